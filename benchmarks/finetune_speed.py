@@ -96,7 +96,7 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
             recorded_config=to_json(config),
             fingerprint={},
             seed=config.seed,
-            objective=objective_of_task(inputs, settings, config.compute, freeze_encoder=False),
+            objective=objective_of_task(inputs, settings, config.compute, freeze_encoder=False, num_steps=phase.end),
             phases=(phase,),
             mesh=mesh,
             optimizer=config.optimizer,

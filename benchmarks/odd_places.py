@@ -19,6 +19,7 @@ import pathlib
 import re
 import shutil
 import socket
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -33,6 +34,9 @@ OUTCOMES = ("worked", "refused", "silent", "traceback", "hung")
 FAILURES = ("silent", "traceback", "hung")
 STATUSES = (0, 1, 2)
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # of a terminal; a line of progress uses none elsewhere
+# Part of a file name that differs from run to run; of the files that differ in such parts, the trials take the last.
+KIND_OF_NAME = re.compile(r"\b[0-9a-f]{32}\b|\d{3,}|(?<=checkpoints/)\d+|events.*")
+TEMPLATE = {"template": "The {} is [MASK].", "fillers": ["cab", "cat"], "groups": {"a": ["in"], "b": ["on"]}}
 TEXT = "A bad cab did feed a [MASK] in the ibid.\n"
 
 
@@ -58,6 +62,8 @@ INPUTS: dict[str, Callable[[World], list[str]]] = {  # verb and option -> words;
     "prepare --input": lambda w: ["prepare", "--input", "ODD", "--tokenizer", f"{w.tokenizer}", *OUT_1],
     "prepare --tokenizer": lambda w: ["prepare", "--input", f"{w.texts}", "--tokenizer", "ODD", *OUT_1],
     "prepare --clean": lambda w: [*prepare_to(w, "OUT"), "--clean", "ODD"],
+    "clean --evaluation_files": lambda w: [*CLEAN, "--input", f"{w.texts}", *OUT_0, "--evaluation_files", "ODD"],
+    "prepare --evaluation_files": lambda w: [*prepare_to(w, "OUT"), "--clean", "web", "--evaluation_files", "ODD"],
     "inspect CORPUS": lambda w: ["inspect", "ODD"],
     "inspect --against": lambda w: ["inspect", f"{w.corpus}", "--against", "ODD"],
     "inspect --config": lambda w: ["inspect", f"{w.corpus}", "--config", "ODD"],
@@ -76,7 +82,7 @@ INPUTS: dict[str, Callable[[World], list[str]]] = {  # verb and option -> words;
     "compress --model": lambda w: [*COMPRESS, "--model", "ODD", "--data", f"{w.corpus}", "--output", "OUT"],
     "compress --data": lambda w: [*COMPRESS, "--model", f"{w.model}", "--data", "ODD", "--output", "OUT"],
     "verify DIR": lambda w: ["verify", "ODD"],
-    "vocabulary --model": lambda w: ["vocabulary", "--model", "ODD", "--tokenizer", f"{w.tokenizer}", *OUT_0],
+    "vocabulary --model": lambda w: ["vocabulary", "--model", "ODD", "--tokenizer", other_tokenizer(w), *OUT_0],
     "vocabulary --tokenizer": lambda w: ["vocabulary", "--model", f"{w.model}", "--tokenizer", "ODD", *OUT_0],
     "fill-mask --model": lambda w: ["fill-mask", "--model", "ODD", TEXT],
     "fill-mask --input": lambda w: ["fill-mask", "--model", f"{w.model}", "--input", "ODD"],
@@ -84,21 +90,36 @@ INPUTS: dict[str, Callable[[World], list[str]]] = {  # verb and option -> words;
     "finetune --config": lambda w: ["finetune", "--config", "ODD", "--workdir", "OUT"],
     "finetune init_from": lambda w: finetune(w._replace(model=ODD), OUT),
     "finetune task.data": lambda w: finetune(w._replace(task=ODD), OUT),
-    "finetune --data": lambda w: [*own_file(w), "--data", "ODD"],
-    "finetune --dev": lambda w: [*own_file(w), "--data", f"{w.task}/train.jsonl", "--dev", "ODD"],
+    "finetune --data": lambda w: finetune_on_file(w, "ODD"),
+    "finetune --dev": lambda w: [*finetune_on_file(w, f"{w.task}/train.jsonl"), "--dev", "ODD"],
     "predict --model": lambda w: ["predict", "--model", "ODD", "--input", f"{w.task}/dev.jsonl"],
     "predict --input": lambda w: ["predict", "--model", f"{w.tuned}", "--input", "ODD"],
-    "embed --model": lambda w: ["embed", "--model", "ODD", "--input", f"{w.task}/dev.jsonl", "--output", "OUT.npy"],
+    "embed --model": lambda w: ["embed", "--model", "ODD", *lines_of(w), "--truncate", "--output", "OUT.npy"],
     "embed --input": lambda w: ["embed", "--model", f"{w.model}", "--input", "ODD", "--output", "OUT.npy"],
     "score --model": lambda w: ["score", "--model", "ODD", "--text", f"{w.task}/dev.jsonl"],
     "score --text": lambda w: ["score", "--model", f"{w.model}", "--text", "ODD"],
     "score --pairs": lambda w: ["score", "--model", f"{w.model}", "--pairs", "ODD"],
     "score --retrieval": lambda w: ["score", "--model", f"{w.model}", "--retrieval", "ODD"],
-    "bias --model": lambda w: ["bias", "--model", "ODD", "--templates", "occupations"],
+    "bias --model": lambda w: bias_of(w, "ODD"),
     "bias --crows_pairs": lambda w: ["bias", "--model", f"{w.model}", "--crows_pairs", "ODD"],
     "bias --stereoset": lambda w: ["bias", "--model", f"{w.model}", "--stereoset", "ODD"],
     "bias --winobias": lambda w: ["bias", "--model", f"{w.model}", "--winobias", "ODD"],
     "bias --templates": lambda w: ["bias", "--model", f"{w.model}", "--templates", "ODD"],
+    "bias --intersentence": lambda w: ["bias", "--model", f"{w.model}", "--intersentence", "ODD"],
+    "bias --winogender": lambda w: ["bias", "--model", f"{w.model}", "--winogender", "ODD"],
+    "evaluate --recipe": lambda w: ["evaluate", "--workdir", f"{w.run}", "--recipe", "ODD"],
+    "report --recipe": lambda w: ["report", f"{w.run}", "--output", "OUT.html", "--recipe", "ODD"],
+    "export --recipe": lambda w: ["export", "--workdir", f"{w.run}", "--output", "OUT", "--recipe", "ODD"],
+    "verify --original": lambda w: ["verify", f"{w.model}", "--run", "--original", "ODD"],
+    "verify --data": lambda w: ["verify", f"{w.model}", "--run", "--original", f"{w.model}", "--data", "ODD"],
+    "pairs --corpus": lambda w: ["pairs", "--corpus", "ODD", "--output", "OUT"],
+    "finetune --init_from": lambda w: finetune_on_file(w._replace(model=ODD), f"{w.task}/train.jsonl"),
+    "score --crows_pairs": lambda w: ["score", "--model", f"{w.model}", "--crows_pairs", "ODD"],
+    "score --stereoset": lambda w: ["score", "--model", f"{w.model}", "--stereoset", "ODD"],
+    "score --intersentence": lambda w: ["score", "--model", f"{w.model}", "--intersentence", "ODD"],
+    "score --winobias": lambda w: ["score", "--model", f"{w.model}", "--winobias", "ODD"],
+    "score --winogender": lambda w: ["score", "--model", f"{w.model}", "--winogender", "ODD"],
+    "score --templates": lambda w: ["score", "--model", f"{w.model}", "--templates", "ODD"],
 }  # fmt: skip
 OUTPUTS: dict[str, Callable[[World], list[str]]] = {
     "tokenizer --output": lambda w: ["tokenizer", "--input", f"{w.texts}", "--vocab_size=200", "--output", "ODD"],
@@ -109,17 +130,19 @@ OUTPUTS: dict[str, Callable[[World], list[str]]] = {
     "prepare --keep_removed": lambda w: [*prepare_to(w, "OUT"), "--deduplicate=exact", "--keep_removed", "ODD"],
     "inspect --html": lambda w: ["inspect", f"{w.corpus}", "--html", "ODD"],
     "pretrain --workdir": lambda w: pretrain(w, ODD),
-    "plot --output": lambda w: ["plot", "--workdir", f"{w.run}", "--output", "ODD"],
-    "report --output": lambda w: ["report", f"{w.run}", "--output", "ODD"],
+    "plot --output": lambda w: ["plot", "--workdir", f"{w.run}", "--output", "ODD.png"],
+    "report --output": lambda w: ["report", f"{w.run}", "--output", "ODD.html"],
     "export --output": lambda w: ["export", "--workdir", f"{w.run}", "--output", "ODD"],
     "compress --output": lambda w: [*COMPRESS, "--model", f"{w.model}", "--data", f"{w.corpus}", "--output", "ODD"],
-    "vocabulary --output": lambda w: [*OTHER_WORDS, f"{w.tokenizer}", "--model", f"{w.model}", "--output", "ODD"],
-    "attention --output": lambda w: ["attention", "--model", f"{w.model}", "--output", "ODD", TEXT],
+    "vocabulary --output": lambda w: [*OTHER_WORDS, other_tokenizer(w), "--model", f"{w.model}", "--output", "ODD"],
+    "attention --output": lambda w: ["attention", "--model", f"{w.model}", "--output", "ODD.html", TEXT],
     "finetune --workdir": lambda w: finetune(w, ODD),
     "predict --output": lambda w: ["predict", "--model", f"{w.tuned}", *lines_of(w), "--output", "ODD"],
-    "embed --output": lambda w: embed_to(w, "ODD"),
+    "embed --output": lambda w: embed_to(w, "ODD.npy"),
     "embed --projector": lambda w: [*embed_to(w, "OUT.npy"), "--projector", "ODD"],
     "score --output": lambda w: ["score", "--model", f"{w.model}", "--text", f"{w.task}/dev.jsonl", "--output", "ODD"],
+    "bias --output": lambda w: [*bias_of(w, f"{w.model}"), "--output", "ODD.html"],
+    "pairs --output": lambda w: ["pairs", "--corpus", f"{w.corpus}", "--output", "ODD"],
 }  # fmt: skip
 
 
@@ -144,13 +167,34 @@ def lines_of(world: World) -> list[str]:
 
 def embed_to(world: World, output: str) -> list[str]:
     """Return the words of `embed`."""
-    return ["embed", "--model", f"{world.model}", *lines_of(world), "--output", output]
+    return ["embed", "--model", f"{world.model}", *lines_of(world), "--truncate", "--output", output]
 
 
-def own_file(world: World) -> list[str]:
-    """Return the words of `finetune` for a file of labels, without the file."""
+def other_tokenizer(world: World) -> str:
+    """Return the path of a tokenizer that no model of the world has."""
+    return f"{world.directory}/other_tokenizer"
+
+
+def bias_of(world: World, model: str) -> list[str]:
+    """Return the words of `bias`."""
+    return ["bias", "--model", model, "--templates", f"{world.directory}/templates.jsonl"]
+
+
+def make_odd_world(directory: pathlib.Path) -> World:
+    """Make the world of the faults, a second tokenizer and a file of templates."""
+    world = make_world(directory)
+    words = ["tokenizer", "--input", f"{world.texts}", "--vocab_size=150", "--output", other_tokenizer(world)]
+    if start(words, directory).wait().status:
+        raise SystemExit("the tokenizer failed")
+    (directory / "templates.jsonl").write_text(json.dumps(TEMPLATE) + "\n")
+    return world
+
+
+def finetune_on_file(world: World, data: str) -> list[str]:
+    """Return the words of `finetune` for a file of labeled texts."""
     words = ["--text=text", "--label=label", "--config.task.learning_rates=(1e-3,)", "--config.task.num_seeds=1"]
-    return ["finetune", "--workdir", "OUT", "--init_from", f"{world.model}", *words, "--config.task.epochs=1"]
+    words += ["--config.task.epochs=1", "--data", data]
+    return ["finetune", "--workdir", "OUT", "--init_from", f"{world.model}", *words]
 
 
 def odd_inputs(scratch: pathlib.Path) -> Iterator[tuple[str, str, int]]:
@@ -196,7 +240,7 @@ def odd_outputs(scratch: pathlib.Path) -> Iterator[tuple[str, str, int]]:
     yield "socket", f"{socket_at(scratch / 'socket')}", 0
     os.mkfifo(scratch / "pipe")
     yield "pipe", f"{scratch}/pipe", 0
-    yield "/dev/full", "/dev/full", 0
+    yield "device", f"{full_device_at(scratch / 'device')}", 0
     yield "/proc", "/proc/x", 0
     yield "directory that is not empty", f"{scratch}", 0
     yield "below an absent directory", f"{scratch}/absent/x", 0
@@ -246,6 +290,33 @@ def socket_at(path: pathlib.Path) -> pathlib.Path:
     return path
 
 
+def full_device_at(path: pathlib.Path) -> pathlib.Path:
+    """Make a device that is always full, so that no trial of root replaces /dev/full; return its path."""
+    if os.getuid() == 0:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7))
+    else:
+        path.symlink_to("/dev/full")
+    return path
+
+
+def enter_own_mounts() -> None:
+    """Give this process its own mounts, so that every user can enter the directories of Python; needs root.
+
+    The modules of Python may lie in the home of root, and a user without rights must import them.
+    """
+    libc, private = ctypes.CDLL(None), 1 << 18 | 16384
+    if os.getuid() or libc.unshare(0x20000) or libc.mount(None, b"/", None, private, None):
+        return
+    python = pathlib.Path(sys.base_prefix)
+    handle = os.open(python, os.O_PATH)
+    for directory in reversed(python.parents):
+        if not directory.stat().st_mode & 1 and not libc.mount(b"tmpfs", os.fsencode(directory), b"tmpfs", 0, b""):
+            directory.chmod(0o755)
+            python.mkdir(parents=True, exist_ok=True)
+            libc.mount(b"/proc/self/fd/%d" % handle, os.fsencode(python), None, 4096, None)
+    os.close(handle)
+
+
 def full_disk(path: pathlib.Path) -> pathlib.Path | None:
     """Mount a file system of 16 KiB; return its directory, or None if this user may not mount."""
     path.mkdir(exist_ok=True)
@@ -265,7 +336,10 @@ READERS: dict[str, list[str]] = {  # field of World -> rows of INPUTS that read 
         "compress --model", "vocabulary --model", "pretrain init_from", "finetune init_from", "verify DIR",
     ],
     "tokenizer": ["prepare --tokenizer", "vocabulary --tokenizer", "verify DIR"],
-    "corpus": ["inspect CORPUS", "inspect --against", "pretrain data.corpus", "evaluate --corpus", "verify DIR"],
+    "corpus": [
+        "inspect CORPUS", "inspect --against", "pretrain data.corpus", "evaluate --corpus", "pairs --corpus",
+        "verify DIR",
+    ],
     "run": [
         "evaluate --workdir", "plot --workdir", "report WORKDIR", "export --workdir", "fill-mask --model", "verify DIR",
     ],
@@ -309,15 +383,19 @@ ODD_FILES: dict[str, Callable[[pathlib.Path], object]] = {
 }
 
 
+def files_of(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files of a directory that are not empty; files of later checkpoints come later."""
+    paths = [path for path in directory.rglob("*") if path.is_file() and path.stat().st_size]
+    return sorted(paths, key=lambda path: [(len(part), part) for part in path.parts])
+
+
 def odd_copies(world: World, field: str, scratch: pathlib.Path) -> Iterator[tuple[str, pathlib.Path, int]]:
     """Yield copies of a directory of the world, each with an odd file in the place of one of its files."""
     source = getattr(world, field)
     sums = "SHA256SUMS"
-    names = {re.sub(r"\d{3,}|(?<=checkpoints/)\d+|events.*", "*", f"{path.relative_to(source)}"): path
-             for path in sorted(source.rglob("*")) if path.is_file() and path.stat().st_size}  # fmt: skip
+    names = {KIND_OF_NAME.sub("*", f"{path.relative_to(source)}"): path for path in files_of(source)}
     for (shown, path), (kind, make), listed in itertools.product(names.items(), ODD_FILES.items(), (True, False)):
-        has_sums = any((source / folder / sums).exists() for folder in ("", "model", "tokenizer"))
-        if not listed and not has_sums:
+        if not listed and not (path.parent / sums).exists():
             continue
         target = scratch / f"{field} {shown} {kind} {listed}".replace("/", "_").replace("*", "_")
         shutil.copytree(source, target, symlinks=True)
@@ -363,10 +441,12 @@ def trials(world: World, scratch: pathlib.Path) -> Iterator[Trial]:
             for name, words in rows.items():
                 out = fresh(scratch / "out")
                 out.chmod(0o777)
-                argv = [word.replace("ODD", odd).replace("OUT", f"{out}/x") for word in words(world)]
+                before = {*places.rglob("*")}
+                argv = [with_suffix(word, odd, places).replace("OUT", f"{out}/x") for word in words(world)]
                 yield Trial(f"{name}: {kind}", argv, user)
-                if rows is OUTPUTS:
-                    clean_up(pathlib.Path(odd))
+                # The next verb finds the place as it was.
+                for path in sorted({*places.rglob("*")} - before, reverse=True):
+                    path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         unmount(places / "full")
     for field, names in READERS.items():
         for kind, directory, user in odd_copies(world, field, fresh(scratch / "places")):
@@ -377,13 +457,16 @@ def trials(world: World, scratch: pathlib.Path) -> Iterator[Trial]:
                 yield Trial(f"{name}: {field}/{kind}", argv, user)
 
 
-def clean_up(path: pathlib.Path) -> None:
-    """Remove the output of a trial that worked, so that the next verb finds the place as it was."""
-    if 4 < len(path.parts) < 99 and path.name in ("x", "n" * 250) and not path.is_symlink():
-        if os.path.isdir(path):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+def with_suffix(word: str, odd: str, places: pathlib.Path) -> str:
+    """Return a word with an odd path in the place of ODD; "ODD.html" becomes a link to it with this suffix."""
+    name, _, suffix = word.partition("ODD.")
+    if not suffix or not odd:
+        return word.replace("ODD", odd)
+    if not os.path.lexists(odd) or os.path.isdir(odd):
+        return f"{name}{odd}.{suffix}"
+    link = places / f"link.{suffix}"
+    link.symlink_to(odd)
+    return f"{name}{link}"
 
 
 def unmount(path: pathlib.Path) -> None:
@@ -444,6 +527,7 @@ def main() -> int:
     parser.add_argument("--share", default="0/1", help="part of the trials: I/N, for N processes side by side")
     args = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = "cpu"
+    enter_own_mounts()
     preload()
     done = {}
     output = pathlib.Path(args.output)
@@ -458,7 +542,7 @@ def main() -> int:
         if not (directory / "made").exists():
             shutil.rmtree(directory, ignore_errors=True)
             directory.mkdir(parents=True)
-            world = make_world(directory)
+            world = make_odd_world(directory)
             (directory / "made").touch()
         with open(output, "a") as file:
             for position, trial in enumerate(trials(world, scratch / "work")):

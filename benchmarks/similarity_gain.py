@@ -18,6 +18,7 @@ import sys
 from typing import Any
 
 import jax
+import numpy as np
 import scipy.stats
 from korean_text import rows
 
@@ -76,7 +77,7 @@ def spearman(model: pathlib.Path, pairs: Pairs) -> float:
     """Return Spearman's correlation of the labels and the cosines of mean-pooled vectors, in percent."""
     loaded = bert_jax.load(model)
     first, second = (
-        loaded.encode([pair[side] for pair in pairs], pooling="mean", normalize=True, truncate=True)
+        np.asarray(loaded.encode([pair[side] for pair in pairs], pooling="mean", normalize=True, truncate=True))
         for side in ("text", "text_pair")
     )
     cosines = (first * second).sum(1)

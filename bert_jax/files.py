@@ -95,11 +95,11 @@ def check_files_below(directory: pathlib.Path) -> None:
             check_file(os.path.join(folder, name))
 
 
-def _check_kind(path: str | os.PathLike[str], mode: int) -> None:
-    """Raise UserError for the mode of a path that is no regular file."""
+def _check_kind(path: str | os.PathLike[str], mode: int, fix: str = "replace it by a file, or remove it") -> None:
+    """Raise UserError for the mode of a path that is no regular file; `fix` is the advice."""
     if not stat.S_ISREG(mode):
         kind = SPECIAL_FILES.get(stat.S_IFMT(mode), "no regular file")
-        raise UserError(f"{os.fspath(path)}: {kind}, not a file; replace it by a file, or remove it")
+        raise UserError(f"{os.fspath(path)}: {kind}, not a file; {fix}")
 
 
 @contextlib.contextmanager
@@ -147,9 +147,13 @@ def new_file(target: str | os.PathLike[str], binary: bool = False) -> Iterator[I
     """Yield a file to write, UTF-8 or `binary`. If the `with` block ends without an error, the file replaces `target`.
 
     Raises:
+        UserError: `target` is a device, a pipe or a socket. As root, the file would replace /dev/null for all programs.
         OSError: the file cannot be written.
     """
     target = pathlib.Path(target).absolute()
+    with contextlib.suppress(OSError):  # `open` raises it again, if it is a reason not to write
+        if not stat.S_ISDIR(mode := os.stat(target).st_mode):
+            _check_kind(target, mode, "choose another name")
     partial = _partial_path(target)
     try:
         with open(partial, "xb") if binary else open(partial, "x", encoding="utf-8", newline="") as file:

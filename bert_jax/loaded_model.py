@@ -17,6 +17,7 @@ from bert_jax.inference import embed, fill_mask
 from bert_jax.inference.fill_mask import MaskPrediction
 from bert_jax.inference.inputs import Input
 from bert_jax.inference.predict import Predictor, make_predictor, predict_inputs
+from bert_jax.inference.vectors import TextVectors
 from bert_jax.models import count_parameters
 from bert_jax.scoring.log_probabilities import Progress
 from bert_jax.scoring.score import BenchmarkReport, ScoringModel, run_benchmark, scoring_model, sentence_scores
@@ -86,8 +87,11 @@ class LoadedModel:
         dtype: str = "float32",
         normalize: bool | None = None,
         prompt_name: str | None = None,
-    ) -> np.ndarray:
-        """Return the vectors of texts, float32 `[texts, hidden]`; `EmbedOptions` documents the arguments."""
+    ) -> TextVectors:
+        """Return the vectors of texts, float32 `[texts, hidden]`; `EmbedOptions` documents the arguments.
+
+        If the directory names another head of vectors, the result is a container of inference/vectors.py.
+        """
         options = embed.EmbedOptions(
             pooling=pooling,
             layers=layers,

@@ -47,6 +47,21 @@ def test_only_regular_files_are_opened(tmp_path: pathlib.Path, kind: str, monkey
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a socket", "a device"])
+def test_an_output_replaces_no_device(tmp_path: pathlib.Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root, `--output /dev/null` would replace the device for all programs; a pipe would wait for a reader."""
+    monkeypatch.chdir(tmp_path)
+    ODD[kind](tmp_path / "odd")
+    before = os.lstat(tmp_path / "odd")
+    with (
+        pytest.raises(UserError, match=f"{kind}, not a file; choose another name"),
+        files.new_file(tmp_path / "odd") as file,
+    ):
+        file.write("x")
+    assert os.lstat(tmp_path / "odd") == before
+    assert os.listdir(tmp_path) == ["odd"]
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a socket", "a device"])
 def test_a_file_that_becomes_a_pipe_after_the_check_is_refused(
     tmp_path: pathlib.Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +147,33 @@ def test_contexts_keep_the_status() -> None:
             assert type(error.value) is kind
             assert str(error.value).startswith("x: cannot be ")
     assert file_error(OSError(errno.EMFILE, "Too many open files", "x")).status == 1
+
+
+# Names of values in the help of options that are paths.
+PATHS = {"GLOB", "DIR", "FILE", "PATH", "PLACE", "CORPUS", "RECIPE", "WORKDIR"}
+
+
+def test_the_trials_give_odd_paths_to_every_option() -> None:
+    """`benchmarks/odd_places.py` has a row for each option of each verb that takes a path."""
+    import argparse
+
+    odd_places = pytest.importorskip("benchmarks.odd_places")
+    rows = {*odd_places.INPUTS, *odd_places.OUTPUTS}
+    for name, verb in cli.VERBS.items():
+        parser = argparse.ArgumentParser()
+        verb.add_options(parser)
+        for action in parser._actions:
+            if action.metavar in PATHS:
+                option = (action.option_strings or [action.metavar])[0]
+                assert f"{name} {option}" in rows
+
+
+def test_a_work_directory_whose_name_is_not_utf_8_is_refused(tmp_path: pathlib.Path) -> None:
+    from bert_jax.training.remote_workdir import checkpoints_in
+
+    with pytest.raises(UserError, match=r"caf\\xe9: this name is not UTF-8; rename the directory"):
+        checkpoints_in(tmp_path / os.fsdecode(b"caf\xe9"))
+    assert checkpoints_in(tmp_path / "caf\u00e9").parent == tmp_path / "caf\u00e9"
 
 
 def overlapping(count: int) -> bytes:

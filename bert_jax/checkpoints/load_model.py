@@ -25,9 +25,10 @@ from bert_jax.interop.huggingface import CARD, TASK_FILE, Loaded, load_model
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import base_directory
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules
-from bert_jax.interop.tensors import advice_without, shared_parts
+from bert_jax.interop.tensors import WITHOUT_PARAMETERS, advice_without, shared_parts
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
 from bert_jax.objectives import OBJECTIVES
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
@@ -96,7 +97,8 @@ def read_weights(
 
     Args:
         path: a directory as above; for a TensorFlow checkpoint also its path without a suffix.
-        wanted: the heads to load; None: all heads of the directory.
+        wanted: the heads to load; None: all heads of the directory. If these heads have no parameters, the head of the
+            vectors of a directory of sentence-transformers is added.
         rng: random key that initializes missing heads; None: a missing head is an error.
         console: console that prints the step of a checkpoint, and damaged checkpoints; None: a console on stderr.
         step: step of the checkpoint in a work directory of `pretrain`; None: the newest undamaged checkpoint.
@@ -115,6 +117,8 @@ def read_weights(
         raise UserError(f"{directory}: not a work directory of `pretrain`, so it holds a model but no {part}")
     sentences = read_sentence_modules(directory)
     directory = directory / (sentences.folder if sentences else "")
+    if sentences and wanted is not None and {head.name for head in wanted} <= {*WITHOUT_PARAMETERS}:
+        wanted += _vector_heads(sentences)
     if step is None and (directory / PEFT_CONFIG).is_file():
         return _weights_of_adapter(directory, load_model(directory, wanted, rng))
     if step is None and (directory / "config.json").is_file():
@@ -146,6 +150,12 @@ def read_weights(
         f"{directory}: no model here (no config.json); give a directory of `export` or of transformers, or a work "
         "directory of `pretrain` or `finetune`"
     )
+
+
+def _vector_heads(sentences: SentenceModules) -> tuple[Head, ...]:
+    """Return the head that makes the vectors of a directory if the head has parameters."""
+    name = VECTOR_HEADS[sentences.vector_head].head
+    return () if name in WITHOUT_PARAMETERS else (Head(name),)
 
 
 def _weights_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Weights:

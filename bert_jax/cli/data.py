@@ -209,6 +209,16 @@ TOKENIZER = Verb(
 )
 
 
+def _add_evaluation_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--evaluation_files",
+        nargs="+",
+        metavar="GLOB",
+        help="evaluation files whose texts the rule `contamination` looks for, in place of the files that the recipe "
+        "names, which lie below the directory of the recipe",
+    )
+
+
 def _add_clean_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
     _add_reading_options(parser)
@@ -219,6 +229,7 @@ def _add_clean_options(parser: argparse.ArgumentParser) -> None:
         metavar="RECIPE",
         help="TOML file of rules, or the word web: the recipe that comes with bert-jax (default: web)",
     )
+    _add_evaluation_files(parser)
     _add_document_options(parser)
     parser.add_argument(
         "--keep_removed", type=local_path, metavar="FILE", help="JSON lines file for the documents that are removed"
@@ -236,6 +247,7 @@ def run_clean(args: argparse.Namespace) -> None:
             args.recipe,
             args.output,
             _make_read_options(args),
+            evaluation_files=args.evaluation_files,
             keep_removed=args.keep_removed,
             max_rejected_fraction=args.max_rejected_fraction,
             workers=args.workers,
@@ -318,6 +330,7 @@ def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
         help="TOML file of rules that change or remove documents before they are encoded, or the word web: the "
         "recipe that comes with bert-jax (default: none)",
     )
+    _add_evaluation_files(parser)
     parser.add_argument(
         "--keep_removed",
         type=local_path,
@@ -353,6 +366,8 @@ def run_prepare(args: argparse.Namespace) -> None:
         "deduplicate": args.deduplicate,
         "max_rejected_fraction": args.max_rejected_fraction,
     }
+    if args.evaluation_files and not args.clean:
+        raise UserError("--evaluation_files: only with --clean RECIPE")
     if args.runner == "local" and "://" in args.output:  # it would become a directory such as `gs:`
         raise UserError(f"--output {args.output}: only --runner beam writes to a URL; give a directory")
     if args.runner == "beam":
@@ -368,6 +383,7 @@ def run_prepare(args: argparse.Namespace) -> None:
             args.output,
             read_options,
             clean=args.clean,
+            evaluation_files=args.evaluation_files,
             keep_removed=args.keep_removed,
             beam_options=shlex.split(args.beam_options),
             **options,
@@ -382,6 +398,7 @@ def run_prepare(args: argparse.Namespace) -> None:
                 args.output,
                 read_options,
                 clean=args.clean,
+                evaluation_files=args.evaluation_files,
                 append=args.append,
                 keep_removed=args.keep_removed,
                 workers=args.workers,

@@ -16,6 +16,7 @@ from bert_jax.config.field import (
 
 WITH_TEACHER = ReadBy("teacher", not_values=(None, ""))
 WITH_TEMPLATE = ReadBy("template", not_values=(None,))
+WITH_SPARSE = ReadBy("vector_head", row_property="is_sparse")
 WITH_ADAPTER = ReadBy("rank", not_values=(None,))
 
 
@@ -98,7 +99,32 @@ class TaskConfig:
     vector_loss: str = field(
         "info_nce", "similarity: loss of the sentence vectors", table="bert_jax.objectives.vector_losses.VECTOR_LOSSES"
     )
-    temperature: float = field(0.05, "similarity: divisor of the cosines in the loss", ABOVE_0)
+    vector_head: str = field(
+        "dense", "similarity: head that makes the vectors of texts", table="bert_jax.tasks.vector_heads.VECTOR_HEADS"
+    )
+    query_flops_weight: float = field(
+        5e-5,
+        "sparse: weight of the FLOPS regularization of the vectors of queries (SPLADE); 0: no regularization",
+        AT_LEAST_0,
+        read_by=WITH_SPARSE,
+    )
+    document_flops_weight: float = field(
+        3e-5,
+        "sparse: weight of the FLOPS regularization of the vectors of documents; 0: no regularization",
+        AT_LEAST_0,
+        read_by=WITH_SPARSE,
+    )
+    flops_warmup_fraction: float = field(
+        1 / 3,
+        "sparse: fraction of the training in which the weights of the regularization rise quadratically from 0",
+        FROM_0_TO_1,
+        read_by=WITH_SPARSE,
+    )
+    temperature: float | None = field(
+        None,
+        "similarity: divisor of the scores of pairs in the loss; None: 0.05 for dense vectors, 1 for other heads",
+        ABOVE_0,
+    )
     learned_temperature: bool = field(
         False,
         "similarity: train the temperature, which starts at task.temperature and stays above 0.01",
@@ -131,6 +157,7 @@ class TaskConfig:
         None,
         "similarity: widths at which shortened vectors are trained as well (Kusupati et al. 2022), such as (32,64); "
         "None: only whole vectors",
+        read_by=ReadBy("vector_head", row_property="can_shorten"),
     )
     query_prompt: str | None = field(
         None, "similarity: prompt before each text, such as 'query: '; the exported model keeps it; None: no prompt"

@@ -46,8 +46,8 @@ def output_heads(heads: tuple[Head, ...]) -> tuple[Head, ...]:
 
 
 def has_vectors(sentences: SentenceModules | None) -> bool:
-    """Return whether a model computes a vector for each text; a CrossEncoder does not."""
-    return sentences is not None and not sentences.activation
+    """Return whether a model computes a dense vector for each text; a CrossEncoder and sparse vectors do not."""
+    return sentences is not None and sentences.has_pooling
 
 
 def add_sentence_vectors(

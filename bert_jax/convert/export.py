@@ -180,7 +180,7 @@ def usage_files(weights: Weights) -> dict[str, str]:
     path = weights.directory / TASK_FILE
     usage = {TASK_FILE: read_file(path, strict_json.MAX_BYTES).decode()} if path.is_file() else {}
     if weights.sentences is not None and not weights.sentences.activation:
-        usage |= sentence_module_files(weights.sentences, weights.config.hidden_size, weights.config.max_positions)
+        usage |= sentence_module_files(weights.sentences, weights.config)
     return usage
 
 

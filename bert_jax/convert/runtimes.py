@@ -154,7 +154,7 @@ def open_stablehlo(directory: pathlib.Path, threads: int = 0) -> Run:
 def _has_pooling(directory: pathlib.Path) -> bool:
     """Return whether a directory has a Pooling module of sentence-transformers."""
     modules = read_sentence_modules(directory)
-    return modules is not None and not modules.activation
+    return modules is not None and modules.has_pooling
 
 
 RUNTIMES: dict[str, Runtime] = {

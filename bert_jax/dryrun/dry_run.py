@@ -180,7 +180,7 @@ def finetuning_compile_inputs(config: FinetuneConfig, console: Console) -> Compi
     if trainings > 1:
         notes.append(f"the figures are for one of {trainings} trainings")
     return CompileInputs(
-        objective=objective_of_task(inputs, settings, config.compute, freeze_encoder),
+        objective=objective_of_task(inputs, settings, config.compute, freeze_encoder, phase.end),
         phases=(phase,),
         optimizer=config.optimizer,
         mesh=config.mesh,

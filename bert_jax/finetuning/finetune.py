@@ -85,7 +85,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         recorded_config=recorded_config,
         fingerprint=fingerprint,
         seed=config.seed,
-        objective=objective_of_task(inputs, settings, config.compute, freeze),
+        objective=objective_of_task(inputs, settings, config.compute, freeze, phase.end),
         phases=(phase,),
         mesh=mesh,
         optimizer=config.optimizer,

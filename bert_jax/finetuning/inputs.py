@@ -27,7 +27,7 @@ from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import make_adapter
 from bert_jax.interop.sentence_modules import SentenceModules
-from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_of
+from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_of, stored_heads
 from bert_jax.models import Adapter, Model, draw_missing, make_model
 from bert_jax.models.adapters import with_adapter
 from bert_jax.models.heads import OF_PRETRAINING, OF_TASKS
@@ -103,7 +103,7 @@ def read_task_inputs(
             "no weights to start from: give --init_from MODEL, a directory or OWNER/NAME of the Hugging Face Hub"
         )
     task = resolve_task(settings)
-    kind, head = KINDS[task.kind], task_head(task.kind, len(task.labels))
+    kind, head = KINDS[task.kind], task_head(task.kind, len(task.labels), settings)
     _refuse_settings_of_other_kinds(settings, task.kind)
     if kind.loss.whole_batch and train.batch_size < 2:
         raise UserError(
@@ -113,10 +113,10 @@ def read_task_inputs(
     # Weights and tokenizer.
     rng = jax.random.key(seed)
     # A head of pretraining cannot start from random weights.
-    rng_of_head = None if head.name in OF_PRETRAINING else rng
+    rng_of_head = None if stored_heads((head,))[0].name in OF_PRETRAINING else rng
     weights = _with_rows_by_label(read_weights(init_from, (head,), rng_of_head, console), task.labels)
     class_of(weights.config, weights.heads)  # the best model is written as this class
-    if kind.head == "sentence_embedding":
+    if kind.loss.whole_batch:
         _check_sentence_modules(weights)
         check_matryoshka_sizes(settings.matryoshka_sizes, weights.config.hidden_size)
     if settings.bilstm and head.name not in OF_TASKS:
@@ -181,13 +181,18 @@ def task_model(inputs: TaskInputs, compute: ComputeConfig) -> Model:
 
 
 def objective_of_task(
-    inputs: TaskInputs, settings: TaskConfig, compute: ComputeConfig, freeze_encoder: bool
+    inputs: TaskInputs, settings: TaskConfig, compute: ComputeConfig, freeze_encoder: bool, num_steps: int
 ) -> Objective:
-    """Return the loss of the task for the encoder with the task's head; with an adapter, the encoder is frozen."""
+    """Return the loss of the task for the encoder with the task's head; with an adapter, the encoder is frozen.
+
+    `num_steps` is the number of steps of the training.
+    """
     teacher = None
     if inputs.teacher:
         teacher = make_model(inputs.teacher.config, compute, inputs.weights.heads)
-    objective = make_task_objective(task_model(inputs, compute), inputs.task.kind, freeze_encoder, settings, teacher)
+    objective = make_task_objective(
+        task_model(inputs, compute), inputs.task.kind, freeze_encoder, settings, teacher, num_steps
+    )
     return with_frozen_encoder(objective, inputs.architecture.num_layers) if inputs.adapter else objective
 
 
@@ -210,7 +215,7 @@ def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
 
 def peft_can_open(weights: Weights) -> bool:
     """Return whether `peft` can open an adapter of these weights: they are an export, and their head is of a task."""
-    return (weights.directory / "config.json").is_file() and weights.heads[0].name not in OF_PRETRAINING
+    return (weights.directory / "config.json").is_file() and stored_heads(weights.heads)[0].name not in OF_PRETRAINING
 
 
 class FeedAndPhase(NamedTuple):

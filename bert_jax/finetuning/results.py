@@ -7,6 +7,7 @@ import statistics
 from typing import Any
 
 from bert_jax import files
+from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.config import ComputeConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import writing
@@ -14,9 +15,9 @@ from bert_jax.finetuning.inputs import TaskInputs
 from bert_jax.finetuning.task_data import TaskSplit, score_split
 from bert_jax.finetuning.training import ELSEWHERE
 from bert_jax.inference.outputs import Outputs, local_predictor
-from bert_jax.interop import huggingface
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.models import make_model
+from bert_jax.objectives.tasks import predicting_model
 from bert_jax.tasks import submission
 from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.kinds import KINDS
@@ -59,8 +60,9 @@ def write_results(
     files.check_sums(source, max_bytes=None)
     with writing(directory, ELSEWHERE):
         (directory / "predictions").mkdir(exist_ok=True)
-    loaded = huggingface.load_model(source, inputs.weights.heads)
-    outputs_of = local_predictor(make_model(loaded.config, compute, loaded.heads), loaded.params, feed)
+    loaded = read_weights(source, inputs.weights.heads, console=console)
+    model = predicting_model(make_model(loaded.config, compute, loaded.heads), task.kind, settings)
+    outputs_of = local_predictor(model, loaded.params, feed)
 
     def predict(split: TaskSplit) -> list[Outputs]:
         total = len(split.features)

@@ -26,10 +26,12 @@ from bert_jax.models.adapters import draw_matrices, merge_into_weights
 from bert_jax.models.layers import ADAPTER
 from bert_jax.objectives.base import Batch
 from bert_jax.objectives.frozen_encoder import encoder_and_teacher, join_model_params, part_without_encoder
+from bert_jax.objectives.tasks import predicting_model
 from bert_jax.objectives.vectors import LOG_TEMPERATURE, log_temperature
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.training.loop import fit
 from bert_jax.training.metrics import NOT_SCORES, read_metrics
 from bert_jax.training.plan import Data, Plan, Session
@@ -77,7 +79,14 @@ def train_one(
 
     if not (history and is_exhausted()):
         model = task_model(inputs, plan.compute)
-        heldout, evaluate = make_dev_evaluation(inputs.task, settings, inputs.dev, evaluation_feed, model, plan.mesh)
+        heldout, evaluate = make_dev_evaluation(
+            inputs.task,
+            settings,
+            inputs.dev,
+            evaluation_feed,
+            predicting_model(model, inputs.task.kind, settings),
+            plan.mesh,
+        )
         blocks = sharding.batch_blocks(plan.mesh)
         data = Data(
             batches=lambda phase, step: task_training_batches(inputs.train, feed, plan.seed, blocks, step),
@@ -92,6 +101,7 @@ def train_one(
             read = {name: x for name, x in inputs.weights.params.items() if name not in new}
             params = draw_missing(inputs.architecture, inputs.weights.heads, read, jax.random.key(plan.seed))
             if settings.learned_temperature:
+                assert settings.temperature is not None  # filled by the kind
                 params = {**params, LOG_TEMPERATURE: log_temperature(settings.temperature)}
         if inputs.adapter:
             params = part_without_encoder(params) | {
@@ -177,17 +187,20 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
         "config": dataclasses.asdict(settings),
     }
     extra: dict[str, str | bytes] = {TASK_FILE: json.dumps(about, indent=1) + "\n"}
-    if weights.heads[0].name == "sentence_embedding":
+    if KINDS[task.kind].loss.whole_batch:
         known = weights.sentences or SentenceModules()  # other prompts and the name of the similarity stay
+        row = VECTOR_HEADS[settings.vector_head]
         prompts = {"query": settings.query_prompt, "document": settings.document_prompt}
         modules = dataclasses.replace(
             known,
+            vector_head=settings.vector_head,
             folder="",
             normalize=True,
+            similarity=known.similarity if known.vector_head == settings.vector_head else row.similarity,
             max_seq_len=settings.max_seq_len,
             prompts={**known.prompts, **{name: prompt for name, prompt in prompts.items() if prompt}},
         )
-        extra |= sentence_module_files(modules, inputs.architecture.hidden_size, inputs.architecture.max_positions)
+        extra |= sentence_module_files(modules, inputs.architecture)
     if inputs.adapter:
         on_host = {**on_host, "encoder": weights.params["encoder"]}
         if peft_can_open(weights):

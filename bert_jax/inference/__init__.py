@@ -6,4 +6,5 @@ fill_mask.py      the likeliest tokens for each mask
 inputs.py         inputs from text lines, JSON lines or standard input; a broken line is an error
 outputs.py        the outputs of a model for inputs of any length
 predict.py        the predictions of a fine-tuned model
+vectors.py        vectors of texts in memory
 """

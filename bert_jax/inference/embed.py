@@ -1,5 +1,6 @@
 """Vectors of texts, or features of tokens, from the layers of a model of any family."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -16,8 +17,9 @@ import numpy as np
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.inference.feature_files import token_file, vector_file
+from bert_jax.inference.feature_files import PutFeatures, sparse_file, token_file, vector_file
 from bert_jax.inference.inputs import Input, read_inputs, readable_twice, source_name, texts_by_key
+from bert_jax.inference.vectors import SparseVectors, TextVectors
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head, Params, make_model
 from bert_jax.models.heads import unit_length
@@ -25,6 +27,7 @@ from bert_jax.objectives.base import Batch
 from bert_jax.tasks.batching import choose_buckets, collate, fixed_buckets, plan_feature_batches
 from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts
 from bert_jax.tasks.kinds.texts import text_features
+from bert_jax.tasks.vector_heads import VECTOR_HEADS, VectorHead
 
 HEADS = (Head("hidden_states"),)
 CHUNK = 8_192  # texts in memory at once, sorted into batches of similar length
@@ -106,11 +109,11 @@ class Summary:
     width: int
 
 
-def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = EmbedOptions()) -> np.ndarray:
-    """Return the vectors of texts, float32 `[texts, width]`, in the order of `texts`.
+def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = EmbedOptions()) -> TextVectors:
+    """Return the vectors of texts in the order of `texts`: float32 `[texts, width]`, or SparseVectors.
 
     Args:
-        model: any model; the heads are not used.
+        model: any model; the heads are used only if the directory of the model names a head of vectors.
         texts: each a string, or a pair of strings.
         options: options with any pooling except `tokens`.
 
@@ -123,7 +126,7 @@ def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = Embe
 class VectorsAndCount(NamedTuple):
     """The vectors of texts, and the number of truncated texts."""
 
-    vectors: np.ndarray
+    vectors: TextVectors
     num_truncated: int
 
 
@@ -143,10 +146,8 @@ def encode_with_count(
     embedder.check_truncation("texts", counts["truncated_texts"], len(texts))
     # A power of 2, so that few programs are compiled.
     batch_size = min(options.batch_size, 1 << max(len(texts) - 1, 0).bit_length())
-    vectors = np.empty((len(texts), embedder.width), np.float32)
-    for index, values in embedder.compute(features, fixed_buckets(embedder.max_seq_len), batch_size):
-        vectors[index] = values
-    return VectorsAndCount(vectors, counts["truncated_texts"])
+    computed = embedder.compute(features, fixed_buckets(embedder.max_seq_len), batch_size)
+    return VectorsAndCount(embedder.stack(computed, len(texts)), counts["truncated_texts"])
 
 
 def embed_file(
@@ -161,9 +162,10 @@ def embed_file(
     Args:
         directory: directory of a model of any family.
         source: file for `read_inputs`; objects have a `text` and may have a `text_pair`.
-        output: `.npy` file, float32 `[texts, width]`. For `tokens`, a `.safetensors` file with `features` float32
-            `[tokens, width]`, `input_ids` int32 `[tokens]`, and `offsets` int64 `[texts + 1]`; the tokens of text i,
-            with special tokens, are at `offsets[i]:offsets[i + 1]`.
+        output: `.npy` file, float32 `[texts, width]`. For sparse vectors, a `.jsonl` file with an object of tokens and
+            weights for each text, or a `.npz` file that `scipy.sparse.load_npz` opens. For `tokens`, a `.safetensors`
+            file with `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]`, and `offsets` int64
+            `[texts + 1]`; the tokens of text i, with special tokens, are at `offsets[i]:offsets[i + 1]`.
         options: the options of the vectors.
         progress: function that is called with "counting", the number of texts counted so far and None, then with
             "embedding", the number of texts embedded so far and the number of all texts.
@@ -181,8 +183,7 @@ def embed_file(
             raise UserError(f"{name} holds no text")
         embedder.check_truncation(name, counts["truncated_texts"], len(lengths))
         buckets = choose_buckets(lengths, int(lengths.max()))
-        open_output = vector_file if embedder.pools else token_file
-        with open_output(pathlib.Path(output), lengths, embedder.width) as put:
+        with embedder.open_output(pathlib.Path(output), lengths) as put:
             done = 0
             for features, _ in _chunks(embedder, read_inputs(source, name)):
                 if not np.array_equal([text.length for text in features], lengths[done : done + len(features)]):
@@ -219,9 +220,27 @@ class _Embedder:
         self.pools = POOLINGS[self._modules.pooling] is not None
         longest = model.config.max_positions
         self.max_seq_len = min(self._modules.max_seq_len or longest, longest)
+        vector_head = self._modules.vector_head if options.pooling is None else "dense"
+        self._row = VECTOR_HEADS[vector_head]
         self._compute, self.width = _make_compute(
-            model.config, self._modules.pooling, self._modules.normalize, options.layers, options.dtype
+            model.config, self._row, self._modules.pooling, self._modules.normalize, options.layers, options.dtype
         )
+
+    def open_output(self, path: pathlib.Path, lengths: np.ndarray) -> contextlib.AbstractContextManager[PutFeatures]:
+        """Return the file of the features of texts with `lengths` tokens, to be entered."""
+        if self._row.is_sparse:
+            return sparse_file(path, len(lengths), self._model.tokenizer.tokens)
+        return (vector_file if self.pools else token_file)(path, lengths, self.width)
+
+    def stack(self, computed: Iterable[tuple[int, np.ndarray]], num_texts: int) -> TextVectors:
+        """Return the vectors that `compute` yields, in the order of the texts."""
+        if self._row.is_sparse:
+            by_index = {index: SparseVectors.from_rows([values], self.width) for index, values in computed}
+            return SparseVectors.joined([by_index[index] for index in range(num_texts)])
+        vectors = np.empty((num_texts, self.width), np.float32)
+        for index, values in computed:
+            vectors[index] = values
+        return vectors
 
     def tokenize(self, inputs: Iterable[Input]) -> FeaturesAndCounts:
         """Return the tokens of each text after truncation, and the counts of `text_features`."""
@@ -249,12 +268,11 @@ class _Embedder:
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the index and the features of each text, in the order of the lengths of the texts."""
         lengths = np.array([text.length for text in features], np.int64)
-        params = {"encoder": self._model.params["encoder"]}
         config, pad_id = self._model.config, self._model.tokenizer.pad_id
         for indices, length, _ in plan_feature_batches(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
             batch = collate([features[i] for i in indices], length, config.num_token_types, pad_id, batch_size)
             del batch["example_weights"]
-            values = np.asarray(self._compute(params, batch))
+            values = np.asarray(self._compute(self._model.params, batch))
             yield from zip(map(int, indices), values, strict=False)  # copies that fill the batch come last
 
 
@@ -266,17 +284,38 @@ class _ComputeAndWidth(NamedTuple):
 
 
 @functools.lru_cache(maxsize=16)
-def _make_compute(config: EncoderConfig, pooling: str, normalize: bool, layers: str, dtype: str) -> _ComputeAndWidth:
+def _make_compute(
+    config: EncoderConfig, row: VectorHead, pooling: str, normalize: bool, layers: str, dtype: str
+) -> _ComputeAndWidth:
     """Return a jitted function (params, batch) -> features, and their width."""
+    if not row.has_pooling:
+        return _compute_of_head(config, row, normalize, layers, dtype)
     select, width = _layer_selection(layers, config.num_layers, config.hidden_size)
     model, pool = make_model(config, ComputeConfig(dtype=dtype), HEADS), POOLINGS[pooling]
 
     def compute(params: Params, batch: Batch) -> jax.Array:
-        features = select(model.apply(params, batch, None)["hidden_states"])
+        features = select(model.apply({"encoder": params["encoder"]}, batch, None)["hidden_states"])
         features = pool(features, batch["attention_mask"]) if pool else features
         return unit_length(features) if normalize else features
 
     return _ComputeAndWidth(jax.jit(compute), width)
+
+
+def _compute_of_head(
+    config: EncoderConfig, row: VectorHead, normalize: bool, layers: str, dtype: str
+) -> _ComputeAndWidth:
+    """Return a jitted function (params, batch) -> the vectors of a head, and their width."""
+    if layers != "last":
+        raise UserError(f"layers {layers}: the vectors of this model are of the last layer; give a pooling as well")
+    model = make_model(config, ComputeConfig(dtype=dtype), (Head(row.head),))
+    assert config.vocab_size
+
+    def compute(params: Params, batch: Batch) -> jax.Array:
+        params = {name: params[name] for name in model.shapes}
+        vectors = model.apply(params, batch, None)["sentence_vectors"][..., : config.vocab_size]
+        return unit_length(vectors) if normalize else vectors
+
+    return _ComputeAndWidth(jax.jit(compute), config.vocab_size)
 
 
 class _SelectionAndWidth(NamedTuple):

@@ -1,22 +1,25 @@
 """Files of features. The texts can be written in any order, and a file is never held in memory.
 
-A `.npy` file has vectors of texts; a `.safetensors` file has features of tokens. A file appears only when it is
-complete. Files are written with seek and write, so that a full disk raises an error; with a memory map, a full disk
-would end the process. The files of TensorBoard's embedding projector are made from a `.npy` file.
+A `.npy` file has vectors of texts; a `.safetensors` file has features of tokens; `.jsonl` and `.npz` files have sparse
+vectors. A file appears only when it is complete. Files are written with seek and write, so that a full disk raises an
+error; with a memory map, a full disk would end the process. The files of TensorBoard's embedding projector are made
+from a `.npy` file.
 """
 
 import contextlib
 import json
 import math
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
 import numpy as np
+import scipy.sparse
 
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_directory, new_file
 from bert_jax.inference.inputs import STDIN, read_inputs
+from bert_jax.inference.vectors import SparseVectors
 
 # (index of a text, its ids int32 [tokens], its features float32 [width] or [at least tokens, width])
 PutFeatures = Callable[[int, np.ndarray, np.ndarray], None]
@@ -30,6 +33,8 @@ PROJECTOR_CONFIG = f"""embeddings {{
 }}
 """
 
+SPARSE_SUFFIXES = (".jsonl", ".npz")
+WEIGHT_DIGITS = 6  # after the point, of weights in JSON
 SAFETENSORS_NAMES = {"int64": "I64", "float32": "F32", "int32": "I32"}
 
 
@@ -69,6 +74,41 @@ def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[
             _write_array(file, starts["input_ids"], first, input_ids.astype("<i4"))
 
         yield write_token_vectors
+
+
+@contextlib.contextmanager
+def sparse_file(path: pathlib.Path, num_texts: int, tokens: Sequence[str]) -> Iterator[PutFeatures]:
+    """Open a file of sparse vectors for writing, and yield the function that fills it.
+
+    A `.jsonl` file has a line for each text, in order: `{"cat": 1.5, "dog": 0.7}`, the largest weight first. A `.npz`
+    file has the arrays of a CSR matrix of scipy, float32 `[num_texts, vocabulary]`, which are in memory until the end.
+    """
+    if path.suffix not in SPARSE_SUFFIXES:
+        raise UserError(f"{path}: these vectors are sparse; end the file name with {' or '.join(SPARSE_SUFFIXES)}")
+    pending, rows = dict[int, np.ndarray](), list[SparseVectors]()
+    expected = 0  # index of the next text to write
+    with _output_file(path, path.suffix) as file:
+
+        def write_terms(text_index: int, input_ids: np.ndarray, values: np.ndarray) -> None:
+            """Write the vectors of the texts whose predecessors are written; keep the others."""
+            nonlocal expected
+            pending[text_index] = values
+            while expected in pending:
+                row = SparseVectors.from_rows([pending.pop(expected)], len(tokens))
+                expected += 1
+                if path.suffix == ".jsonl":
+                    order = np.argsort(-row.weights, kind="stable")
+                    terms = {tokens[row.ids[term]]: round(float(row.weights[term]), WEIGHT_DIGITS) for term in order}
+                    file.write(json.dumps(terms, ensure_ascii=False).encode() + b"\n")
+                else:
+                    rows.append(row)
+
+        yield write_terms
+        if path.suffix == ".npz":
+            matrix = SparseVectors.joined(rows)
+            scipy.sparse.save_npz(
+                file, scipy.sparse.csr_array((matrix.weights, matrix.ids, matrix.offsets), (num_texts, len(tokens)))
+            )
 
 
 def check_projector(directory: pathlib.Path, source: str, output: pathlib.Path) -> None:

@@ -28,9 +28,9 @@ from bert_jax.inference.inputs import (
 )
 from bert_jax.inference.outputs import LocalPredict, Outputs, local_predictor
 from bert_jax.interop.huggingface import TASK_FILE
-from bert_jax.interop.tensors import WITHOUT_PARAMETERS
 from bert_jax.models import Head, make_model
 from bert_jax.models.heads import OF_PRETRAINING
+from bert_jax.objectives.tasks import predicting_model, task_head
 from bert_jax.strict_json import json_line
 from bert_jax.tasks.batching import Feed, fixed_buckets
 from bert_jax.tasks.custom import given_columns
@@ -42,6 +42,7 @@ from bert_jax.tasks.kinds.regression import OUTPUT as REGRESSION_OUTPUT
 from bert_jax.tasks.reading.formats import format_of_suffix, read_file_records
 from bert_jax.tasks.table import prediction_source
 from bert_jax.tasks.task import Record, Task
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer
 
 CHUNK = 1024  # examples in memory at once
@@ -76,7 +77,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
     path = loaded.directory / TASK_FILE
-    loaded = dataclasses.replace(loaded, heads=loaded.heads or _head_without_parameters(path))
+    loaded = dataclasses.replace(loaded, heads=_head_of_vectors(path) or loaded.heads)
     kinds = [
         name
         for name, kind in KINDS.items()
@@ -117,7 +118,12 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     longest = settings.max_seq_len
     buckets = tuple(sorted({*(settings.buckets or fixed_buckets(longest)), longest}))
     feed = Feed(buckets, batch_size, loaded.config.num_token_types, loaded.tokenizer.pad_id)
-    outputs_of = local_predictor(make_model(loaded.config, ComputeConfig(), loaded.heads), loaded.params, feed)
+    model = predicting_model(make_model(loaded.config, ComputeConfig(), loaded.heads), kind, settings)
+    if missing := model.shapes.keys() - loaded.params.keys():
+        raise UserError(
+            f"{loaded.directory} has no {', '.join(sorted(missing))}, which {TASK_FILE} names; export again"
+        )
+    outputs_of = local_predictor(model, {name: loaded.params[name] for name in model.shapes}, feed)
     if loaded.activation and loaded.heads[0].classes == 1:
         outputs_of = functools.partial(_activated_outputs, outputs_of, SCORE_ACTIVATIONS[loaded.activation])
     return Predictor(outputs_of, loaded.tokenizer, task, settings, threshold)
@@ -141,13 +147,18 @@ def _activated_outputs(
 
 def _head_fits(kind: TaskKind, head: Head) -> bool:
     """Return whether the head of a model fits a kind of task."""
+    if kind.loss.whole_batch:
+        return head.name in {row.head for row in VECTOR_HEADS.values()}
     return head.name == kind.head and kind.classes in (None, head.classes)
 
 
-def _head_without_parameters(path: pathlib.Path) -> tuple[Head, ...]:
-    """Return the head of the task in a file if the head has no parameters, since config.json names no such head."""
-    kind = _read_settings(path, {"kind": ""}).get("kind") if path.is_file() else None
-    return (Head(KINDS[kind].head),) if kind in KINDS and KINDS[kind].head in WITHOUT_PARAMETERS else ()
+def _head_of_vectors(path: pathlib.Path) -> tuple[Head, ...]:
+    """Return the head of the task in a file if it makes vectors of texts, since config.json names no such head."""
+    described = _read_settings(path, {"kind": "", "config": {}}) if path.is_file() else {}
+    kind = described.get("kind")
+    if kind not in KINDS or not KINDS[kind].loss.whole_batch:
+        return ()
+    return (task_head(kind, 0, section_from_values(TaskConfig, described["config"], str(path))),)
 
 
 def _read_settings(path: pathlib.Path, defaults: dict[str, Any]) -> dict[str, Any]:

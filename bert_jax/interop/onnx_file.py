@@ -63,7 +63,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
     with output_directory(pathlib.Path(output)) as partial, _silenced_loggers():
         model = getattr(transformers, described.architecture).from_pretrained(source, local_files_only=True).eval()
         modules = read_sentence_modules(source)
-        if modules and modules.activation:  # a CrossEncoder has no vectors
+        if modules and not modules.has_pooling:
             modules = None
         program = PROGRAMS.get(described.encoder.family)
         add_inputs = program(model, described.encoder) if program else dict

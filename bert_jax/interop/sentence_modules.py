@@ -3,19 +3,24 @@
 `modules.json` lists the modules: a Transformer, a Pooling, and perhaps a Normalize. Version 6 of the library writes
 other fields than earlier versions. Both forms can be read. The form of version 5.3 is written, because version 6, Text
 Embeddings Inference and vLLM read it. Text Embeddings Inference refuses the later form.
+
+A SparseEncoder has a Transformer with a masked-token head and a SpladePooling. It is written in the form of version 6.
 """
 
 import dataclasses
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.strict_json import read_list, read_object
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 
 MODULES = "modules.json"
 KNOWN = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+SPARSE_ENCODER = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second of version 5.0
 CROSS_ENCODER = ["Transformer"]  # the modules of a CrossEncoder, which scores pairs
 # Activations of a CrossEncoder's score: name of the class in torch -> our name.
 CROSS_ENCODER_ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
@@ -40,7 +45,10 @@ CROSS_ENCODER_FIELDS = TRANSFORMER_FIELDS | {
     "modality_config": {"text": OF_PAIR},
     "module_output_name": "scores",
 }
-
+SPARSE_FIELDS = TRANSFORMER_FIELDS | {"transformer_task": "fill-mask", "modality_config": {"text": OF_PAIR}}
+# Field of a SpladePooling -> the only value that can be read.
+SPLADE_FIELDS = {"pooling_strategy": "max", "activation_function": "relu"}
+LIBRARY = "sentence_transformers"
 
 # Names of a Transformer module's file; early versions of the library had a name for each model family.
 TRANSFORMER = "sentence_bert_config.json"
@@ -55,6 +63,7 @@ MODULE_FILES = (MODULES, TRANSFORMER, POOLING, PROMPTS)
 class SentenceModules:
     """The steps from texts to vectors; sentence-transformers has equal defaults for a bare encoder."""
 
+    vector_head: str = "dense"  # a row of VECTOR_HEADS
     folder: str = ""  # the encoder's folder, relative to the directory
     pooling: str = "mean"  # a row of inference.embed.POOLINGS
     normalize: bool = False  # whether vectors are scaled to length 1
@@ -64,6 +73,11 @@ class SentenceModules:
     default_prompt: str | None = None  # name of the prompt before every text
     similarity: str | None = "cosine"  # name of the function that compares vectors; passed on, not computed
     activation: str = ""  # activation of a CrossEncoder's score, in CROSS_ENCODER_ACTIVATIONS; '' for other models
+
+    @property
+    def has_pooling(self) -> bool:
+        """True if a text is one dense vector, by a pooling."""
+        return VECTOR_HEADS[self.vector_head].has_pooling and not self.activation
 
     @property
     def prompt(self) -> str:
@@ -83,10 +97,12 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
     kinds = [kind for kind, _ in modules]
     if kinds == CROSS_ENCODER:
         return _read_cross_encoder(directory, modules[0][1])
+    if kinds in SPARSE_ENCODER:
+        return _read_sparse_encoder(directory, *(folder for _, folder in modules))
     if kinds not in KNOWN:
         raise UserError(
             f"{path}: the modules are {', '.join(kinds) or 'missing'}; only Transformer, Pooling and then perhaps "
-            "Normalize can be read"
+            "Normalize can be read, or Transformer and SpladePooling"
         )
     folder = modules[0][1]
     if "Normalize" in kinds:
@@ -140,30 +156,81 @@ def _read_cross_encoder(directory: pathlib.Path, folder: str) -> SentenceModules
     )
 
 
-def sentence_module_files(modules: SentenceModules, hidden_size: int, max_positions: int) -> dict[str, str]:
-    """Return name -> text of the files that make an exported encoder a directory of sentence-transformers.
+def _read_sparse_encoder(directory: pathlib.Path, folder: str, pooling_folder: str) -> SentenceModules:
+    """Return the settings of a SparseEncoder; raise UserError for a pooling other than SPLADE's maximum."""
+    path = directory / pooling_folder / "config.json"
+    fields = SPLADE_FIELDS | read_object(path)
+    for name, value in SPLADE_FIELDS.items():
+        if fields[name] != value:
+            raise UserError(f"{path}: {name} is {fields[name]!r}; only {value!r} can be read")
+    prompts, default_prompt, similarity = _read_prompts_and_similarity(directory / PROMPTS)
+    transformer = _read_transformer_fields(directory / folder, SPARSE_FIELDS)
+    return SentenceModules(
+        vector_head="sparse",
+        folder=folder,
+        max_seq_len=transformer.get("max_seq_length")
+        or _read_model_max_length(directory / folder / "tokenizer_config.json"),
+        lower_case=transformer.get("do_lower_case", False),
+        prompts=prompts,
+        default_prompt=default_prompt,
+        similarity=similarity,
+    )
 
-    Args:
-        modules: the steps from texts to vectors.
-        hidden_size: width of the vectors.
-        max_positions: number of tokens that the model can read; Text Embeddings Inference needs a maximum length.
-    """
+
+def _sparse_module_files(modules: SentenceModules, config: EncoderConfig) -> dict[str, Any]:
+    """Return name -> JSON of the files of a SparseEncoder."""
+    length = {"max_seq_length": modules.max_seq_len or config.max_positions, "do_lower_case": modules.lower_case}
+    return {
+        MODULES: [
+            _module_entry(0, "", f"{LIBRARY}.base.modules.transformer.Transformer"),
+            _module_entry(1, "1_SpladePooling", f"{LIBRARY}.sparse_encoder.modules.splade_pooling.SpladePooling"),
+        ],
+        TRANSFORMER: {name: value for name, value in SPARSE_FIELDS.items() if value is not None} | length,
+        "1_SpladePooling/config.json": SPLADE_FIELDS | {"embedding_dimension": config.vocab_size},
+        PROMPTS: _prompt_fields(modules) | {"model_type": "SparseEncoder"},
+    }
+
+
+def _module_entry(index: int, path: str, kind: str) -> dict[str, Any]:
+    """Return an entry of `modules.json`."""
+    return {"idx": index, "name": str(index), "path": path, "type": kind}
+
+
+def _prompt_fields(modules: SentenceModules) -> dict[str, Any]:
+    """Return the fields of `config_sentence_transformers.json` for the prompts and the similarity."""
+    return {
+        "prompts": dict(modules.prompts),
+        "default_prompt_name": modules.default_prompt,
+        "similarity_fn_name": modules.similarity,
+    }
+
+
+def _dense_module_files(modules: SentenceModules, config: EncoderConfig) -> dict[str, Any]:
+    """Return name -> JSON of the files of a SentenceTransformer; Text Embeddings Inference needs a maximum length."""
     kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")][: 2 + modules.normalize]
     pooling = {field: modules.pooling == name for name, field in POOLINGS.items()}
     pooling |= {f"pooling_mode_{name}": False for name in OTHER_POOLINGS}
-    files: dict[str, Any] = {
-        MODULES: [
-            {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for n, (kind, path) in enumerate(kinds)
-        ],
-        TRANSFORMER: {"max_seq_length": modules.max_seq_len or max_positions, "do_lower_case": modules.lower_case},
-        POOLING: {"word_embedding_dimension": hidden_size, **pooling, "include_prompt": True},
-        PROMPTS: {
-            "prompts": dict(modules.prompts),
-            "default_prompt_name": modules.default_prompt,
-            "similarity_fn_name": modules.similarity,
+    return {
+        MODULES: [_module_entry(n, path, f"{LIBRARY}.models.{kind}") for n, (kind, path) in enumerate(kinds)],
+        TRANSFORMER: {
+            "max_seq_length": modules.max_seq_len or config.max_positions,
+            "do_lower_case": modules.lower_case,
         },
+        POOLING: {"word_embedding_dimension": config.hidden_size, **pooling, "include_prompt": True},
+        PROMPTS: _prompt_fields(modules),
     }
+
+
+# Row of VECTOR_HEADS -> (modules, architecture) -> the files of the directory.
+MODULE_WRITERS: dict[str, Callable[[SentenceModules, EncoderConfig], dict[str, Any]]] = {
+    "dense": _dense_module_files,
+    "sparse": _sparse_module_files,
+}
+
+
+def sentence_module_files(modules: SentenceModules, config: EncoderConfig) -> dict[str, str]:
+    """Return name -> text of the files that make an exported model a directory of sentence-transformers."""
+    files = MODULE_WRITERS[modules.vector_head](modules, config)
     return {name: json.dumps(value, indent=2) + "\n" for name, value in files.items()}
 
 

@@ -19,6 +19,7 @@ Flat = dict[str, Any]  # path in our tree -> array
 Shapes = Mapping[str, tuple[int, ...]]  # path in our tree -> shape
 
 WITHOUT_PARAMETERS = ("hidden_states", "last_hidden_state", "sentence_embedding")
+STORED_AS = {"sparse_embedding": "masked_token"}  # head -> the head that has its parameters
 FOR_TRAINING_ALONE = {"replaced_token"}  # no task reads this head; left out if no class of the family has it
 # Prefixes of all tensor names in a file that torch's DataParallel or sentence-transformers wrote.
 WRAPPERS = ("module.", "0.auto_model.")
@@ -37,12 +38,17 @@ class StoredTensor(NamedTuple):
 
 def class_of(config: EncoderConfig, heads: tuple[Head, ...]) -> ModelClass:
     """Return the class of `transformers` with exactly these heads; else raise UserError, which lists all classes."""
-    wanted, family = {head.name for head in heads} - {*WITHOUT_PARAMETERS}, FAMILIES[config.family]
+    wanted, family = {head.name for head in stored_heads(heads)} - {*WITHOUT_PARAMETERS}, FAMILIES[config.family]
     for model_class in family.classes:
         if set(model_class.heads) == wanted:
             return model_class
     classes = ", ".join(f"{model.name} ({' + '.join(model.heads) or 'none'})" for model in family.classes)
     raise UserError(f"transformers has no {config.family} with the heads {' + '.join(sorted(wanted))}, but {classes}")
+
+
+def stored_heads(heads: tuple[Head, ...]) -> tuple[Head, ...]:
+    """Return the heads whose parameters a directory holds for these heads."""
+    return tuple(head._replace(name=STORED_AS.get(head.name, head.name)) for head in heads)
 
 
 def largest_class(family: Family, heads: set[str]) -> ModelClass | None:

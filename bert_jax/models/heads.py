@@ -32,7 +32,7 @@ Arrays = dict[str, jax.Array]
 
 
 class Head(NamedTuple):
-    """The name of a row of HEADS, and the number of classes if the head classifies."""
+    """The name of a row of HEADS, and the number of its outputs if the head classifies or projects tokens."""
 
     name: str
     classes: int = 0
@@ -189,6 +189,17 @@ def sentence_embedding(head: Head, x: Encoded) -> Arrays:
     return {"sentence_vectors": vectors.reshape(*ids.shape[:-1], -1)}
 
 
+def sparse_embedding(head: Head, x: Encoded) -> Arrays:
+    """Return `sentence_vectors`, `[batch, texts, padded_vocab]`: log(1 + relu(largest masked-token logit of a text)).
+
+    This is SPLADE with max pooling (Formal et al. 2021). The parameters are the parameters of the masked-token head.
+    """
+    ids = x.batch["input_ids"]
+    mask = x.batch["attention_mask"].reshape(-1, ids.shape[-1])
+    logits = MaskedTokenHead(x.config, x.dtype, name="masked_token")(x.hidden, x.table, mask)
+    return {"sentence_vectors": jnp.log1p(jax.nn.relu(logits)).reshape(*ids.shape[:-1], -1)}
+
+
 def pooled_output(head: Head, x: Encoded) -> Arrays:
     """Return `pooled` `[batch, hidden]`, which is the pooler applied to the `model.pooling` of each sequence."""
     return {"pooled": x.pooled}
@@ -207,6 +218,7 @@ HEADS: dict[str, Callable[[Head, Encoded], Arrays]] = {
     "last_hidden_state": last_hidden_state,
     "pooled": pooled_output,
     "sentence_embedding": sentence_embedding,
+    "sparse_embedding": sparse_embedding,
 }
 # Heads that read a sequence through the pooler, and heads that read each token.
 POOLED = frozenset({"next_sentence", "sequence_classification", "multiple_choice", "pooled"})
@@ -257,14 +269,45 @@ def _vocabulary_scores_backward(saved: tuple[jax.Array, jax.Array], gradient: ja
 _vocabulary_scores.defvjp(_vocabulary_scores_forward, _vocabulary_scores_backward)
 
 
+TOKENS_AT_ONCE = 16  # of a sequence, whose logits over the vocabulary are in memory
+
+
+@jax.checkpoint
+def _larger_scores(largest: jax.Array, x: jax.Array, mask: jax.Array, table: jax.Array) -> jax.Array:
+    """Return the larger of `largest` `[batch, vocab]` and the scores of the tokens of `x` `[batch, tokens, width]`."""
+    scores = _vocabulary_scores(x.reshape(-1, x.shape[-1]), table).reshape(*x.shape[:2], -1)
+    return jnp.maximum(largest, jnp.where(mask[..., None] != 0, scores, PADDING_LOGIT).max(1))
+
+
+def _largest_scores(x: jax.Array, mask: jax.Array, table: jax.Array) -> jax.Array:
+    """Return the largest score of the tokens of each sequence, float32 `[batch, vocab]`.
+
+    Memory holds the scores of TOKENS_AT_ONCE tokens of each sequence. The backward pass computes them again.
+    """
+    padding = -x.shape[1] % TOKENS_AT_ONCE
+
+    def chunks(array: jax.Array) -> jax.Array:
+        padded = jnp.pad(array, ((0, 0), (0, padding), *[(0, 0)] * (array.ndim - 2)))
+        return padded.reshape(len(array), -1, TOKENS_AT_ONCE, *array.shape[2:]).swapaxes(0, 1)
+
+    largest = jnp.full((len(x), len(table)), PADDING_LOGIT, jnp.float32)
+    return jax.lax.scan(
+        lambda largest, chunk: (_larger_scores(largest, *chunk, table), None), largest, (chunks(x), chunks(mask))
+    )[0]
+
+
 class MaskedTokenHead(nn.Module):
-    """Vocabulary head: `x` `[batch, predictions, hidden]`, `table` `[padded_vocab, width]` -> float32 logits."""
+    """Vocabulary head: `x` `[batch, predictions, hidden]`, `table` `[padded_vocab, width]` -> float32 logits.
+
+    With a `mask` of tokens, `[batch, predictions]`, the result is the largest logit of the tokens of each sequence,
+    float32 `[batch, padded_vocab]`.
+    """
 
     config: EncoderConfig
     dtype: jnp.dtype
 
     @nn.compact
-    def __call__(self, x: jax.Array, table: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, table: jax.Array, mask: jax.Array | None = None) -> jax.Array:
         config, width = self.config, self.config.masked_width
         activation = ACTIVATIONS[config.masked_activation or config.activation]
         x = activation(dense_layer(config, self.dtype, width, "dense")(x))
@@ -274,6 +317,8 @@ class MaskedTokenHead(nn.Module):
             table = jnp.concatenate([table, extra()], axis=1)
         bias = logical_param(self, "bias", nn.initializers.zeros, table.shape[:1], ("vocab",))
         bias = jnp.where(jnp.arange(table.shape[0]) < config.vocab_size, bias, PADDING_LOGIT)
+        if mask is not None:
+            return constrain(_largest_scores(x, mask, table.astype(self.dtype)) + bias, "batch", "logits")
         # As a product of two matrices, for the reason that Linear gives.
         logits = _vocabulary_scores(x.reshape(-1, width), table.astype(self.dtype))
         return constrain(logits + bias, "batch", "logits").reshape(*x.shape[:2], -1)

@@ -11,6 +11,7 @@ replaced_tokens.py  ELECTRA: a generator fills masks, and the encoder finds the 
 task_losses.py      losses of tasks; add a function and a row of LOSSES for a loss
 tasks.py            the loss of a task, for fine-tuning
 vector_losses.py    losses of sentence vectors; add a function and a row of VECTOR_LOSSES for a loss
+vector_scores.py    comparisons of vectors; add a function and a row of SCORES for a comparison
 vectors.py          sentence vectors of a whole batch
 
 To add an objective of pretraining, write its file and add its row to OBJECTIVES.

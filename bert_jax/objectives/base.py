@@ -33,7 +33,7 @@ class WholeBatchLoss(NamedTuple):
 
     So micro-batches can share the loss of the whole batch (cached_vectors.py).
 
-    represent: (params, frozen, micro_batch, rngs) -> vectors of the examples, float32 `[examples, texts, width]`
+    represent: (params, frozen, micro_batch, rngs) -> vectors of the examples, float32 `[examples, texts, ...]`
     loss: (params, vectors of all examples, batch, normalizers) -> (float32 scalar, metrics as Means)
     """
 
@@ -58,6 +58,7 @@ class Objective:
     num_heads: number of attention heads, which must be a multiple of mesh.tensor
     frozen_axes: logical axes of parameters that are not trained, such as a teacher's; () without such parameters
     init_frozen: rng -> parameters in the structure of `frozen_axes`
+    loss_weights: step -> the weights of loss terms that change during the training, which join the normalizers
     whole_batch_loss: the two steps of `loss`, if the loss of an example depends on the other examples of the batch
     """
 
@@ -71,6 +72,7 @@ class Objective:
     num_heads: int
     frozen_axes: Any = ()
     init_frozen: Callable[[jax.Array], Params] = lambda rng: ()
+    loss_weights: Callable[[jax.Array], dict[str, jax.Array]] = lambda step: {}
     whole_batch_loss: WholeBatchLoss | None = None
 
 

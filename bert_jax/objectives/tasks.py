@@ -16,18 +16,30 @@ from bert_jax.objectives.base import Batch, LossAndMetrics, Normalizers, Objecti
 from bert_jax.objectives.losses import Mean
 from bert_jax.objectives.task_losses import DISTILLATION_LOSSES, LOSSES
 from bert_jax.objectives.vector_losses import VectorLossOptions
-from bert_jax.objectives.vectors import make_vector_objective
+from bert_jax.objectives.vector_scores import SCORES
+from bert_jax.objectives.vectors import FlopsWeights, make_vector_objective, with_pair_scores
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 
 
-def task_head(kind: str, num_labels: int) -> Head:
-    """Return the head of a kind of task; only kinds with labels use `num_labels`."""
+def task_head(kind: str, num_labels: int, settings: TaskConfig | None = None) -> Head:
+    """Return the head of a kind of task; only kinds with labels use `num_labels`.
+
+    `settings` choose the head of sentence vectors; None: the defaults.
+    """
     row = KINDS[kind]
+    if row.loss.whole_batch:
+        return Head(VECTOR_HEADS[(settings or TaskConfig()).vector_head].head)
     return Head(row.head, num_labels if row.classes is None else row.classes)
 
 
 def make_task_objective(
-    model: Model, kind: str, freeze_encoder: bool, settings: TaskConfig | None = None, teacher: Model | None = None
+    model: Model,
+    kind: str,
+    freeze_encoder: bool,
+    settings: TaskConfig | None = None,
+    teacher: Model | None = None,
+    num_steps: int = 0,
 ) -> Objective:
     """Return the objective of a task: the mean loss of its targets, which `TaskKind.loss` describes.
 
@@ -37,15 +49,22 @@ def make_task_objective(
         freeze_encoder: True if gradients stop at the heads.
         settings: settings of the task; None: the defaults.
         teacher: a model with an equal head and frozen parameters; None: the loss uses only the labels.
+        num_steps: steps of the training.
     """
     loss_spec, settings = KINDS[kind].loss, settings or TaskConfig()
     if loss_spec.whole_batch:
+        row = VECTOR_HEADS[settings.vector_head]
+        warmup_steps = int(settings.flops_warmup_fraction * num_steps)
         return make_vector_objective(
             model,
             settings.vector_loss,
             vector_loss_options(settings),
-            settings.temperature,
-            settings.learned_temperature,
+            settings.temperature or row.temperature,
+            learns_temperature=settings.learned_temperature,
+            freeze_encoder=freeze_encoder,
+            flops_weights=FlopsWeights(settings.query_flops_weight, settings.document_flops_weight, warmup_steps)
+            if row.is_sparse
+            else None,
         )
 
     def normalizers(batch: Batch) -> Normalizers:
@@ -95,9 +114,17 @@ def make_task_objective(
     )
 
 
+def predicting_model(model: Model, kind: str, settings: TaskConfig) -> Model:
+    """Return the model whose outputs `TaskKind.predict` reads: scores of pairs in place of sentence vectors."""
+    if not KINDS[kind].loss.whole_batch:
+        return model
+    return with_pair_scores(model, SCORES[VECTOR_HEADS[settings.vector_head].scores])
+
+
 def vector_loss_options(settings: TaskConfig) -> VectorLossOptions:
     """Return the options of the loss of sentence vectors in the settings of a task."""
     return VectorLossOptions(
+        scores=SCORES[VECTOR_HEADS[settings.vector_head].scores],
         symmetric=settings.symmetric,
         false_negative_margin=settings.false_negative_margin,
         triplet_margin=settings.triplet_margin,

@@ -1,8 +1,8 @@
 """Losses of sentence vectors, as rows of a table: pure functions of the vectors and the labels of a whole batch.
 
-The score of two texts is the cosine of their vectors, divided by a temperature. Example i has texts 0 to t: an anchor
-(a query), its positive, and perhaps negatives. The functions compute scores of all pairs of texts in blocks of rows, so
-that a batch of any size needs memory for its vectors and one block.
+The score of two texts is the inner product of their vectors, or another row of SCORES, divided by a temperature.
+Example i has texts 0 to t: an anchor (a query), its positive, and perhaps negatives. The functions compute scores of
+all pairs of texts in blocks of rows, so that a batch of any size needs memory for its vectors and one block.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from bert_jax.models.heads import unit_length
 from bert_jax.objectives.losses import LossAndCorrectness, cross_entropy, divergence
+from bert_jax.objectives.vector_scores import Scores, inner_products
 from bert_jax.parallel.sharding import constrain
 
 NEVER = -1e9  # a score that no exponential survives
@@ -27,6 +28,8 @@ class VectorLossOptions:
     """The options of the rows of VECTOR_LOSSES; each row reads some of them.
 
     Attributes:
+        scores: the comparison of vectors; the functions below call its values cosines, which they are for vectors of
+            length 1.
         symmetric: `info_nce` also compares each positive with all anchors, and the loss is the mean of both directions.
         false_negative_margin: `info_nce` leaves out negatives whose cosine with the anchor exceeds the cosine of the
             positive by more than the margin (Qwen3 Embedding, Zhang et al. 2025); None: no such rule.
@@ -35,6 +38,7 @@ class VectorLossOptions:
         matryoshka_sizes: widths of the shortened vectors whose losses count as much as the loss of the whole vectors.
     """
 
+    scores: Scores = inner_products
     symmetric: bool = False
     false_negative_margin: float | None = None
     triplet_margin: float = 0.2
@@ -64,10 +68,10 @@ def info_nce(
     their positives are right for each of them. A candidate that equals a right text or the anchor is not a negative.
 
     Args:
-        vectors: float32 `[examples, texts, width]` of length 1.
+        vectors: float32 `[examples, texts, ...]` as `options.scores` compares them.
         labels: `weights` and `text_ids`.
         temperature: divisor of the cosines.
-        options: `symmetric` and `false_negative_margin`.
+        options: `scores`, `symmetric` and `false_negative_margin`.
     """
 
     def one_direction(first: int, others: slice) -> LossAndCorrectness:
@@ -75,7 +79,7 @@ def info_nce(
         x, ids = (array[:, others].swapaxes(0, 1).reshape(-1, *array.shape[2:]) for array in (vectors, labels.text_ids))
         return _losses_by_row(
             vectors[:, first], labels.text_ids[:, first], x, ids, labels.weights, temperature,
-            options.false_negative_margin,
+            options,
         )  # fmt: skip
 
     losses, correct = one_direction(0, slice(1, None))
@@ -90,13 +94,13 @@ def margin_mse(
     """Return the mean squared error of the margins between the positive and each negative (Hofstätter et al. 2021).
 
     Args:
-        vectors: float32 `[examples, texts, width]` of length 1, with at least one negative.
+        vectors: as in `info_nce`, with at least one negative.
         labels: `scores` of a teacher.
         temperature: divisor of the cosines.
-        options: not read.
+        options: `scores`.
     """
     assert labels.scores is not None
-    scores = _own_scores(vectors) / temperature
+    scores = _own_scores(vectors, options.scores) / temperature
     student, teacher = (x[:, :1] - x[:, 1:] for x in (scores, labels.scores))
     return LossAndCorrectness(jnp.mean((student - teacher) ** 2, axis=1), _is_positive_best(scores))
 
@@ -109,13 +113,13 @@ def teacher_kl(
     T is `temperature`, the divisor of the student's cosines; the divisor of the teacher's scores is an option.
 
     Args:
-        vectors: float32 `[examples, texts, width]` of length 1, with at least one negative.
+        vectors: as in `info_nce`, with at least one negative.
         labels: `scores` of a teacher.
         temperature: divisor of the cosines.
-        options: `score_temperature`.
+        options: `scores` and `score_temperature`.
     """
     assert labels.scores is not None
-    scores = _own_scores(vectors)
+    scores = _own_scores(vectors, options.scores)
     teacher = labels.scores * (temperature / options.score_temperature)  # `divergence` divides both by one temperature
     return LossAndCorrectness(divergence(scores, teacher, jnp.asarray(temperature)), _is_positive_best(scores))
 
@@ -129,15 +133,15 @@ def cosent(
     The correctness has no meaning.
 
     Args:
-        vectors: float32 `[examples, 2, width]` of length 1.
+        vectors: as in `info_nce`, with two texts.
         labels: `weights` and `grades`.
         temperature: divisor of the cosines.
-        options: not read.
+        options: `scores`.
     """
     assert labels.grades is not None
     order = jnp.argsort(labels.grades)
     grades, present = labels.grades[order], labels.weights[order] > 0
-    scores = _own_scores(vectors)[order, 0] / temperature
+    scores = _own_scores(vectors, options.scores)[order, 0] / temperature
     # [i]: the log of the sum of exp(-score) over the examples from i on, which have the higher grades.
     sums_from = jnp.append(jax.lax.cumlogsumexp(jnp.where(present, -scores, NEVER), reverse=True), NEVER)
     terms = scores + sums_from[jnp.searchsorted(grades, grades, side="right")]
@@ -153,12 +157,12 @@ def triplet(
     The loss of an example is the mean over its negatives.
 
     Args:
-        vectors: float32 `[examples, texts, width]` of length 1, with at least one negative.
+        vectors: as in `info_nce`, with at least one negative.
         labels: not read.
         temperature: not read.
-        options: `triplet_margin`.
+        options: `scores` and `triplet_margin`.
     """
-    cosines = _own_scores(vectors)
+    cosines = _own_scores(vectors, options.scores)
     missed = jax.nn.relu(cosines[:, 1:] - cosines[:, :1] + options.triplet_margin)
     return LossAndCorrectness(missed.mean(axis=1), _is_positive_best(cosines))
 
@@ -208,9 +212,9 @@ def vector_losses(
     return LossAndCorrectness(losses / (1 + len(options.matryoshka_sizes)), correct)
 
 
-def _own_scores(vectors: jax.Array) -> jax.Array:
-    """Return the cosines of each anchor with the other texts of its example, `[examples, texts - 1]`."""
-    return jnp.einsum("ew,etw->et", vectors[:, 0], vectors[:, 1:], precision=jax.lax.Precision.HIGHEST)
+def _own_scores(vectors: jax.Array, scores: Scores) -> jax.Array:
+    """Return the scores of each anchor with the other texts of its example, `[examples, texts - 1]`."""
+    return jax.vmap(lambda texts: scores(texts[:1], texts[1:])[0])(vectors)
 
 
 def _is_positive_best(scores: jax.Array) -> jax.Array:
@@ -225,7 +229,7 @@ def _losses_by_row(
     candidate_ids: jax.Array,
     weights: jax.Array,
     temperature: jax.Array | float,
-    false_negative_margin: float | None,
+    options: VectorLossOptions,
 ) -> LossAndCorrectness:
     """Return InfoNCE of each anchor over the candidates; anchor i belongs to candidate i.
 
@@ -235,7 +239,7 @@ def _losses_by_row(
     # Numbers from 0 on for the texts, so that an array can have an entry for each text.
     _, numbers = jnp.unique(candidate_ids, return_inverse=True, size=num_candidates)
     present = jnp.tile(weights, num_candidates // num_rows) > 0
-    candidates = constrain(candidates, "accumulation", "features")
+    candidates = constrain(candidates, "accumulation", *["features"] * (candidates.ndim - 1))
 
     def block_losses(rows: jax.Array) -> LossAndCorrectness:
         ids = jnp.take(anchor_ids, rows)
@@ -243,11 +247,11 @@ def _losses_by_row(
         is_right = jnp.zeros((num_candidates, len(rows)), bool).at[numbers[:num_rows]].max(equal_anchor)
         is_right = is_right[numbers].T | (candidate_ids == ids[:, None])
         is_own = jnp.arange(num_candidates) == rows[:, None]
-        cosines = jnp.matmul(anchors[rows], candidates.T, precision=jax.lax.Precision.HIGHEST)
+        cosines = options.scores(anchors[rows], candidates)
         counts = is_own | (present & ~is_right)
-        if false_negative_margin is not None:
+        if options.false_negative_margin is not None:
             positive = jnp.sum(jnp.where(is_own, cosines, 0.0), axis=1, keepdims=True)
-            counts &= is_own | (cosines <= positive + false_negative_margin)
+            counts &= is_own | (cosines <= positive + options.false_negative_margin)
         return cross_entropy(jnp.where(counts, cosines / temperature, NEVER), rows)
 
     blocks = num_blocks(num_rows, num_candidates)

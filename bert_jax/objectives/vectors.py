@@ -1,6 +1,8 @@
 """The objective of sentence vectors: a row of VECTOR_LOSSES over the vectors of a whole batch."""
 
-from typing import Any
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,14 +12,32 @@ from bert_jax.models import Model, model_flops
 from bert_jax.objectives.base import Batch, LossAndMetrics, Normalizers, Objective, Params, Rngs, WholeBatchLoss
 from bert_jax.objectives.losses import Mean
 from bert_jax.objectives.vector_losses import VECTOR_LOSSES, VectorLabels, VectorLossOptions, vector_losses
+from bert_jax.objectives.vector_scores import Scores, flops, quadratic_warmup
 
-OUTPUT = "sentence_vectors"  # of the head `sentence_embedding`
+OUTPUT = "sentence_vectors"  # of the heads in VECTOR_HEADS
+SCORE_OUTPUT = "pair_scores"
+FLOPS_FACTOR = "flops_factor"  # of the regularization, in the normalizers of a step
 LOG_TEMPERATURE = "log_temperature"  # name of the parameter, float32 [1], if the temperature is learned
 MIN_TEMPERATURE = 0.01  # of a learned temperature, as in CLIP (Radford et al. 2021)
 
 
+class FlopsWeights(NamedTuple):
+    """The weights of the FLOPS regularization of sparse vectors (SPLADE; Formal et al. 2021)."""
+
+    queries: float
+    documents: float
+    warmup_steps: int  # steps in which the weights rise quadratically from 0
+
+
 def make_vector_objective(
-    model: Model, loss_name: str, options: VectorLossOptions, temperature: float, learns_temperature: bool = False
+    model: Model,
+    loss_name: str,
+    options: VectorLossOptions,
+    temperature: float,
+    *,
+    learns_temperature: bool = False,
+    freeze_encoder: bool = False,
+    flops_weights: FlopsWeights | None = None,
 ) -> Objective:
     """Return the objective of sentence vectors: the weighted mean of the losses of the examples.
 
@@ -25,11 +45,13 @@ def make_vector_objective(
     `positives`, or `example_weights` if the row of the loss is graded. `grades` and `scores` are as in `VectorLabels`.
 
     Args:
-        model: model with the head `sentence_embedding`.
+        model: model with the head of a row of VECTOR_HEADS.
         loss_name: a row of VECTOR_LOSSES.
         options: options of the loss.
-        temperature: divisor of the cosines.
+        temperature: divisor of the scores.
         learns_temperature: True to train the temperature, starting at `temperature`; the parameters then have its log.
+        freeze_encoder: True if gradients stop at the head.
+        flops_weights: weights of the regularization of sparse vectors; None: no regularization.
     """
     row = VECTOR_LOSSES[loss_name]
 
@@ -42,6 +64,8 @@ def make_vector_objective(
         return {"targets": jnp.where(total > 0, total, 1.0)}
 
     def represent(params: Params, frozen: Params, batch: Batch, rngs: Rngs) -> jax.Array:
+        if freeze_encoder:
+            params = {**params, "encoder": jax.lax.stop_gradient(params["encoder"])}
         return model.apply(params, batch, rngs.dropout)[OUTPUT]
 
     def loss_of_vectors(params: Params, vectors: jax.Array, batch: Batch, normalizers: Normalizers) -> LossAndMetrics:
@@ -55,7 +79,18 @@ def make_vector_objective(
         metrics["task_loss"] = Mean.of(losses, weights)
         if not row.is_graded:
             metrics["accuracy"] = Mean.of(correct, weights)
-        return metrics["task_loss"].total / normalizers["targets"], metrics
+        total = metrics["task_loss"].total / normalizers["targets"]
+        if flops_weights:
+            present = batch["example_weights"]
+            query_flops, document_flops = (flops(x, present) for x in (vectors[:, :1], vectors[:, 1:]))
+            penalty = flops_weights.queries * query_flops + flops_weights.documents * document_flops
+            total += normalizers[FLOPS_FACTOR] * penalty
+            num_terms = jnp.sum(vectors > 0, axis=-1).astype(jnp.float32)
+            metrics |= {
+                "query_terms": Mean.of(num_terms[:, 0], present),
+                "document_terms": Mean.of(num_terms[:, 1:].mean(axis=1), present),
+            }
+        return total, metrics
 
     def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
         return loss_of_vectors(params, represent(params, frozen, batch, rngs), batch, normalizers)
@@ -76,8 +111,24 @@ def make_vector_objective(
         sections=with_temperature(model.sections, "heads"),
         flops=lambda seq_len, _: model_flops(model.config, seq_len, 0),
         num_heads=model.config.num_heads,
+        loss_weights=lambda step: (
+            {FLOPS_FACTOR: quadratic_warmup(step, flops_weights.warmup_steps)} if flops_weights else {}
+        ),
         whole_batch_loss=WholeBatchLoss(represent, loss_of_vectors),
     )
+
+
+def with_pair_scores(model: Model, scores: Scores) -> Model:
+    """Return a model with a single output, SCORE_OUTPUT: the score of the first two texts of each example, `[batch]`.
+
+    The vectors of texts, which may be large, stay on the device.
+    """
+
+    def apply(params: Params, batch: Mapping[str, jax.Array], rng: jax.Array | None) -> dict[str, jax.Array]:
+        vectors = model.apply(params, batch, rng)[OUTPUT]
+        return {SCORE_OUTPUT: jax.vmap(lambda texts: scores(texts[:1], texts[1:2])[0, 0])(vectors)}
+
+    return dataclasses.replace(model, apply=apply)
 
 
 def log_temperature(temperature: float) -> np.ndarray:

@@ -20,6 +20,7 @@ from bert_jax.reports.provenance import NamedValues, Provenance, provenance_of
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.similarity import SIMILARITY
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.metrics import WEIGHTED
 
@@ -119,7 +120,7 @@ def _evaluation_results(provenance: Provenance, task_type: str) -> list[EvalResu
 def _choose_use(weights: Weights) -> ModelUse:
     """Return the use of a model, which depends on its pooling and its heads."""
     if weights.sentences is not None:
-        return SENTENCES
+        return SENTENCES._replace(opener=VECTOR_HEADS[weights.sentences.vector_head].opener)
     heads = {head.name: head.classes for head in weights.heads}
     kind, _ = _task_of(weights)
     for head, use in USES.items():
@@ -156,7 +157,9 @@ def _introduction(weights: Weights, origin: str, use: ModelUse) -> Iterable[str]
     pooling = ""
     if sentences is not None:
         length = " of length 1" if sentences.normalize else ""
-        pooling = f" A text is one vector{length}, by {sentences.pooling} pooling."
+        pooling = f" {VECTOR_HEADS[sentences.vector_head].description}"
+        if sentences.has_pooling:
+            pooling = f" A text is one vector{length}, by {sentences.pooling} pooling."
         if sentences.max_seq_len is not None:
             pooling += f" Texts are cut at {sentences.max_seq_len:,} tokens."
     yield (
@@ -228,7 +231,7 @@ def _loading_code(use: ModelUse, in_transformers: bool) -> str:
     """Return Python code that opens the model in the current directory."""
     if not in_transformers:
         return 'import bert_jax\n\nmodel = bert_jax.load(".")  # this directory\n'
-    if use is SENTENCES:
+    if use.library == SENTENCES.library:
         return (
             f"from sentence_transformers import {use.opener}\n\n"
             f'model = {use.opener}(".")  # this directory\n'

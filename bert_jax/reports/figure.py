@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError, needs_packages, writing
+from bert_jax.files import new_file
 
 
 class FigureAndAxes(NamedTuple):
@@ -39,8 +40,8 @@ def saved_figure(
     figure, axes = pyplot.subplots(*grid, figsize=size, squeeze=False, layout="constrained")
     try:
         yield FigureAndAxes(figure, axes)
-        with writing(output, "choose another --output"):
-            figure.savefig(output, dpi=dpi)
+        with writing(output, "choose another --output"), new_file(output, binary=True) as file:
+            figure.savefig(file, format=os.path.splitext(output)[1][1:] or "png", dpi=dpi)
     except ValueError as error:  # an unknown suffix
         raise UserError(f"{output}: cannot be written ({error})") from error
     finally:

@@ -12,8 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.inference.vectors import TextVectors
+from bert_jax.objectives.vector_scores import Scores, inner_products
+
 DEPTH = 1_000  # documents in a ranking, as in BEIR
 QUERY_BLOCK, DOCUMENT_BLOCK = 256, 16_384  # of the scores in memory at once
+BLOCK_NUMBERS = 1 << 25  # numbers of a block of documents
 NOT_RETRIEVED = -1
 # Robertson and Zaragoza 2009, with the parameters of Anserini for BEIR.
 BM25_K1, BM25_B = 0.9, 0.4
@@ -27,30 +31,40 @@ def tie_order(document_ids: Sequence[str]) -> np.ndarray:
     return np.array(sorted(range(len(keys)), key=keys.__getitem__, reverse=True), np.int64)
 
 
-def rank_by_vectors(queries: np.ndarray, documents: np.ndarray, order: np.ndarray, depth: int = DEPTH) -> np.ndarray:
-    """Return the documents with the largest inner products, best first, int64 `[queries, min(depth, documents)]`.
+def rank_by_vectors(
+    queries: TextVectors,
+    documents: TextVectors,
+    order: np.ndarray,
+    depth: int = DEPTH,
+    scores: Scores = inner_products,
+) -> np.ndarray:
+    """Return the documents with the largest scores, best first, int64 `[queries, min(depth, documents)]`.
 
-    The search is exact. Memory holds QUERY_BLOCK x DOCUMENT_BLOCK scores, whatever the number of documents.
+    The search is exact. Memory holds QUERY_BLOCK x DOCUMENT_BLOCK scores, and BLOCK_NUMBERS numbers of documents,
+    whatever the number of documents.
 
     Args:
-        queries: float32 `[queries, width]`.
-        documents: float32 `[documents, width]`.
+        queries: float32 `[queries, width]`, or vectors of another kind.
+        documents: vectors of the same kind.
         order: the documents in the order of ties, from `tie_order`.
         depth: documents in a ranking.
+        scores: comparison of vectors.
     """
     depth, block = min(depth, len(documents)), min(DOCUMENT_BLOCK, len(documents))
+    shape = queries[np.zeros(1, np.int64)].shape[1:]
+    block = min(block, max(1, BLOCK_NUMBERS // documents[np.zeros(1, np.int64)].size))
     rankings = np.empty((len(queries), depth), np.int64)
     for start in range(0, len(queries), QUERY_BLOCK):
-        vectors = np.zeros((min(QUERY_BLOCK, len(queries)), queries.shape[1]), np.float32)
-        filled = queries[start : start + QUERY_BLOCK]
+        vectors = np.zeros((min(QUERY_BLOCK, len(queries)), *shape), np.float32)
+        filled = queries[np.arange(start, min(start + QUERY_BLOCK, len(queries)))]
         vectors[: len(filled)] = filled
-        scores = jnp.full((len(vectors), depth), -jnp.inf)
+        best = jnp.full((len(vectors), depth), -jnp.inf)
         ranks = jnp.zeros((len(vectors), depth), jnp.int32)
         for first in range(0, len(documents), block):
             # All blocks have one shape. So the last block starts earlier, and `first` masks its documents of before.
             begin = min(first, len(documents) - block)
             members = documents[order[begin : begin + block]]
-            scores, ranks = _merge_block(scores, ranks, vectors, members, begin, first)
+            best, ranks = _merge_block(scores, best, ranks, vectors, members, begin, first)
         rankings[start : start + QUERY_BLOCK] = order[np.asarray(ranks)[: len(filled)]]
     return rankings
 
@@ -62,21 +76,26 @@ class _BestDocuments(NamedTuple):
     ranks: jax.Array
 
 
-@jax.jit
+@functools.partial(jax.jit, static_argnums=0)
 def _merge_block(
-    scores: jax.Array, ranks: jax.Array, queries: jax.Array, documents: jax.Array, begin: int, first: int
+    scores: Scores,
+    best: jax.Array,
+    ranks: jax.Array,
+    queries: jax.Array,
+    documents: jax.Array,
+    begin: int,
+    first: int,
 ) -> _BestDocuments:
     """Return the best scores and their positions in the order of ties, with a block that begins at `begin`.
 
     `top_k` prefers the earlier of equal values, and the earlier documents come first.
     """
     positions = begin + jnp.arange(len(documents), dtype=jnp.int32)
-    products = jnp.matmul(queries, documents.T, precision=jax.lax.Precision.HIGHEST)
-    products = jnp.where(positions >= first, products, -jnp.inf)
-    scores = jnp.concatenate([scores, products], axis=1)
-    ranks = jnp.concatenate([ranks, jnp.broadcast_to(positions, products.shape)], axis=1)
-    scores, columns = jax.lax.top_k(scores, ranks.shape[1] - len(documents))
-    return _BestDocuments(scores, jnp.take_along_axis(ranks, columns, axis=1))
+    of_block = jnp.where(positions >= first, scores(queries, documents), -jnp.inf)
+    best = jnp.concatenate([best, of_block], axis=1)
+    ranks = jnp.concatenate([ranks, jnp.broadcast_to(positions, of_block.shape)], axis=1)
+    best, columns = jax.lax.top_k(best, ranks.shape[1] - len(documents))
+    return _BestDocuments(best, jnp.take_along_axis(ranks, columns, axis=1))
 
 
 def rank_by_bm25(

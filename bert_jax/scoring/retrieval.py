@@ -10,8 +10,11 @@ import numpy as np
 from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.errors import UserError
 from bert_jax.inference.embed import EmbedOptions, encode_with_count
+from bert_jax.inference.vectors import join_vectors
+from bert_jax.objectives.vector_scores import SCORES
 from bert_jax.scoring.ranking import NOT_RETRIEVED, measures_of_gains, rank_by_bm25, rank_by_vectors, tie_order
 from bert_jax.scoring.retrieval_files import Collection, read_collection
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 
 CHUNK = 8_192  # texts that are tokenized at once
 RESAMPLES = 1_000
@@ -62,7 +65,7 @@ def score_retrieval(
     and longer texts are truncated. A document with the id of the query is not ranked, as in BEIR.
 
     Args:
-        model: any model; its heads are not used.
+        model: any model; its heads are used only if its directory names a head of vectors.
         directory: as in `read_collection`.
         split: name of the judgments.
         progress: called with the name of the work, the number of finished items and the number of all items.
@@ -70,7 +73,8 @@ def score_retrieval(
     Raises:
         UserError: the collection is malformed, or the model directory names an unsupported similarity.
     """
-    similarity = model.sentences.similarity or "cosine"
+    head = VECTOR_HEADS[model.sentences.vector_head]
+    similarity = model.sentences.similarity or head.similarity
     if similarity not in SIMILARITIES:
         raise UserError(
             f"{model.directory}: the similarity {similarity}; choose a model with {' or '.join(SIMILARITIES)}"
@@ -89,10 +93,10 @@ def score_retrieval(
             values, num_cut = encode_with_count(model, texts[start : start + CHUNK], options)
             chunks.append(values)
             num_truncated += num_cut
-        vectors[role] = np.concatenate(chunks)
+        vectors[role] = join_vectors(chunks)
     order = tie_order(collection.document_ids)
     rankings = {
-        MODEL: rank_by_vectors(vectors["queries"], vectors["documents"], order),
+        MODEL: rank_by_vectors(vectors["queries"], vectors["documents"], order, scores=SCORES[head.scores]),
         BM25: rank_by_bm25(
             collection.queries, collection.documents, order, progress=lambda *counts: progress("BM25", *counts)
         ),

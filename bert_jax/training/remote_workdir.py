@@ -183,7 +183,13 @@ def mirror_of(directory: pathlib.Path) -> Mirror | None:
 
 
 def checkpoints_in(workdir: pathlib.Path) -> Any:
-    """Return the directory of a run's checkpoints, as an absolute path or, for a URL, as a path of `etils.epath`."""
+    """Return the directory of a run's checkpoints, as an absolute path or, for a URL, as a path of `etils.epath`.
+
+    Raises:
+        UserError: the name of the directory is not UTF-8; the libraries of checkpoints open no such name.
+    """
+    if re.search("[\ud800-\udfff]", str(workdir.absolute())):
+        raise UserError(f"{workdir}: this name is not UTF-8; rename the directory (mv), or choose another")
     mirror = mirror_of(workdir)
     if mirror is None or mirror.copies_checkpoints:
         return workdir.absolute() / "checkpoints"

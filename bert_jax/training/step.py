@@ -156,7 +156,7 @@ def _loss_and_gradients(
 ) -> LossAndGradients:
     """Return loss, gradients and metrics of a batch, summed over micro-batches (in a scan), then over devices."""
     value_and_grad = jax.value_and_grad(objective.loss, has_aux=True)
-    normalizers = objective.normalizers(batch)
+    normalizers = objective.normalizers(batch) | objective.loss_weights(state.step)
     if grad_accum_steps == 1:
         (loss, metrics), gradients = value_and_grad(state.params, state.frozen, batch, training_rngs(rng), normalizers)
         return LossAndGradients(loss, gradients, metrics)

@@ -23,8 +23,9 @@ OPTIONS = {
     "tokenizer": f"{TEXT} --kind --vocab_size --output --cased --normalization --sample_characters --smoothing "
     "--weights",
     "prepare": f"{TEXT} --tokenizer --output --documents --workers --heldout_fraction --language --deduplicate "
-    "--clean --keep_removed --max_rejected_fraction --runner --beam_options --append --segmenter",
-    "clean": f"{TEXT} --output --recipe --documents --workers --max_rejected_fraction --keep_removed --json",
+    "--clean --evaluation_files --keep_removed --max_rejected_fraction --runner --beam_options --append --segmenter",
+    "clean": f"{TEXT} --output --recipe --documents --workers --max_rejected_fraction --keep_removed "
+    "--evaluation_files --json",
     "inspect": "--sequence --config --json --html --against",
     "config": "--json",
     "compile": "--config --topology --price_per_chip_hour --watts_per_chip --json",

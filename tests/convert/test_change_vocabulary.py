@@ -10,6 +10,7 @@ import tokenizers
 import transformers
 
 from bert_jax.cli.main import main
+from bert_jax.config import EncoderConfig
 from bert_jax.convert.vocabulary import token_sources
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules, sentence_module_files
 from bert_jax.tokenizer import load_tokenizer
@@ -82,7 +83,7 @@ def test_rows_are_carried_over(family: str, tmp_path: pathlib.Path, capsys: pyte
 def test_sentence_modules_and_task_file_are_copied(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
     modules = SentenceModules(pooling="max", normalize=True, max_seq_len=7, prompts={"query": "q "})
     for name, text in {
-        **sentence_module_files(modules, hidden_size=16, max_positions=32),
+        **sentence_module_files(modules, EncoderConfig(hidden_size=16, max_positions=32)),
         "task.json": '{"kind": "x"}\n',
     }.items():
         (model / name).parent.mkdir(exist_ok=True)

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 
 import pytest
@@ -162,8 +163,9 @@ def check_same(trial, tmp_path, recipe):
 def test_the_same_bytes_for_any_number_of_workers_in_a_file_or_a_directory(trial, tmp_path):
     """The pass that cleans; each start of three processes takes seconds."""
     recipe = (trial[0] / "recipe.toml").read_text().replace("exact", "none").replace("[repeated_lines]", "")
-    (tmp_path / "r.toml").write_text(re.sub("min_(documents|words) = [42]\n", "", recipe))
-    check_same(trial, tmp_path, tmp_path / "r.toml")
+    other = trial[0] / "other.toml"  # beside its evaluation file
+    other.write_text(re.sub("min_(documents|words) = [42]\n", "", recipe))
+    check_same(trial, tmp_path, other)
 
 
 @pytest.mark.slow
@@ -342,6 +344,34 @@ def test_a_wrong_recipe_is_refused_in_one_line(tmp_path, content, words):
     assert words in str(error.value)
     assert str(error.value).startswith(str(tmp_path / "r.toml"))
     assert "\n" not in str(error.value)
+
+
+def test_evaluation_files_are_below_the_recipe_or_given(tmp_path):
+    """A stranger's recipe reads no other file; the remedy of the message works word for word."""
+    (tmp_path / "secret.txt").write_text("one two three")
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe" / "own.txt").write_text("four five six " * 5)
+    (tmp_path / "recipe" / "link.txt").symlink_to("../secret.txt")
+    os.mkfifo(tmp_path / "recipe" / "pipe.txt")
+    path = tmp_path / "recipe" / "r.toml"
+
+    def read_with(*files, **options):
+        path.write_text(f"[contamination]\nngram = 3\nfiles = {json.dumps(files)}\n")
+        return [step.parameters["files"] for step in read_recipe(path, **options).steps]
+
+    own = str(tmp_path / "recipe" / "own.txt")
+    assert read_with("own.txt") == read_with(own) == [(own,)]
+    for outside in ("../secret.txt", "link.txt", str(tmp_path / "secret.txt"), "../*.txt"):
+        with pytest.raises(UserError, match="is not below") as error:
+            read_with("own.txt", outside)
+        assert "\n" not in str(error.value)
+        given = shlex.split(str(error.value).rpartition(" --evaluation_files ")[2])
+        assert read_with("own.txt", outside, evaluation_files=given) == [tuple(given)]
+    for odd, words in (("pipe.txt", "not a regular file"), ("absent.txt", "no such file")):
+        with pytest.raises(UserError, match=words):
+            read_with(odd)
+    path.write_text("[mask_emails]\n")  # the option adds the rule
+    assert [step.rule for step in read_recipe(path, [own]).steps] == ["mask_emails", "contamination"]
 
 
 def test_a_file_whose_name_is_not_utf_8(trial, tmp_path):

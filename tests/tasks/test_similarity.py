@@ -230,3 +230,61 @@ def test_a_loss_that_does_not_suit_the_data_is_refused(world, tmp_path, capsys, 
     assert main([*argv, f"--config.task.train={tmp_path / 'train.jsonl'}"]) == 2
     assert says in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+HEAD_SETTINGS = {"sparse": "query_flops_weight=0.01 document_flops_weight=0.01"}
+HEAD_CLASSES = {"sparse": sentence_transformers.SparseEncoder}
+
+
+def of_head(vector_head):
+    settings = f"vector_head={vector_head} {HEAD_SETTINGS[vector_head]} epochs=1".split()
+    return [f"task.{setting}" for setting in (*settings, "query_prompt=aa ", "document_prompt=b ")]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("vector_head", HEAD_SETTINGS)
+def test_a_head_trains_in_micro_batches_and_is_exported(world, tmp_path, vector_head):
+    more = of_head(vector_head)
+    assert main(command(world, tmp_path / "run", *more, "train.grad_accum_steps=2")) == 0
+    model = HEAD_CLASSES[vector_head](str(tmp_path / "run" / "model"), device="cpu")
+    write_lines(tmp_path / "pairs.jsonl", [{"text": "abc", "text_pair": "jjj"}])
+    answers = tmp_path / "answers.jsonl"
+    pairs = ["--input", str(tmp_path / "pairs.jsonl"), "--output", str(answers)]
+    assert main(["predict", "--model", str(tmp_path / "run"), *pairs]) == 0
+    expected = model.similarity(model.encode_query(["abc"]), model.encode_document(["jjj"])).item()
+    assert expected > 0
+    assert read_lines(answers)[0]["label"] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vector_head", HEAD_SETTINGS)
+def test_an_exported_head_is_trained_further(world, tmp_path, vector_head):
+    more = of_head(vector_head)
+    assert main(command(world, tmp_path / "run", *more)) == 0
+    argv = command(world, tmp_path / "again", *more)
+    argv = [f"--config.init_from={tmp_path / 'run'}" if "config.init_from=" in word else word for word in argv]
+    assert main(argv) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("vector_head=sparse matryoshka_sizes=(4,8)", "config.task.matryoshka_sizes has no effect with"),
+        ("query_flops_weight=1", "config.task.query_flops_weight has no effect with config.task.vector_head=dense"),
+        ("vector_head=spares", "did you mean 'sparse'"),
+    ],
+)
+def test_settings_of_other_heads_are_refused(world, tmp_path, capsys, settings, says):
+    assert main(command(world, tmp_path / "run", *(f"task.{setting}" for setting in settings.split()))) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_sparse_vectors_need_a_masked_token_head(world, tmp_path, capsys):
+    save(tmp_path / "bare", "bert", "Model")
+    argv = command(world, tmp_path / "run", "task.vector_head=sparse")
+    argv = [f"--config.init_from={tmp_path / 'bare'}" if "config.init_from=" in word else word for word in argv]
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert "without masked_token" in error
+    assert len(error.splitlines()) <= 2

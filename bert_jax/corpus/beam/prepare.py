@@ -46,6 +46,7 @@ def prepare_with_beam(
     read_options: ReadOptions = ReadOptions(),
     *,
     clean: str | os.PathLike[str] | None = None,
+    evaluation_files: Sequence[str] | None = None,
     keep_removed: str | os.PathLike[str] | None = None,
     beam_options: Sequence[str] = (),
     **options: Unpack[PrepareOptions],
@@ -55,7 +56,7 @@ def prepare_with_beam(
     Args:
         inputs: as in `prepare`; URLs, or paths that every machine has, since all workers read them. The same holds for
             the corpora and files that a recipe names.
-        tokenizer_directory, read_options, clean: as in `prepare`.
+        tokenizer_directory, read_options, clean, evaluation_files: as in `prepare`.
         output: a URL or directory that all workers write to. The manifest is written last: without it, there is no
             corpus.
         keep_removed: as in `prepare`; this machine writes it, after the workers, and reads the documents once more.
@@ -68,7 +69,7 @@ def prepare_with_beam(
     Raises:
         UserError: `prepare` would raise it, on any machine; or Beam does not know an option.
     """
-    recipe = None if clean is None else read_recipe(clean)
+    recipe = None if clean is None else read_recipe(clean, evaluation_files)
     settings = make_settings(read_options, options, recipe)
     removes_copies = bool(REMOVED_COPIES[settings.deduplicate])
     if keep_removed is not None and recipe is None and not removes_copies:

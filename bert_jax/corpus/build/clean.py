@@ -32,6 +32,7 @@ def clean_texts(
     output: str | os.PathLike[str],
     read_options: ReadOptions = ReadOptions(),
     *,
+    evaluation_files: Sequence[str] | None = None,
     keep_removed: str | os.PathLike[str] | None = None,
     max_rejected_fraction: float = PrepareSettings().max_rejected_fraction,
     workers: int | None = None,
@@ -45,7 +46,7 @@ def clean_texts(
 
     Args:
         inputs, read_options, keep_removed, max_rejected_fraction, workers, progress, say: as in `prepare`.
-        recipe: argument of `read_recipe`.
+        recipe, evaluation_files: arguments of `read_recipe`.
         output: a file that ends in `.jsonl`, or a directory with a file per block of some 512 MB of text.
 
     Returns:
@@ -57,7 +58,7 @@ def clean_texts(
     """
     # The plan, as in `prepare`, without a tokenizer.
     output = pathlib.Path(output)
-    steps = read_recipe(recipe)
+    steps = read_recipe(recipe, evaluation_files)
     options = {
         "language": NO_LANGUAGE,
         "heldout_fraction": 0.0,

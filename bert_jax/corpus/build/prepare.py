@@ -47,6 +47,7 @@ def prepare(
     read_options: ReadOptions = ReadOptions(),
     *,
     clean: str | os.PathLike[str] | None = None,
+    evaluation_files: Sequence[str] | None = None,
     append: bool = False,
     keep_removed: str | os.PathLike[str] | None = None,
     workers: int | None = None,
@@ -65,7 +66,8 @@ def prepare(
         tokenizer_directory: argument of `load_tokenizer`; the tokenizer is saved in the corpus. None: the corpus's
             tokenizer.
         output: directory of the corpus.
-        clean: recipe for `cleaning.recipe.read_recipe`, whose rules change or remove documents before all other steps.
+        clean, evaluation_files: arguments of `cleaning.recipe.read_recipe`; the rules of the recipe change or remove
+            documents before all other steps.
         append: add documents to the corpus `output`, with the tokenizer and the options of the corpus. Documents that
             are exact copies of its documents are removed; near copies are removed if the corpus was prepared with
             `deduplicate='near'`. The files of the corpus stay unchanged; readers see the old corpus until the manifest
@@ -90,7 +92,7 @@ def prepare(
     """
     # The plan: recipe, settings, tokenizer, inputs, and the signatures of documents that are in a corpus already.
     output = pathlib.Path(output)
-    recipe = None if clean is None else read_recipe(clean)
+    recipe = None if clean is None else read_recipe(clean, evaluation_files)
     existing = read_existing_corpus(output, tokenizer_directory, options, recipe) if append else None
     if existing:
         recipe, tokenizer = existing.recipe, existing.tokenizer

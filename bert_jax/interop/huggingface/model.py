@@ -43,6 +43,7 @@ from bert_jax.interop.tensors import (
     from_tensors,
     iterate_stored_tensors,
     shapes_of,
+    stored_heads,
     tensor_names,
     to_tensors,
     top_level,
@@ -94,7 +95,8 @@ def load_model(
         UserError: a field or tensor (the message names it) is missing, contradictory or damaged, or has another shape
             than in the architecture; the encoder has an unknown tensor; a part is lacking and `rng` is None.
     """
-    path = pathlib.Path(directory)
+    path, requested = pathlib.Path(directory), wanted
+    wanted = None if wanted is None else stored_heads(wanted)
     if (path / PEFT_CONFIG).is_file():
         described, where, stored, _ = read_peft(path)
     else:
@@ -143,7 +145,7 @@ def load_model(
     is_labeled = bool({*loaded_heads} & {*LABELED})
     return Loaded(
         config=config,
-        heads=heads,
+        heads=heads if requested is None else requested,
         params=params,
         labels=labels.names if is_labeled else (),
         problem=labels.problem if labels.problem == MULTI_LABEL and "sequence_classification" in loaded_heads else "",

@@ -5,6 +5,7 @@
 that a teacher gives to `text_pair` and to each negative.
 """
 
+import dataclasses
 import math
 import zlib
 from collections import Counter
@@ -21,9 +22,11 @@ from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, Task
 from bert_jax.tasks.kinds.regression import REGRESSION
 from bert_jax.tasks.kinds.texts import separate_features, stack_in_order
 from bert_jax.tasks.task import Example, Record, Task
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "sentence_vectors"
+SCORE_OUTPUT = "pair_scores"  # of the first two texts of an example, by objectives.vectors.with_pair_scores
 NEGATIVE, SCORES = "negative", "scores"
 
 
@@ -96,7 +99,13 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
-    return Predictions(stack_in_order(features, [output[OUTPUT][0] @ output[OUTPUT][1] for output in outputs]))
+    return Predictions(stack_in_order(features, [output[SCORE_OUTPUT] for output in outputs]))
+
+
+def _fill_settings(settings: TaskConfig, labels: Sequence[str], tokenizer: Tokenizer) -> TaskConfig:
+    """Return the settings with the temperature of the head if the user gives none."""
+    temperature = VECTOR_HEADS[settings.vector_head].temperature
+    return settings if settings.temperature else dataclasses.replace(settings, temperature=temperature)
 
 
 SIMILARITY = TaskKind(
@@ -114,6 +123,10 @@ SIMILARITY = TaskKind(
     loss=Loss("", ((OUTPUT, "positives"),), "positives", whole_batch=True),
     settings=(
         "vector_loss",
+        "vector_head",
+        "query_flops_weight",
+        "document_flops_weight",
+        "flops_warmup_fraction",
         "learned_temperature",
         "symmetric",
         "false_negative_margin",
@@ -123,6 +136,7 @@ SIMILARITY = TaskKind(
         "query_prompt",
         "document_prompt",
     ),
+    fill_settings=_fill_settings,
     predict=_predict,
     to_json=lambda labels, example, value: {"label": float(value)},
     default_metrics=lambda labels: (("pearson", "spearman"), "spearman"),

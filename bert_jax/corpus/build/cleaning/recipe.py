@@ -3,6 +3,7 @@
 import math
 import os
 import pathlib
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES
 from bert_jax.errors import UserError, did_you_mean, nearest
+from bert_jax.readers import find_files
 
 PACKAGE = (
     pathlib.Path(__file__).resolve().parents[3]
@@ -35,6 +37,7 @@ _PARAMETER_TYPES |= {
     tuple[str, ...] | None: _PARAMETER_TYPES[Sequence[str]],
 }
 _DEDUPLICATE, _AGAINST = "deduplicate", "against"
+_CONTAMINATION, _FILES = "contamination", "files"  # the rule, and its parameter, with the names of files
 _MAX_BYTES = 1 << 20
 LIBRARIES = ("datatrove", "ftfy", "py3langid", "spacy")  # other versions may give other results
 
@@ -78,15 +81,17 @@ class Recipe(NamedTuple):
         return {"rules": rules, **({"against": list(self.against)} if self.against else {})}
 
 
-def read_recipe(recipe: str | os.PathLike[str]) -> Recipe:
+def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Sequence[str] | None = None) -> Recipe:
     """Read and check the recipe of a cleaning.
 
     Args:
         recipe: path of a file, or name of a file in configs/clean, such as `web`.
+        evaluation_files: files, directories or globs for the rule `contamination`, in place of its parameter `files`;
+            the rule is added to a recipe without it. None: the files that the recipe names, below its directory.
 
     Raises:
         UserError: no such file; not TOML; an unknown rule or parameter; a parameter of the wrong type; a missing
-            package.
+            package; an evaluation file that is not below the directory of the recipe.
     """
     path = _find_recipe(os.fspath(recipe))
     try:
@@ -105,8 +110,38 @@ def read_recipe(recipe: str | os.PathLike[str]) -> Recipe:
         raise UserError(
             f'{path}: {_AGAINST} needs {_DEDUPLICATE} = "exact" or "near" before it, the definition of a copy'
         )
+    rule = tables.setdefault(_CONTAMINATION, {}) if evaluation_files else tables.get(_CONTAMINATION)
+    if isinstance(rule, dict):
+        if evaluation_files:
+            rule[_FILES] = list(evaluation_files)
+        elif _is_list(rule.get(_FILES), lambda item: isinstance(item, str)):
+            rule[_FILES] = _files_below(path, rule[_FILES])
     steps = tuple(make_cleaning_step(f"{path}", name, given) for name, given in tables.items())
     return Recipe(str(path), steps, deduplicate, tuple(against))
+
+
+def _files_below(recipe: pathlib.Path, names: Sequence[str]) -> list[str]:
+    """Return the paths of evaluation files that a recipe names, relative to its directory.
+
+    A stranger may have written the recipe, and the result shows words of the files. So a file outside of the directory,
+    or a link to one, is refused.
+    """
+    directory, where = os.path.realpath(recipe.parent), f"{recipe}: [{_CONTAMINATION}] {_FILES}"
+    paths = [os.path.join(os.path.dirname(recipe), name) for name in names]
+    for name, path in zip(names, paths, strict=True):
+        if "://" in name or name.startswith("tfds:"):
+            raise UserError(f"{where}: {name} is no local file; copy it to this machine, and name the copy")
+        try:
+            files = find_files([path])
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
+        for file in files:
+            if os.path.commonpath([directory, os.path.realpath(file)]) != directory:
+                raise UserError(
+                    f"{where}: {name} is not below {directory}; if you trust the recipe, add --evaluation_files "
+                    f" {shlex.join(map(os.path.normpath, paths))}"
+                )
+    return paths
 
 
 def make_cleaning_step(path: str, rule: str, given: Any) -> Step:

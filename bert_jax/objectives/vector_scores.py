@@ -1,0 +1,34 @@
+"""Comparisons of vectors as rows of a table, and the regularization that keeps sparse vectors sparse."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+# (vectors of queries [queries, ...], vectors of documents [documents, ...]) -> float32 [queries, documents]
+Scores = Callable[[jax.Array, jax.Array], jax.Array]
+
+
+def inner_products(queries: jax.Array, documents: jax.Array) -> jax.Array:
+    """Return the inner products of vectors `[queries, width]` and `[documents, width]`."""
+    return jnp.matmul(queries, documents.T, precision=jax.lax.Precision.HIGHEST)
+
+
+SCORES: dict[str, Scores] = {"inner_product": inner_products}
+
+
+def flops(vectors: jax.Array, weights: jax.Array) -> jax.Array:
+    """Return the sum of the squares of the mean of sparse vectors (FLOPS; Paria et al. 2020), a float32 scalar.
+
+    Args:
+        vectors: float32 `[examples, texts, vocab]`.
+        weights: float32 `[examples]`, 0 for an absent example.
+    """
+    total = weights.sum() * vectors.shape[1]
+    mean = jnp.einsum("e,etv->v", weights, vectors) / jnp.where(total > 0, total, 1.0)
+    return jnp.sum(mean**2)
+
+
+def quadratic_warmup(step: jax.Array, warmup_steps: float) -> jax.Array:
+    """Return the factor of the regularization at a step: (step / warmup_steps)^2, and 1 from `warmup_steps` on."""
+    return jnp.minimum(step / max(warmup_steps, 1.0), 1.0) ** 2

@@ -1,0 +1,128 @@
+"""Training of sparse vectors: losses and gradients beside sentence-transformers, and cached gradients."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import transformers
+from sentence_transformers.sparse_encoder import callbacks
+from sentence_transformers.sparse_encoder import losses as published
+
+from bert_jax.config import ComputeConfig, EncoderConfig, TaskConfig
+from bert_jax.interop.huggingface import load_model
+from bert_jax.interop.tensors import to_tensors
+from bert_jax.models import Head, make_model
+from bert_jax.models.heads import _largest_scores
+from bert_jax.objectives.base import training_rngs
+from bert_jax.objectives.cached_vectors import cached_loss_and_gradients
+from bert_jax.objectives.tasks import make_task_objective, task_head
+from bert_jax.objectives.vector_scores import quadratic_warmup
+from tests.helpers.synthetic import NO_DROPOUT
+from tests.helpers.tiny_models import save
+from tests.objectives.test_cached_vectors import SIZES, batch_of
+from tests.objectives.test_vector_losses import EXAMPLES, encoder_batch
+
+
+@pytest.fixture(scope="module")
+def masked_model(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("masked")
+    save(directory, "bert", "ForMaskedLM", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return directory
+
+
+def splade_loss(query_weight, document_weight):
+    """The published loss of vectors that are given in place of texts."""
+    loss = published.SpladeLoss(
+        torch.nn.Identity(),
+        loss=published.SparseMultipleNegativesRankingLoss(None),
+        query_regularizer_weight=query_weight,
+        document_regularizer_weight=document_weight,
+    )
+    return lambda vectors: sum(loss(vectors).values())
+
+
+@pytest.mark.parametrize("step", [2, 9])
+def test_sparse_loss_and_gradients_of_an_encoder_equal_torch(monkeypatch, masked_model, step):
+    """At step 2 of a warmup of 6 steps, and after the warmup; an example has two documents."""
+    monkeypatch.setattr("sentence_transformers.sparse_encoder.losses.splade.embed_columns", lambda m, x, **_: x)
+    loaded = load_model(masked_model, (Head("sparse_embedding"),))
+    settings = TaskConfig(vector_head="sparse", query_flops_weight=0.3, document_flops_weight=0.2)
+    model, batch = make_model(loaded.config, ComputeConfig(), loaded.heads), encoder_batch(3)
+    objective = make_task_objective(model, "similarity", False, settings, num_steps=18)
+    normalizers = objective.normalizers(batch) | objective.loss_weights(jnp.array(step))
+    (loss, metrics), gradients = jax.jit(jax.value_and_grad(objective.loss, has_aux=True))(
+        jax.tree.map(jnp.asarray, loaded.params), (), batch, NO_DROPOUT, normalizers
+    )
+    theirs = transformers.BertForMaskedLM.from_pretrained(masked_model).eval()
+    theirs.get_input_embeddings().padding_idx = None
+    vectors = []
+    for text in range(3):
+        ids, mask = (torch.tensor(batch[key][:, text]).long() for key in ("input_ids", "attention_mask"))
+        vectors.append((torch.log1p(torch.relu(theirs(ids, mask).logits)) * mask[..., None]).max(1).values)
+    factor = min(step / 6, 1) ** 2
+    expected = splade_loss(0.3 * factor, 0.2 * factor)(vectors)
+    expected.backward()
+    assert float(loss) == pytest.approx(expected.item(), abs=1e-5)
+    assert metrics["query_terms"].value() == pytest.approx((vectors[0] > 0).sum(1).float().mean().item())
+    wanted = dict(theirs.named_parameters())
+    for key, x in to_tensors(gradients, loaded.config, loaded.heads).items():
+        np.testing.assert_allclose(x, wanted[key].grad.numpy(), rtol=0, atol=1e-5, err_msg=key)
+
+
+def test_the_warmup_is_the_warmup_of_sentence_transformers():
+    ranking = published.SparseMultipleNegativesRankingLoss(None)
+    loss = published.SpladeLoss(None, ranking, document_regularizer_weight=1.0, query_regularizer_weight=1.0)
+    callback = callbacks.SpladeRegularizerWeightSchedulerCallback(loss)
+    state = transformers.TrainerState(max_steps=100)
+    callback.on_train_begin(None, state, None)
+    for state.global_step in range(100):
+        callback.on_step_begin(None, state, None)
+        ours = quadratic_warmup(jnp.array(state.global_step), 33)
+        assert float(ours) == pytest.approx(loss.query_regularizer_weight, abs=1e-6)
+
+
+@pytest.mark.parametrize("length", [5, 16, 50])
+def test_the_largest_scores_are_the_largest_of_all_scores(length):
+    rng = np.random.default_rng(length)
+    x, table = rng.normal(size=(3, length, 4)).astype(np.float32), rng.normal(size=(9, 4)).astype(np.float32)
+    mask = (np.arange(length) < np.array([[1], [length // 2], [length]])).astype(np.int32)
+    found = _largest_scores(jnp.asarray(x), jnp.asarray(mask), jnp.asarray(table))
+    expected = np.where(mask[..., None] > 0, x @ table.T, -np.inf).max(1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+HEADS = {"sparse": {"query_flops_weight": 0.1, "flops_warmup_fraction": 0.0}}
+
+
+@pytest.mark.parametrize("vector_head", HEADS)
+def test_cached_gradients_equal_uncached_gradients(vector_head):
+    """With dropout, and with absent examples."""
+    encoder = EncoderConfig(**SIZES, hidden_size=16, mlp_size=32)
+    settings = TaskConfig(vector_head=vector_head, **HEADS[vector_head])
+    model = make_model(encoder, ComputeConfig(), (task_head("similarity", 0, settings),))
+    objective = make_task_objective(model, "similarity", False, settings)
+    params, batch, rng, steps = objective.init(jax.random.key(0)), batch_of(EXAMPLES, 2), jax.random.PRNGKey(3), 3
+    normalizers = objective.normalizers(batch) | objective.loss_weights(jnp.array(1))
+    batch = {key: jnp.asarray(x) for key, x in batch.items()}
+    whole = objective.whole_batch_loss
+
+    def rngs(index):
+        return training_rngs(jax.random.fold_in(rng, index))
+
+    def together(params):
+        micros = [{key: x[n::steps] for key, x in batch.items()} for n in range(steps)]
+        vectors = [whole.represent(params, (), micro, rngs(n)) for n, micro in enumerate(micros)]
+        ordered = jnp.stack(vectors, axis=1).reshape(-1, *vectors[0].shape[1:])
+        return whole.loss(params, ordered, batch, normalizers)[0]
+
+    expected, expected_gradients = jax.jit(jax.value_and_grad(together))(params)
+    cached = functools.partial(cached_loss_and_gradients, whole, steps, rngs=rngs)
+    loss, gradients, _ = jax.jit(cached)(params, (), batch, normalizers)
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+    largest = max(float(np.abs(x).max()) for x in jax.tree.leaves(expected_gradients))
+    assert largest > 0.01
+    for ours, theirs in zip(*map(jax.tree.leaves, (gradients, expected_gradients)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5 * largest)
