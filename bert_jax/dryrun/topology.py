@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bert_jax.dryrun.gpus import GPUS, MAX_GPUS, gpu_devices
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, nearest
 
 # Number of axes of a slice, by libtpu's name of the generation.
 AXES = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2, "tpu7x": 3}
@@ -101,7 +101,9 @@ def parse_topology(name: str) -> Topology:
     chip, _, shape = name.partition(":")
     if chip not in AXES and chip not in GPUS:
         examples = f"; write v5e:4x4 for TPUs ({', '.join(AXES)}), h100:8 for GPUs ({', '.join(GPUS)})"
-        raise UserError(f"--topology={name}: unknown chip '{chip}'{_suggested_topology(name) or examples}")
+        near = nearest(chip, [*AXES, *GPUS], cutoff=0.6)
+        meant = _suggested_topology(name) or (f"; did you mean '{near}'?" if near else examples)
+        raise UserError(f"--topology={name}: unknown chip '{chip}'{meant}")
     if chip in GPUS:
         if not re.fullmatch(rf"[1-{MAX_GPUS}]|", shape) or name.endswith(":"):
             raise UserError(f"--topology={name}: write 1 to {MAX_GPUS} GPUs of one host, such as {chip}:{MAX_GPUS}")

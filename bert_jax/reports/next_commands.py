@@ -46,10 +46,10 @@ def report_command(workdir: str) -> str:
 
 
 def masked_sentence(corpus: Mixture | None, tokenizer: Tokenizer) -> str:
-    """Return a sentence of a corpus in which the mask token replaces a word of one token.
+    """Return a sentence of a corpus in which the mask token replaces a word, if possible a word of one token.
 
-    The sentence is the first held-out sentence of 4 to 14 words with such a word, else the first such training
-    sentence. Without a corpus or such a sentence, it is an English sentence.
+    The sentence is the first held-out sentence of 4 to 14 words, else the first such training sentence. Without a
+    corpus or such a sentence, it is an English sentence.
 
     Args:
         corpus: the corpus; None: it cannot be read.
@@ -62,20 +62,25 @@ def masked_sentence(corpus: Mixture | None, tokenizer: Tokenizer) -> str:
 
 
 def _masked_sentences(split: Split, tokenizer: Tokenizer, mask: str) -> Iterator[str]:
-    """Yield the sentences of the first records that have a fitting length, each with a masked word near its middle."""
+    """Yield the sentences of the first records that have a fitting length, each with a masked word."""
     records = np.arange(min(MAX_RECORDS, split.num_records))
     read = split.read_words(records, tokenizer.continues)
     for start, end in itertools.pairwise(running_total(read.sentence_lengths).tolist()):
         words = [*(np.flatnonzero(read.begins_word[start:end]) + start).tolist(), end]
         if not MIN_WORDS <= len(words) - 1 <= MAX_WORDS:
             continue
-        inner = sorted(range(1, len(words) - 2), key=lambda index: abs(2 * index - len(words) + 2))
+        # A word of one token first, then a word near the middle.
+        inner = sorted(
+            range(1, len(words) - 2),
+            key=lambda index: (words[index + 1] - words[index] > 1, abs(2 * index - len(words) + 2)),
+        )
         for index in inner:
             first, after = words[index], words[index + 1]
-            if after - first == 1 and tokenizer.decode(read.tokens[first:after].tolist()).strip().isalpha():
-                left = tokenizer.decode(read.tokens[start:first].tolist()).strip()
-                right = tokenizer.decode(read.tokens[after:end].tolist()).strip()
-                text = f"{left} {mask} {right}"
-                if len(text) <= MAX_CHARACTERS and text.isprintable() and text.count(mask) == 1:
-                    yield text
+            left, word, right = (
+                tokenizer.decode(read.tokens[begin:stop].tolist()).strip()
+                for begin, stop in ((start, first), (first, after), (after, end))
+            )
+            text = f"{left} {mask} {right}"
+            if word.isalpha() and len(text) <= MAX_CHARACTERS and text.isprintable() and text.count(mask) == 1:
+                yield text
                 break

@@ -27,7 +27,7 @@ ELSEWHERE = "make room, or choose another --workdir"
 RESTORE = "restore this run's copy, or delete the file and repeat the training command"
 # Files and directories that a process writes while it holds the lock.
 WRITTEN = ("run.json", "tokenizer", "*.lock", "metrics.jsonl", "result.json", "results.json", "model", "best-*", "*.id")
-MAX_NAMED = 2  # differences that a message names
+MAX_NAMED = 3  # differences that a message names; of more differences, it names two
 # Part of the fingerprint -> the key of the config that has its path.
 PATH_KEYS = {"corpus": "data.corpus", "task": "task.data", "weights": "init_from"}
 
@@ -79,11 +79,9 @@ def write_or_check_run(
         if changed and record and path.exists():
             _check_run_file(workdir, *saved, record)
         if changed:
-            named = "; ".join(changed[:MAX_NAMED]) + (
-                f"; and {len(changed) - MAX_NAMED} more" if len(changed) > MAX_NAMED else ""
-            )
+            named = changed if len(changed) <= MAX_NAMED else [*changed[:2], f"and {len(changed) - 2} more"]
             raise UserError(
-                f"{workdir} holds a run that differs ({named}); give the same settings, or choose another --workdir"
+                f"{workdir} holds a run that differs ({'; '.join(named)}); give the same settings, or choose another --workdir"
             )
     elif saved_steps(directory):
         raise UserError(f"{workdir} holds damaged checkpoints and no run.json; choose another --workdir")
