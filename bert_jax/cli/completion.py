@@ -35,7 +35,7 @@ def completion_script(verbs: Mapping[str, Verb], shell: str) -> str:
                 action.choices = names
             elif metavar in (*DIRECTORIES, *FILES):
                 kind_of_path = shtab.DIRECTORY if metavar in DIRECTORIES else shtab.FILE
-                action.complete = kind_of_path  # type: ignore[attr-defined]
+                action.complete = kind_of_path
     script: str = shtab.complete(top, shell)
     return script
 

@@ -106,8 +106,10 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the help, in which `postponed` options are required."""
-        for postponed in (*self.postponed, *self.postponed_groups):
-            postponed.required = True
+        for action in self.postponed:
+            action.required = True
+        for group in self.postponed_groups:
+            group.required = True
         return super().format_help()
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

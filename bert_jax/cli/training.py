@@ -224,10 +224,10 @@ def run_pretrain(args: argparse.Namespace) -> None:
         from bert_jax.training.workdir import read_run
 
         workdir = local_copy(args.workdir)
-        config, tokenizer = read_run(workdir)[0], load_tokenizer(workdir / "tokenizer")
+        (config, fingerprint), tokenizer = read_run(workdir), load_tokenizer(workdir / "tokenizer")
         assert isinstance(config, PretrainConfig)
         heads = OBJECTIVES[config.objective].heads(config.data.sentence_pairs)
-        mixture = find_run_corpus(config.data.corpus or "", None)
+        mixture = find_run_corpus(config.data.corpus or "", fingerprint.get("corpus"))
         text = masked_sentence(mixture if isinstance(mixture, Mixture) else None, tokenizer)
         print_text(pretrained_model_text(args.workdir, heads, text))
 

@@ -81,8 +81,7 @@ def write_or_check_run(
         if changed:
             named = changed if len(changed) <= MAX_NAMED else [*changed[:2], f"and {len(changed) - 2} more"]
             raise UserError(
-                f"{workdir} holds a run that differs ({'; '.join(named)}); give the same settings, or choose "
-                "another --workdir"
+                f"{workdir} holds a run that differs ({'; '.join(named)}); give its settings, or another --workdir"
             )
     elif saved_steps(directory):
         raise UserError(f"{workdir} holds damaged checkpoints and no run.json; choose another --workdir")

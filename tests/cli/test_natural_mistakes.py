@@ -225,7 +225,9 @@ def test_a_finished_run_that_is_repeated_says_so_and_counts_no_restart(
     assert "next:\n  bert-jax report run --output run.html\n" in printed.out
     assert "The capital of" not in printed.out  # the example is a sentence of the corpus
     assert main(["report", "run", "--output", "repeated.html"]) == 0
-    assert "restart" not in (place / "repeated.html").read_text()
+    page = (place / "repeated.html").read_text()
+    assert "restarted" not in page
+    assert 'class="restart"' not in page
 
 
 @pytest.mark.parametrize(
@@ -236,6 +238,8 @@ def test_a_finished_run_that_is_repeated_says_so_and_counts_no_restart(
         (lambda: bert_jax.load("model").encode("one text"), "give a list of strings"),
         (lambda: bert_jax.load("model").predict(["a text"]), "fine-tune it first"),
         (lambda: bert_jax.load_model("model"), "did you mean 'load'?"),
+        (lambda: bert_jax.pretrain_config("bert-bse"), "did you mean bert_base?"),
+        (lambda: bert_jax.pretrain_config("glue"), "is a fine-tuning recipe"),
         (lambda: bert_jax.fine_tune("model"), "did you mean 'finetune'?"),
     ],
 )
@@ -247,6 +251,11 @@ def test_a_natural_mistake_in_python_is_answered(
         call()
     assert answer in str(raised.value)
     assert raised.value.__context__ is None
+
+
+def test_a_recipe_has_its_name_in_python_too() -> None:
+    assert bert_jax.pretrain_config("bert-base").model.num_layers == 12
+    assert bert_jax.finetune_config("glue").train.batch_size == 32
 
 
 def test_bash_completes_verbs_options_recipes_and_keys(
