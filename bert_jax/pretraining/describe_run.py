@@ -20,7 +20,7 @@ from bert_jax.reports.corpus.checks import sequence_warnings
 from bert_jax.training.schedules import Phase
 
 CPU_FLOPS_PER_CORE = 50e9  # an optimistic speed of training in float32; the machine may be slower
-MAX_CPU_DAYS = 1  # a longer run on CPUs gets a warning
+MAX_CPU_DAYS = 2  # a longer run on CPUs gets a warning
 CHECKED_SEQUENCES = 512  # sequences of each phase that are checked for likely problems
 
 
@@ -85,7 +85,7 @@ def describe_run(
 
 
 def too_long_for_cpus(flops: float, mesh: Mesh) -> str:
-    """Return a warning if a run of so many model FLOPs takes more than a day on the CPUs of a mesh; otherwise ''."""
+    """Return a warning if a run of so many model FLOPs takes days on the CPUs of a mesh; otherwise ''."""
     if mesh.devices.flat[0].platform != "cpu":
         return ""
     days = flops / (CPU_FLOPS_PER_CORE * (os.cpu_count() or 1) * jax.process_count()) / 86_400
