@@ -9,6 +9,7 @@ from bert_jax.inference.row_limits import row_limits
 from bert_jax.models import Head
 from bert_jax.tasks.batching import Feed, choose_rows
 from bert_jax.tasks.features import Features
+from bert_jax.tasks.late_interaction import UNREAD
 from bert_jax.tasks.rows import RowShape
 
 
@@ -35,7 +36,7 @@ def with_rows(
         mesh: mesh of the training.
     """
     limits = row_limits(architectures, heads, compute, mesh)
-    if limits is None:
+    if limits is None or UNREAD in features[0].targets:
         return feed
     # With several micro-batches, each shard of the axis `data` computes its own (`sharding.sum_over_data`).
     data_shards = mesh.shape["data"] if grad_accum_steps > 1 else 1

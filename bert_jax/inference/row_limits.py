@@ -15,7 +15,7 @@ from bert_jax.tasks.rows import RowLimits
 # An operation of attention takes longer than an operation of a linear map: BERT-mini on 2 CPU cores.
 XLA_PAIR_COST = 3.0
 # Heads whose costliest map reads each token after the encoder, where sequences in rows have more padding.
-VOCABULARY_OF_EACH_TOKEN = frozenset({"sparse_embedding", "next_token"})
+PADDED_HEADS = frozenset({"sparse_embedding", "token_embedding", "next_token"})
 
 
 def row_limits(
@@ -29,7 +29,7 @@ def row_limits(
         compute: settings of the computation.
         mesh: devices that compute a batch together.
     """
-    if any(map(padding_needed, architectures)) or any(head.name in VOCABULARY_OF_EACH_TOKEN for head in heads):
+    if any(map(padding_needed, architectures)) or any(head.name in PADDED_HEADS for head in heads):
         return None
     max_length = min(architecture.max_positions for architecture in architectures)
     pair_cost = _relative_pair_cost(architectures[0], compute, mesh.devices.flat[0].platform)

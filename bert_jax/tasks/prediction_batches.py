@@ -12,6 +12,7 @@ import numpy as np
 
 from bert_jax.tasks.batching import Feed, PlannedBatch, plan_feature_batches
 from bert_jax.tasks.features import Features
+from bert_jax.tasks.late_interaction import UNREAD
 from bert_jax.tasks.rows import RowLimits, RowShape, deal_batches, num_rows_needed
 
 ROW_FACTORS = (1, 2, 4)  # lengths of rows to try, in padded lengths
@@ -46,7 +47,7 @@ def plan_predictions(feed: Feed, features: Sequence[Features], limits: RowLimits
         limits: the rows that the model can read; None: sequences are padded.
     """
     longest = np.array([feature.length for feature in features], np.int64)
-    if limits is None:
+    if limits is None or (features and UNREAD in features[0].targets):
         return plan_feature_batches(longest, feed.buckets, feed.batch_size, seed=0, epoch=0, shuffle=False)
     if not features:
         return []
