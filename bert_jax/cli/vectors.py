@@ -3,7 +3,7 @@
 import argparse
 import pathlib
 
-from bert_jax.cli.command import Verb, add_number, add_output, open_console
+from bert_jax.cli.command import Verb, add_number, add_output, open_console, print_text
 
 
 def _add_pairs_options(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def run_pairs(args: argparse.Namespace) -> None:
         )
     omitted = f"; {counts.num_without:,} records have too few sentences" if counts.num_without else ""
     dev = f", and {counts.dev:,} right and wrong pairs each for dev.jsonl" if counts.dev else "; no held-out document"
-    print(f"{counts.train:,} training pairs{dev}{omitted} -> {args.output}")
+    print_text(f"{counts.train:,} training pairs{dev}{omitted} -> {args.output}")
 
 
 PAIRS = Verb(
