@@ -15,7 +15,7 @@ from its run at equal tokens; with --time_of, from runs on another machine. Rows
 Two sets of documents are kept apart. Recipes were tuned on the held-out documents of the corpus (column "tuned on").
 The reported loss is measured on the documents of --report, which influenced no choice. --report is a text or,
 with --corpus, a corpus with an equal tokenizer. Losses of rows with another vocabulary are losses of other tokens.
-Compare such rows with care by their distance to the unigram entropy, or by `bert-jax score`.
+Compare such rows with care by their distance to the unigram loss, or by `bert-jax score`.
 """
 
 import argparse
@@ -177,7 +177,7 @@ def run(spec: Values) -> None:
     lines = read_metrics(workdir / "metrics.jsonl")
     held = [line for line in lines if line["split"] == "heldout"]
     trained = [line for line in lines if line["split"] == "train"]
-    plateau = Plateau(held[-1]["unigram_entropy"], config.train.steps, config.train.steps, ())
+    plateau = Plateau(config.train.steps, config.train.steps, ())
     for line in lines:
         plateau.remarks(line)
     curve = [
@@ -196,7 +196,7 @@ def run(spec: Values) -> None:
         "steps": phases[-1].end,
         "tokens": curve[-1]["tokens"],
         "seconds": curve[-1]["seconds"],
-        "unigram_entropy": held[-1]["unigram_entropy"],
+        "unigram_loss": held[-1]["unigram_loss"],
         "left_plateau_at": plateau.left_at and tokens_until(phases, plateau.left_at),
         "curve": curve,
         "reported": reported(workdir, spec["report"]) if spec["report"] else None,
@@ -224,7 +224,7 @@ def seconds_until(lines: Sequence[Values], phases: Any, step: int) -> float:
 
 
 def reported(workdir: pathlib.Path, corpus: str) -> Values:
-    """Return loss and accuracy on another corpus, 15 % of its tokens masked as by BERT, and its unigram entropy."""
+    """Return loss and accuracy on another corpus, 15 % of its tokens masked as by BERT, and its unigram loss."""
     from bert_jax.console import Console
     from bert_jax.pretraining.evaluate import evaluate_checkpoint
 
@@ -232,7 +232,7 @@ def reported(workdir: pathlib.Path, corpus: str) -> Values:
     return {
         "loss": metrics["mlm_loss"],
         "accuracy": metrics["mlm_accuracy"],
-        "unigram_entropy": metrics["unigram_entropy"],
+        "unigram_loss": metrics["unigram_loss"],
     }
 
 

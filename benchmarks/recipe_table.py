@@ -49,10 +49,10 @@ def table(rows: dict[str, list[Values]]) -> list[str]:
             f"{runs[0]['tokens'] / 1e6:.2f}",
             f"{statistics.mean(run['seconds'] for run in runs):.0f}",
             spread([end["loss"] for end in ends]),
-            f"{statistics.mean(run['unigram_entropy'] - run['curve'][-1]['loss'] for run in runs):.2f}",
+            f"{statistics.mean(run['unigram_loss'] - run['curve'][-1]['loss'] for run in runs):.2f}",
             f"{statistics.mean(end['accuracy'] for end in ends):.1%}",
             spread([run["loss"] for run in far]) if far else "",
-            f"{statistics.mean(run['unigram_entropy'] - run['loss'] for run in far):.2f}" if far else "",
+            f"{statistics.mean(run['unigram_loss'] - run['loss'] for run in far):.2f}" if far else "",
             "never" if None in left else f"{statistics.mean(left) / 1e6:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -73,7 +73,7 @@ PANELS = {
 
 
 def draw(rows: dict[str, list[Values]], mode: str, output: pathlib.Path) -> None:
-    """Draw the held-out loss minus the unigram entropy of its vocabulary, over tokens or seconds; a line per seed."""
+    """Draw the held-out loss minus the unigram loss of its vocabulary, over tokens or seconds; a line per seed."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -94,7 +94,7 @@ def draw(rows: dict[str, list[Values]], mode: str, output: pathlib.Path) -> None
             for seed, run in enumerate(rows[row]):
                 panel.plot(
                     [point[over] / unit for point in run["curve"]],
-                    [point["loss"] - run["unigram_entropy"] for point in run["curve"]],
+                    [point["loss"] - run["unigram_loss"] for point in run["curve"]],
                     color=color,
                     linestyle=":" if row == "bert" else "-",
                     linewidth=1.5,
@@ -105,7 +105,7 @@ def draw(rows: dict[str, list[Values]], mode: str, output: pathlib.Path) -> None
         panel.set_xlabel(words)
         panel.grid(alpha=0.3)
         panel.legend(fontsize=7)
-    panels[0, 0].set_ylabel("held-out masked-token loss minus unigram entropy (nats)")
+    panels[0, 0].set_ylabel("held-out masked-token loss minus unigram loss (nats)")
     figure.tight_layout()
     for ending in ("png", "svg"):
         figure.savefig(output / f"curves_{mode}.{ending}", dpi=80)

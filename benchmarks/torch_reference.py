@@ -30,7 +30,7 @@ import transformers
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.config import OptimizerConfig, PretrainConfig, read_config, with_vocab_size
 from bert_jax.corpus.mixture import Mixture, open_mixture
-from bert_jax.corpus.statistics import unigram_entropy
+from bert_jax.corpus.statistics import unigram_loss
 from bert_jax.errors import UserError
 from bert_jax.interop import huggingface
 from bert_jax.objectives import OBJECTIVES, make_objective
@@ -201,7 +201,7 @@ def compare(config: PretrainConfig, corpus: Mixture, output: pathlib.Path) -> di
     shutil.rmtree(start, ignore_errors=True)
     return {
         "steps": config.train.steps,
-        "unigram_entropy": unigram_entropy(corpus.split("heldout"), corpus.vocab_size),
+        "unigram_loss": unigram_loss(corpus.split("train"), corpus.split("heldout"), corpus.vocab_size),
         "ours": ours(config, corpus, data, start),
         "theirs": theirs(config, data, start),
     }
@@ -210,12 +210,12 @@ def compare(config: PretrainConfig, corpus: Mixture, output: pathlib.Path) -> di
 def report(results: dict[str, Any]) -> str:
     """Return a table of both sides."""
     lines = [
-        "| | held-out loss | accuracy | below the unigram entropy | seconds a step |",
+        "| | held-out loss | accuracy | below the unigram loss | seconds a step |",
         "| --- | --- | --- | --- | --- |",
     ]
     for name, key in (("bert_jax", "ours"), ("transformers, torch", "theirs")):
         side = results[key]
-        below = results["unigram_entropy"] - side["loss"]
+        below = results["unigram_loss"] - side["loss"]
         lines.append(f"| {name} | {side['loss']:.4f} | {side['accuracy']:.2%} | {below:.2f} | {side['seconds']:.3f} |")
     smooth = [np.convolve(results[key]["training"], np.ones(LOGGED) / LOGGED, "valid") for key in ("ours", "theirs")]
     gap = np.abs(smooth[0] - smooth[1]).max() if len(smooth[0]) else float("nan")

@@ -92,15 +92,15 @@ class Console:
             keep=not self._live,
         )
 
-    def heldout(self, step: int, metrics: dict[str, float], unigram_entropy: float | None = None) -> None:
+    def heldout(self, step: int, metrics: dict[str, float], unigram_loss: float | None = None) -> None:
         """Print metrics on held-out data; accuracies are in percent.
 
-        With `unigram_entropy` (in nats), also print the difference of the masked-token loss to it.
+        With `unigram_loss` (in nats), also print the difference of the masked-token loss to it.
         """
         figures = "  ".join(f"{name.replace('_', ' ')} {format_metric(name, value)}" for name, value in metrics.items())
-        if unigram_entropy is not None and "mlm_loss" in metrics:
-            below = unigram_entropy - metrics["mlm_loss"]
-            figures += f"  ({abs(below):.2f} nats {'below' if below >= 0 else 'above'} the unigram entropy)"
+        if unigram_loss is not None and "mlm_loss" in metrics:
+            below = unigram_loss - metrics["mlm_loss"]
+            figures += f"  ({abs(below):.2f} nats {'below' if below >= 0 else 'above'} the unigram loss)"
         self.say(f"step {step:,} held out: {figures}")
 
     def preparation(self, done: int, total: int, documents: int) -> None:

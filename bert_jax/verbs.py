@@ -52,7 +52,7 @@ def evaluate(
     recipe: PathLike | None = None,
     console: Console | None = None,
 ) -> dict[str, float | int]:
-    """Return the held-out metrics of a run of `pretrain`: losses in nats, accuracies, the unigram entropy.
+    """Return the held-out metrics of a run of `pretrain`: losses in nats, accuracies, the unigram loss.
 
     Args:
         workdir: work directory of `pretrain`.

@@ -55,7 +55,7 @@ import json, pathlib, sys
 
 out = pathlib.Path(sys.argv[1])
 found = json.loads((out / "evaluation.json").read_text().splitlines()[-1])
-print(f"""held-out masked-token loss       {found['mlm_loss']:.3f} nats; unigram entropy of the held-out text {found['unigram_entropy']:.3f}
+print(f"""held-out masked-token loss       {found['mlm_loss']:.3f} nats; unigram loss of the held-out text {found['unigram_loss']:.3f}
 held-out masked-token accuracy   {found['mlm_accuracy']:.1%}
 
 {out}/tokenizer    the vocabulary

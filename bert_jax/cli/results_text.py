@@ -15,7 +15,7 @@ from bert_jax.training.metrics import WEIGHTED
 NOT_METRICS = ("step", "seq_len", "documents")
 NOTES = {
     "loss": "sum of the losses below",
-    "unigram_entropy": "nats; loss of a model that knows only how often each token occurs",
+    "unigram_loss": "nats; loss of a model that knows only how often each token occurs",
     **{name: f"times config.{weight}" for name, weight in WEIGHTED.items()},
 }
 

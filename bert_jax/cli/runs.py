@@ -50,7 +50,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
 EVALUATE = Verb(
     summary="measure a run on its held-out documents",
     description=(
-        "Prints losses in nats, accuracies, and the unigram entropy, which is the loss of a model that knows "
+        "Prints losses in nats, accuracies, and the unigram loss, which is the loss of a model that knows "
         "only how often each token occurs."
     ),
     example="--workdir runs/base",

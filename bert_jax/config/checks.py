@@ -82,8 +82,9 @@ def refuse_fields_without_effect(
     phases = config.train.phases if isinstance(config, PretrainConfig) else ()
 
     def choice_of(setting: FieldValue, name: str) -> FieldValue | None:
-        """Return the field `name` in a field's section, or else in the config; None if it is outside `config`."""
-        return settings.get(f"{setting.key.rpartition('.')[0]}.{name}") or settings.get(f"{path}.{name}")
+        """Return the field `name` in a field's section, or the field of the config if that is absent or None."""
+        own = settings.get(f"{setting.key.rpartition('.')[0]}.{name}")
+        return settings.get(f"{path}.{name}", own) if own is None or own.value is None else own
 
     def holds(condition: ReadBy, choice: FieldValue) -> bool:
         """Return whether the value of `choice` fulfills the condition."""

@@ -210,6 +210,12 @@ class PhaseConfig:
         AT_LEAST_0,
         read_by=WITH_PEAK,
     )
+    objective: str | None = field(
+        None,
+        "objective of this phase in a run of objective=masked_tokens; left_to_right: causal attention, and the "
+        "masked-token head predicts the next token; None: the objective of the run",
+        table="bert_jax.objectives.PHASE_OBJECTIVES",
+    )
     mask_probability: float | None = field(
         None,
         "fraction of the tokens to predict; None: data.mask_probability; evaluation uses 15 %",
@@ -265,7 +271,7 @@ class TrainConfig(FinetuneTrainConfig):
     phases: tuple[PhaseConfig, ...] = field((PhaseConfig(),), "phases of the run in order; their fractions add up to 1")
     plateau_steps: int | None = field(
         None,
-        "step at which the run warns if the loss is still at the unigram entropy; None: after the warmup and a "
+        "step at which the run warns if the loss is still at the unigram loss; None: after the warmup and a "
         "twentieth of the run, at least 300 steps",
         AT_LEAST_1,
     )
@@ -370,6 +376,11 @@ class EvaluateConfig:
         "sequences per evaluation step; None: 32,768 tokens on each device, limited to 256 sequences over all "
         "devices, but at least one sequence per device",
         AT_LEAST_1,
+    )
+    corpus: str | None = field(
+        None,
+        "corpus to evaluate on, with the tokenizer of the run: its held-out documents, or all if it holds out none; "
+        "None: the held-out documents of data.corpus",
     )
     num_sequences: int = field(
         10_000, "number of held-out sequences per evaluation, at most one epoch of the held-out documents", AT_LEAST_1

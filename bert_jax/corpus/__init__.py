@@ -4,7 +4,7 @@ store.py       the files of a corpus, and `Split`, which reads records at random
 manifest.py    counts, settings and digests of all files of a corpus, and its snapshots
 cache.py       a corpus on object storage -> a copy on this machine, checked against the digests of its manifest
 mixture.py     several corpora as one
-statistics.py  lengths, tokens, words and the unigram entropy: figures that need no sequences
+statistics.py  lengths, tokens, words and the unigram loss: figures that need no sequences
 copies.py      documents that repeat other documents, also across the split, by their token ids
 build/         documents -> store
 beam/          documents -> store, as an Apache Beam pipeline

@@ -1,4 +1,4 @@
-"""Statistics of a corpus: lengths of documents and sentences, counts of tokens and words, and the unigram entropy.
+"""Statistics of a corpus: lengths of documents and sentences, counts of tokens and words, and the unigram loss.
 
 Lengths of documents come from the index. Figures that need the text read the whole text up to a limit of tokens; a
 longer text is sampled with a fixed seed. Each result says how much was read.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
 
 MAX_TOKENS_READ = 200_000_000  # tokens that are read for each figure of the text, in a few seconds
-MAX_ENTROPY_TOKENS = 20_000_000  # tokens that are read for the unigram entropy, at each start of a run
+MAX_COUNTED_TOKENS = 20_000_000  # tokens of a split that are counted for the unigram loss, at each start of a run
 DECODED_RECORDS = 64
 EVALUATED_FRACTION = 0.15  # fraction of held-out tokens to predict, as in `batches.masking.evaluated_data`
 MIN_PREDICTIONS = 2_000  # minimum of an evaluation; with fewer, a good model may have a higher loss than a bad model
@@ -174,23 +174,35 @@ def _tokens_in_words(begins_word: np.ndarray, record_starts: np.ndarray, max_wor
     return np.array([sizes[(sizes > 1) & ~is_long].sum(), sizes[is_long].sum()])
 
 
-def unigram_entropy(split: Split, vocab_size: int) -> float:
-    """Return the entropy of `token_fractions` in nats: the loss that a model without context cannot beat."""
-    fractions = token_fractions(split, vocab_size)
-    fractions = fractions[fractions > 0]
-    return -math.fsum(fractions * np.log(fractions))
+def unigram_loss(train: Split, heldout: Split, vocab_size: int) -> float:
+    """Return the loss on held-out tokens, in nats, of a model that knows only the frequencies of the training tokens.
+
+    The frequencies are smoothed as by Witten and Bell (1991, method C): a text of n tokens with d distinct tokens has
+    the weight n / (n + d), and the uniform distribution has the rest. So a token that does not occur in the training
+    text has a finite loss.
+    """
+    counts = token_counts(train, vocab_size)
+    distinct = np.count_nonzero(counts)
+    smoothed = (counts + distinct / vocab_size) / (counts.sum() + distinct)
+    return -math.fsum(token_fractions(heldout, vocab_size) * np.log(smoothed))
 
 
-def token_fractions(split: Split, vocab_size: int, limit: int = MAX_ENTROPY_TOKENS) -> np.ndarray:
-    """Return the frequency of each token in a split, as a fraction of all tokens: float64 `[vocab_size]`.
+def token_fractions(split: Split, vocab_size: int) -> np.ndarray:
+    """Return the frequency of each token in a split, as a fraction of all tokens: float64 `[vocab_size]`."""
+    counts = token_counts(split, vocab_size)
+    return counts / counts.sum()
 
-    If the split has more than `limit` tokens, a random sample of records, with a fixed seed, is read.
+
+def token_counts(split: Split, vocab_size: int, limit: int = MAX_COUNTED_TOKENS) -> np.ndarray:
+    """Return how often each token occurs in a split: int64 `[vocab_size]`.
+
+    If the split has more than `limit` tokens, a random sample of records, with a fixed seed, is counted.
     """
     records, counts = random_indices_within_cost(split.tokens_per_record, limit), np.zeros(vocab_size, np.int64)
     for first in range(0, len(records), _RECORDS_AT_ONCE):
         tokens, *_ = split.read(records[first : first + _RECORDS_AT_ONCE])
         counts += np.bincount(tokens, minlength=vocab_size)
-    return counts / counts.sum()
+    return counts
 
 
 def random_indices_within_cost(cost: np.ndarray, limit: int) -> np.ndarray:

@@ -295,7 +295,7 @@ def _report_phase(work: CompileInputs, phase: Phase, mesh: jax.sharding.Mesh, ma
     state = abstract_state(state_shapes, shardings)
     with jax.set_mesh(mesh):
         step = jit_step(
-            objective,
+            objective.of_phase(phase.index),
             optimizer,
             schedule,
             phase.grad_accum_steps,
@@ -325,7 +325,7 @@ def _report_phase(work: CompileInputs, phase: Phase, mesh: jax.sharding.Mesh, ma
         memory=memory,
         fits=fits,
         changes=changes,
-        model_flops=sequences * objective.flops(phase.seq_len, phase.index) / mesh.size,
+        model_flops=sequences * objective.of_phase(phase.index).flops(phase.seq_len, phase.index) / mesh.size,
         cost=cost,
         estimate=estimate_step(cost, machine) if cost else None,
         compile_seconds=seconds,

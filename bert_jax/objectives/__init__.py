@@ -17,6 +17,7 @@ vectors.py          sentence vectors of a whole batch
 To add an objective of pretraining, write its file and add its row to OBJECTIVES.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, Objecti
 
 __all__ = [
     "OBJECTIVES",
+    "PHASE_OBJECTIVES",
     "AuxiliaryModel",
     "Batch",
     "Ingredients",
@@ -81,26 +83,48 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
 }
 
 
+class PhaseObjectiveRow(NamedTuple):
+    """A row of PHASE_OBJECTIVES.
+
+    make: (ingredients, objective of the run) -> the objective of the phase
+    has_masks: True if the objective needs masked tokens
+    """
+
+    make: Callable[[Ingredients, Objective], Objective]
+    has_masks: bool
+
+
+PHASE_OBJECTIVES: dict[str, PhaseObjectiveRow] = {
+    "left_to_right": PhaseObjectiveRow(left_to_right.make_left_to_right_phase, has_masks=False),
+}
+
+
 def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
     """Return the objective that `config.objective` names, over the encoder of `config.model`.
 
     `teacher` is the architecture of the model in `config.distillation.teacher`. Raise UserError if the attention is
-    causal and the objective needs bidirectional attention, or the reverse.
+    causal and the objective needs bidirectional attention, or the reverse, or if a phase of a run of another objective
+    than masked tokens has an objective.
     """
     row = OBJECTIVES[config.objective]
     if config.model.causal != row.causal:
         raise UserError(f"config.objective={config.objective} needs config.model.causal={row.causal}")
-    return row.make(
-        Ingredients(
-            model=config.model,
-            compute=config.compute,
-            sentence_pairs=config.data.sentence_pairs,
-            packing=config.data.packing,
-            z_loss=config.train.z_loss,
-            mask_rates=tuple(sum(phase_mask_rates(config.data, phase)) / 2 for phase in config.train.phases),
-            replaced_tokens=config.replaced_tokens,
-            distillation=config.distillation,
-            teacher=teacher,
-            has_init_weights=bool(config.init_from),
-        )
+    ingredients = Ingredients(
+        model=config.model,
+        compute=config.compute,
+        sentence_pairs=config.data.sentence_pairs,
+        packing=config.data.packing,
+        z_loss=config.train.z_loss,
+        mask_rates=tuple(sum(phase_mask_rates(config.data, phase)) / 2 for phase in config.train.phases),
+        replaced_tokens=config.replaced_tokens,
+        distillation=config.distillation,
+        teacher=teacher,
+        has_init_weights=bool(config.init_from),
     )
+    objective = row.make(ingredients)
+    others = {index: phase.objective for index, phase in enumerate(config.train.phases) if phase.objective}
+    for index in others:
+        if config.objective != "masked_tokens":
+            raise UserError(f"config.train.phases[{index}].objective needs config.objective=masked_tokens")
+    phases = {index: PHASE_OBJECTIVES[name].make(ingredients, objective) for index, name in others.items()}
+    return dataclasses.replace(objective, phases=phases)

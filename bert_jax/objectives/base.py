@@ -1,7 +1,7 @@
 """The interface of a training objective (pure functions over parameter trees), and the inputs of its constructor."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -60,6 +60,7 @@ class Objective:
     init_frozen: rng -> parameters in the structure of `frozen_axes`
     loss_weights: step -> the weights of loss terms that change during the training, which join the normalizers
     whole_batch_loss: the two steps of `loss`, if the loss of an example depends on the other examples of the batch
+    phases: index of a phase -> the objective of this phase, if it is another objective, for the same parameters
     """
 
     init: Callable[[jax.Array], Params]
@@ -74,6 +75,11 @@ class Objective:
     init_frozen: Callable[[jax.Array], Params] = lambda rng: ()
     loss_weights: Callable[[jax.Array], dict[str, jax.Array]] = lambda step: {}
     whole_batch_loss: WholeBatchLoss | None = None
+    phases: Mapping[int, "Objective"] = dataclasses.field(default_factory=dict)
+
+    def of_phase(self, index: int) -> "Objective":
+        """Return the objective of the phase `index` of `config.train.phases`."""
+        return self.phases.get(index, self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

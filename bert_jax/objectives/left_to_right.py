@@ -1,5 +1,7 @@
 """Causal language modeling: each token is predicted from the tokens before it (LTR in Devlin et al. 2019)."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
@@ -43,6 +45,23 @@ def make_left_to_right_objective(ingredients: Ingredients) -> Objective:
         flops=lambda seq_len, phase: model_flops(model.config, seq_len, seq_len - 1),
         num_heads=model.config.num_heads,
     )
+
+
+def make_left_to_right_phase(ingredients: Ingredients, run: Objective) -> Objective:
+    """Return the objective of a phase of `run`, which trains masked tokens: causal attention, and no masks.
+
+    The masked-token head predicts the next token in this phase (as in GPT-BERT: Charpentier and Samuel 2024). So both
+    objectives train the same parameters.
+    """
+    causal = make_left_to_right_objective(
+        dataclasses.replace(ingredients, model=dataclasses.replace(ingredients.model, causal=True))
+    )
+
+    def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
+        renamed = {"next_token" if name == "masked_token" else name: part for name, part in params.items()}
+        return causal.loss(renamed, frozen, batch, rngs, normalizers)
+
+    return dataclasses.replace(run, loss=loss, normalizers=causal.normalizers, flops=causal.flops)
 
 
 def has_next_token(batch: Batch) -> jax.Array:

@@ -73,6 +73,7 @@ def describe_run(
         yield (
             f"phase {index}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "
             f"{phase.seq_len} tokens, {passes} times the {'corpus' if num_snapshots == 1 else 'text, about'}"
+            + (f", {objective.replace('_', ' ')}" if (objective := rules.phases[phase.index].objective) else "")
         )
         masked = data_config_of_phase(data, rules.phases[phase.index])
         sequences = make_sequences(split, symbols, phase.seq_len, rules.seed, masked)

@@ -10,8 +10,9 @@ from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.checkpoints.load_model import restore_params
 from bert_jax.config import EncoderConfig, EvaluateConfig, MeshConfig
 from bert_jax.console import Console
-from bert_jax.corpus.mixture import open_mixture
-from bert_jax.corpus.statistics import unigram_entropy
+from bert_jax.corpus.mixture import Mixture, open_mixture
+from bert_jax.corpus.statistics import unigram_loss
+from bert_jax.corpus.store import Split
 from bert_jax.errors import UserError, with_message
 from bert_jax.models import Head
 from bert_jax.objectives import OBJECTIVES, make_objective
@@ -68,13 +69,14 @@ def make_evaluation(
 def evaluate_checkpoint(
     directory: pathlib.Path, step: int | None, console: Console, corpus_path: pathlib.Path | None = None
 ) -> dict[str, float | int]:
-    """Return the held-out metrics of a checkpoint, and the unigram entropy (nats per token) for comparison.
+    """Return the held-out metrics of a checkpoint, and the unigram loss (nats) for comparison.
 
     Args:
         directory: work directory of `pretrain`.
         step: step of the checkpoint; None: the newest undamaged checkpoint.
         console: console that prints progress.
-        corpus_path: a corpus to read instead of the run's corpus: its held-out documents, or all if it holds out none.
+        corpus_path: a corpus to read instead of the run's corpus: its held-out documents, or all if it holds out none;
+            None: the corpus that the run evaluates on.
 
     Raises:
         UserError: `directory` has no run or no checkpoint, the corpus or the teacher has changed since the training, no
@@ -84,14 +86,13 @@ def evaluate_checkpoint(
     config, step, params = restore_params(directory, step, console)
     _, fingerprint = workdir.read_run(directory)
     assert config.data.corpus
+    if corpus_path is None and config.evaluate.corpus:
+        corpus_path = pathlib.Path(config.evaluate.corpus)
     corpus_name, data = str(corpus_path or config.data.corpus), config.data
     corpus = open_mixture(corpus_name, progress=console.progress)
     if corpus_path is None and corpus.fingerprint != fingerprint["corpus"]:
         raise UserError(f"{config.data.corpus} is not the corpus that {directory} was trained on")
-    if corpus.tokenizer_sha256 != fingerprint["tokenizer"]:
-        raise UserError(
-            f"{corpus_name}: prepared with another tokenizer than {config.data.corpus}; prepare it with the run's"
-        )
+    check_tokenizer(corpus_name, corpus, config.data.corpus, fingerprint["tokenizer"])
     if corpus_path is not None:  # the weights of the run's corpora do not apply
         data = dataclasses.replace(data, weights=None, smoothing=1.0, max_epochs=None, snapshots=None)
     tokenizer, phases, row = corpus.tokenizer(), plan_phases(config.train), OBJECTIVES[config.objective]
@@ -100,8 +101,7 @@ def evaluate_checkpoint(
     # Make the data: held-out batches on the devices present, which may differ from the devices of the training.
     mesh = sharding.make_mesh(MeshConfig())
     min_documents = SENTENCE_PAIRS[data.sentence_pairs].min_documents
-    has_no_heldout = corpus_path is not None and not corpus.split("heldout").num_documents
-    split = corpus.split("train" if has_no_heldout else "heldout", min_documents)
+    split = all_or_heldout(corpus, min_documents) if corpus_path else corpus.split("heldout", min_documents)
     if split.num_documents < min_documents:
         raise UserError(
             f"{corpus_name} has too few held-out documents to evaluate on; "
@@ -132,6 +132,8 @@ def evaluate_checkpoint(
     objective = make_objective(config, teacher.config)
     heads, dtype = row.heads(data.sentence_pairs), config.compute.dtype
     measure = make_evaluation(objective, mesh, config.model, dtype, heads, config.evaluate, tokenizer)
+    if phase.index in objective.phases:
+        measure = make_evaluate(objective.of_phase(phase.index), mesh)
 
     # Evaluate.
     with jax.set_mesh(mesh):
@@ -140,7 +142,44 @@ def evaluate_checkpoint(
         batches = _with_progress(heldout.batches(phase), heldout.num_batches(phase), console)
         metrics = measure(params, frozen, batches)
     about = {"step": step, "seq_len": phase.seq_len, "documents": split.num_documents}
-    return about | metrics | {"unigram_entropy": unigram_entropy(split, corpus.vocab_size)}
+    return about | metrics | _unigram_loss_of_run(config.data.corpus, split, corpus.vocab_size, console)
+
+
+def open_evaluation_corpus(path: str, trained_on: str, tokenizer_sha256: str, min_documents: int) -> Split:
+    """Return the documents of `config.evaluate.corpus`.
+
+    Raise UserError if its tokenizer is not the tokenizer of `trained_on`, the corpus of the run, or if it has fewer
+    than `min_documents` documents.
+    """
+    corpus = open_mixture(path)
+    check_tokenizer(path, corpus, trained_on, tokenizer_sha256)
+    split = all_or_heldout(corpus, min_documents)
+    if split.num_documents < min_documents:
+        raise UserError(f"config.evaluate.corpus={path}: too few documents to evaluate on; prepare more text")
+    return split
+
+
+def all_or_heldout(corpus: Mixture, min_documents: int) -> Split:
+    """Return the held-out documents of a corpus that is not trained on, or all documents if it holds out none."""
+    return corpus.split("heldout" if corpus.split("heldout").num_documents else "train", min_documents)
+
+
+def check_tokenizer(path: str, corpus: Mixture, trained_on: str, tokenizer_sha256: str) -> None:
+    """Raise UserError if a corpus has another tokenizer than `trained_on`, the corpus of the run."""
+    if corpus.tokenizer_sha256 != tokenizer_sha256:
+        raise UserError(
+            f"{path}: prepared with another tokenizer than {trained_on}; prepare it again with this tokenizer"
+        )
+
+
+def _unigram_loss_of_run(corpus: str, heldout: Split, vocab_size: int, console: Console) -> dict[str, float]:
+    """Return the unigram loss of a run's training text on `heldout`; {} if the run's corpus is no longer there."""
+    try:
+        train = open_mixture(corpus).split("train")
+    except UserError as error:
+        console.say(f"no unigram loss: it needs the corpus of the run: {error}")
+        return {}
+    return {"unigram_loss": unigram_loss(train, heldout, vocab_size)}
 
 
 def _with_progress(batches: Iterable[Batch], total: int, console: Console) -> Iterator[Batch]:

@@ -18,13 +18,13 @@ from bert_jax.config import (
 )
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, name_snapshots, open_mixture
-from bert_jax.corpus.statistics import unigram_entropy
+from bert_jax.corpus.statistics import unigram_loss
 from bert_jax.errors import UserError
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.data import heldout_batches, sequence_rules, training_batches
 from bert_jax.pretraining.describe_run import describe_run, evaluation_line
-from bert_jax.pretraining.evaluate import make_evaluation
+from bert_jax.pretraining.evaluate import make_evaluation, open_evaluation_corpus
 from bert_jax.pretraining.initial_weights import (
     check_exportable,
     copy_teacher_layers,
@@ -39,7 +39,7 @@ from bert_jax.scoring.minimal_pairs import PACKAGED
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import package_versions
-from bert_jax.training.evaluation import evaluation_batch_size
+from bert_jax.training.evaluation import evaluation_batch_size, make_evaluate
 from bert_jax.training.loop import fit
 from bert_jax.training.plan import Data, Plan, Session, no_remarks
 from bert_jax.training.plateau import Plateau, expected_end_of_plateau, likely_causes
@@ -133,14 +133,20 @@ def pretrain_in_directory(
     rules = sequence_rules(config, tokenizer)
     blocks, min_documents = sharding.batch_blocks(plan.mesh), SENTENCE_PAIRS[config.data.sentence_pairs].min_documents
     heldout_split = corpus.split("heldout", min_documents)
+    if config.evaluate.corpus:
+        path, tokenizer_sha256 = config.evaluate.corpus, corpus.tokenizer_sha256
+        heldout_split = open_evaluation_corpus(path, corpus_name, tokenizer_sha256, min_documents)
     has_heldout = heldout_split.num_documents >= min_documents
     if config.evaluate.pairs and not has_heldout:
         choice, fix = "too few held-out documents", "prepare the corpus with a higher --heldout_fraction"
         raise no_effect_error("config.evaluate.pairs", choice, None, fix)
-    entropy, remarks = None, no_remarks
+    unigram_losses, remarks = dict[str, float](), no_remarks
     if is_first:
-        entropy = unigram_entropy(heldout_split if has_heldout else corpus.split("train"), corpus.vocab_size)
-        if not (config.init_from or copies_teacher):  # trained weights have left the plateau before
+        train_split = corpus.split("train")
+        measured = {"train": train_split} | ({"heldout": heldout_split} if has_heldout else {})
+        unigram_losses = {name: unigram_loss(train_split, split, corpus.vocab_size) for name, split in measured.items()}
+        # Trained weights have left the plateau before, also weights of a phase of another objective.
+        if not (config.init_from or copies_teacher or objective.phases):
             causes = likely_causes(
                 config.model,
                 config.optimizer.peak_learning_rate,
@@ -148,7 +154,7 @@ def pretrain_in_directory(
                 config.train.phases[0].mask_probability or config.data.mask_probability,
             )
             expected = expected_end_of_plateau(config.train.plateau_steps, config.optimizer, phases)
-            remarks = Plateau(entropy, expected, plan.last_step, causes).remarks
+            remarks = Plateau(expected, plan.last_step, causes).remarks
     heldout, evaluate, heads = None, None, objective_row.heads(config.data.sentence_pairs)
     if has_heldout:
         heldout = heldout_batches(
@@ -167,8 +173,9 @@ def pretrain_in_directory(
         batches=training_batches(corpus, rules, phases, blocks, preparation),
         heldout=heldout,
         evaluate=evaluate,
+        phase_evaluations={index: make_evaluate(phase, plan.mesh) for index, phase in objective.phases.items()},
         frozen=teacher.params,
-        unigram_entropy=entropy,
+        unigram_losses=unigram_losses,
         remarks=remarks,
     )
 
@@ -181,7 +188,7 @@ def pretrain_in_directory(
             console.say(line)
         if not has_heldout:
             console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")
-        elif left_out := corpus.left_out("heldout", min_documents):
+        elif not config.evaluate.corpus and (left_out := corpus.left_out("heldout", min_documents)):
             console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the other corpora")
 
         if has_heldout:
@@ -226,7 +233,11 @@ def resolve_pretrain_config(
         config,
         init_from=init_from,
         data=dataclasses.replace(config.data, corpus=name_snapshots(config.data.corpus, corpus)),
-        evaluate=dataclasses.replace(config.evaluate, pairs=pairs if pairs in PACKAGED else absolute_path(pairs)),
+        evaluate=dataclasses.replace(
+            config.evaluate,
+            corpus=absolute_path(config.evaluate.corpus),
+            pairs=pairs if pairs in PACKAGED else absolute_path(pairs),
+        ),
         replaced_tokens=dataclasses.replace(config.replaced_tokens, generator_from=generator_from),
         distillation=dataclasses.replace(config.distillation, teacher=absolute_path(config.distillation.teacher)),
     )

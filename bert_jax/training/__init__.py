@@ -6,7 +6,7 @@ loop.py            the training loop: step, evaluate, save, profile, stop
 metrics.py         metrics.jsonl, and copies of its lines for trackers
 optimizers.py      optimizers over optax; add a function and a row of OPTIMIZERS for an optimizer
 plan.py            the inputs of the loop: the plan of a run, its data, and the session of a process
-plateau.py         console messages about the plateau, on which the loss is at the unigram entropy
+plateau.py         console messages about the plateau, on which the loss is at the unigram loss
 profile.py         the trace of some steps
 remote_workdir.py  a run or model on object storage
 resuming.py        the settings that a resumed run may change

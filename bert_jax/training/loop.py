@@ -144,7 +144,7 @@ class _TrainingLoop:
                     settings = BatchSettings(phase.batch_size, seq_len, phase.grad_accum_steps, remat, phase.batch_keys)
                     key = (phase, tuple((name, x.shape) for name, x in sorted(batch.items())))
                     if key not in programs:
-                        programs[key] = self._compile(settings, state, batch)
+                        programs[key] = self._compile(phase, settings, state, batch)
                         compiled_at = step
                     self._arm_watchdog(step, compiled_at)
                     if self.profile and self.profile.begins_at(step):
@@ -186,13 +186,13 @@ class _TrainingLoop:
         if self.file:
             self.file.close()
 
-    def _compile(self, settings: BatchSettings, state: TrainState, batch: Batch) -> jax.stages.Compiled:
+    def _compile(self, phase: Phase, settings: BatchSettings, state: TrainState, batch: Batch) -> jax.stages.Compiled:
         """Compile the step of a phase; the time counts as a pause."""
         self._collect_pending_step()
         self.session.watchdog.enter_stage("compile")
         plan, console, began = self.plan, self.session.console, time.perf_counter()
         step = jit_step(
-            plan.objective,
+            plan.objective.of_phase(phase.index),
             plan.param_optimizer,
             plan.learning_rate,
             settings.grad_accum_steps,
@@ -233,11 +233,12 @@ class _TrainingLoop:
         if pending is None:
             return
         step, seq_len, interval, train = pending.step, pending.settings.seq_len, self.interval, self.plan.train
+        objective = self.plan.objective.of_phase(pending.phase.index)
         # A step ends after it was launched, and may run out of memory until then.
         with out_of_memory_as_user_error(pending.settings):
             interval.means = merge_means(interval.means, fetch_means(pending.metrics["means"]))
         interval.num_tokens += pending.num_sequences * seq_len
-        interval.flops += pending.num_sequences * self.plan.objective.flops(seq_len, pending.phase.index)
+        interval.flops += pending.num_sequences * objective.flops(seq_len, pending.phase.index)
         report = {name: value.item() for name, value in jax.device_get(pending.metrics["report"]).items()}
         interval.grad_norms.append(report["grad_norm"])
         if report["skipped_in_a_row"] >= train.max_skipped_steps:
@@ -245,7 +246,8 @@ class _TrainingLoop:
                 f"step {step:,}: loss or gradient not finite for {report['skipped_in_a_row']} consecutive steps; "
                 "start again in another --workdir with a lower config.optimizer.peak_learning_rate, or the phase's own"
             )
-        if not _is_multiple(step, train.log_every) and step < self.plan.last_step:
+        ends_objective = step == pending.phase.end and self.plan.objective.phases  # means of two objectives do not mix
+        if not (_is_multiple(step, train.log_every) or step == self.plan.last_step or ends_objective):
             return
         seconds = interval.seconds_without_pauses()
         line: Line = {"step": step, "split": "train"} | mean_values(interval.means)
@@ -261,8 +263,8 @@ class _TrainingLoop:
 
     def _record_metrics(self, line: Line, grad_norms: Sequence[float] = ()) -> None:
         """Write a line of metrics and the gradient norms, and print remarks about the line."""
-        if self.data.unigram_entropy is not None:
-            line["unigram_entropy"] = self.data.unigram_entropy
+        if line["split"] in self.data.unigram_losses:
+            line["unigram_loss"] = self.data.unigram_losses[line["split"]]
         if self.file:
             self.file.write(line, grad_norms)
         for remark in self.data.remarks(line):
@@ -275,10 +277,11 @@ class _TrainingLoop:
             return
         began = time.perf_counter()
         with contextlib.closing(self._heldout_batches(phase, step)) as batches:
-            metrics = self.data.evaluate(evaluated_params(state), state.frozen, batches)
+            evaluate = self.data.phase_evaluations.get(phase.index, self.data.evaluate)
+            metrics = evaluate(evaluated_params(state), state.frozen, batches)
         if self.session.interrupt.stopping:
             return  # metrics of a part of the set are dropped; the resumed run evaluates this step
-        self.session.console.heldout(step, metrics, self.data.unigram_entropy)
+        self.session.console.heldout(step, metrics, self.data.unigram_losses.get("heldout"))
         averaged = {} if (decay := self.plan.optimizer.ema_decay) is None else {"ema_decay": decay}
         self._record_metrics({"step": step, "split": "heldout"} | metrics | {"seq_len": phase.seq_len} | averaged)
         if self.data.should_stop:

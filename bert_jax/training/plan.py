@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -81,19 +81,22 @@ class Data:
     is not prepared yet
     heldout: the held-out sequences; None: no sequences are held out
     evaluate: (params, frozen params, held-out batches) -> metrics by name; None: no evaluation
+    phase_evaluations: index of a phase with another objective -> its `evaluate`
     should_stop: (step, metrics of the evaluation, params) -> whether the run ends now (early stopping); None: never.
     `evaluate` and `should_stop` get the moving average of the parameters if the state has an average.
     frozen: parameters that are not trained, such as the parameters of a teacher
-    unigram_entropy: nats per token of the text, for every line of metrics; None: the loss cannot be compared with it
+    unigram_losses: split -> loss, in nats, of a model that knows only how often each training token occurs, for every
+    line of metrics; empty if the run does not predict tokens
     remarks: line of metrics -> lines for the console
     """
 
     batches: Callable[[Phase, int], Generator[Batch, None, None]]
     heldout: Heldout | None = None
     evaluate: Evaluate | None = None
+    phase_evaluations: Mapping[int, Evaluate] = dataclasses.field(default_factory=dict)
     should_stop: Callable[[int, dict[str, float], Params], bool] | None = None
     frozen: Params = ()
-    unigram_entropy: float | None = None
+    unigram_losses: Mapping[str, float] = dataclasses.field(default_factory=dict)
     remarks: Callable[[Line], Iterable[str]] = no_remarks
 
 

@@ -1,6 +1,6 @@
-"""The plateau: the time in which the masked-token loss stays at the unigram entropy of the text.
+"""The plateau: the time in which the masked-token loss stays at the unigram loss.
 
-The unigram entropy is the loss of a model that knows only how often each token occurs. Every encoder reaches this loss
+The unigram loss is the loss of a model that knows only how often each token occurs. Every encoder reaches this loss
 in its first steps. While the loss stays there, the model does not use the context.
 """
 
@@ -14,7 +14,7 @@ from bert_jax.training.metrics import Line
 from bert_jax.training.schedules import Phase, warmup_steps
 
 MASKED_LOSS = "mlm_loss"
-MARGIN = 0.5  # nats below the unigram entropy within which a loss is on the plateau
+MARGIN = 0.5  # nats below the unigram loss within which a loss is on the plateau
 SMOOTHED_STEPS = 50  # steps over which the training loss is averaged: a line may be of one small batch
 MIN_STEPS = 300  # after the warmup; no encoder that we measured needs fewer than 100
 FRACTION = 0.05  # of the steps of the run, after the warmup
@@ -68,33 +68,32 @@ class Plateau:
     """Remarks about the lines of metrics of a run, which are given in order: at most one warning and one all-clear.
 
     Args:
-        entropy: unigram entropy of the text, nats per token.
         expected_step: the step by which the run is expected to have left the plateau.
         last_step: last step of the run.
         causes: the result of `likely_causes`, which the warning lists.
     """
 
-    def __init__(self, entropy: float, expected_step: int, last_step: int, causes: Sequence[str]) -> None:
-        self.entropy, self.expected_step, self.last_step, self.causes = entropy, expected_step, last_step, causes
+    def __init__(self, expected_step: int, last_step: int, causes: Sequence[str]) -> None:
+        self.expected_step, self.last_step, self.causes = expected_step, last_step, causes
         self.left_at: int | None = None  # the step at which the plateau was left
         self._warned = False
         self._recent: collections.deque[tuple[int, float]] = collections.deque()
 
     def remarks(self, line: Line) -> list[str]:
         """Return console lines about the next line of metrics: none, a remark, or a warning with causes."""
-        loss, step = line.get(MASKED_LOSS), line["step"]
-        if loss is None or self.left_at is not None:
+        loss, reference, step = line.get(MASKED_LOSS), line.get("unigram_loss"), line["step"]
+        if loss is None or reference is None or self.left_at is not None:
             return []
         if line["split"] == "train":
             self._recent.append((step, loss))
             while self._recent[0][0] <= step - SMOOTHED_STEPS:
                 self._recent.popleft()
             loss = sum(loss for _, loss in self._recent) / len(self._recent)
-        if loss < self.entropy - MARGIN:
+        if loss < reference - MARGIN:
             self.left_at = step
             return [
-                f"step {step:,}: left the plateau: the masked-token loss is {self.entropy - loss:.2f} nats below the "
-                f"unigram entropy of {self.entropy:.2f}"
+                f"step {step:,}: left the plateau: the masked-token loss is {reference - loss:.2f} nats below the "
+                f"unigram loss of {reference:.2f}"
             ]
         if self._warned or step < min(self.expected_step, self.last_step):
             return []
@@ -103,8 +102,8 @@ class Plateau:
         if step < self.expected_step:
             causes.insert(0, f"the run is over after {step:,} steps, before the plateau is expected to end")
         return [
-            f"warning: step {step:,}: still on the plateau: the masked-token loss is {loss:.2f}, the unigram entropy "
-            f"{self.entropy:.2f} nats; the model knows how often tokens occur and little more (docs/learning.md). "
+            f"warning: step {step:,}: still on the plateau: the masked-token loss is {loss:.2f}, the unigram loss "
+            f"{reference:.2f} nats; the model knows how often tokens occur and little more (docs/learning.md). "
             "Likely causes:",
             *(f"  - {text}" for text in causes),
         ]

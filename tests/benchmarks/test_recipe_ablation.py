@@ -55,8 +55,8 @@ def result(row: str, mode: str, seed: int, loss: float, seconds: float = 600.0) 
         for step, more in ((600, 0.5), (1_200, 0.0))
     ]
     ends = {"steps": 1_200, "tokens": 2_457_600, "seconds": seconds, "curve": curve}
-    reported = {"loss": loss + 0.1, "accuracy": 0.2, "unigram_entropy": 6.4}
-    return {"job": [row, mode, seed], "unigram_entropy": 6.3, "left_plateau_at": 10**6, "reported": reported, **ends}
+    reported = {"loss": loss + 0.1, "accuracy": 0.2, "unigram_loss": 6.4}
+    return {"job": [row, mode, seed], "unigram_loss": 6.3, "left_plateau_at": 10**6, "reported": reported, **ends}
 
 
 def test_the_table_has_means_deviations_and_the_picture(tmp_path: pathlib.Path) -> None:

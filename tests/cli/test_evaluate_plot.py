@@ -16,7 +16,7 @@ def test_evaluate_prints_one_json_object_or_a_table_of_the_same_numbers(world, r
     assert status == 0
     found = json.loads(out)
     assert (found["step"], found["seq_len"]) == (4, 24)
-    assert {"loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy", "unigram_entropy"} < found.keys()
+    assert {"loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy", "unigram_loss"} < found.keys()
     lines = [json.loads(line) for line in (world.run / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if line["split"] == "train"] == [1, 2, 3, 4]
     last = next(line for line in lines if line["split"] == "heldout" and line["step"] == 4)
@@ -66,7 +66,7 @@ def test_evaluate_on_another_corpus(world, other, tmp_path, run, refused) -> Non
     assert status == 0
     found = json.loads(run("evaluate", "--workdir", world.run, "--corpus", tmp_path / "all", "--json")[1])
     assert found["documents"] == 40 > own["documents"]
-    assert found["unigram_entropy"] != own["unigram_entropy"]
+    assert found["unigram_loss"] != own["unigram_loss"]
     # How the run mixed its corpora says nothing of another one.
     mixed, both = tmp_path / "mixed", f"{world.corpus},{tmp_path / 'all'}"
     words = pretrain_command(world, mixed, "--config.data.weights=(1.0,2.0)", "--config.train.steps=2", corpus=both)
@@ -77,6 +77,25 @@ def test_evaluate_on_another_corpus(world, other, tmp_path, run, refused) -> Non
     assert json.loads(out)["documents"] == own["documents"]
     says = (str(other.corpus), "another tokenizer", str(world.corpus))
     refused("evaluate", "--workdir", world.run, "--corpus", other.corpus, says=says)
+
+
+def test_a_run_evaluates_on_the_corpus_that_its_config_names(world, other, tmp_path, run, refused) -> None:
+    """Its held-out documents, or all if it holds out none; `evaluate` reads the same documents again."""
+    assert run(*prepare_command(world, tmp_path / "dev", "--heldout_fraction", "0"))[0] == 0
+    named = f"--config.evaluate.corpus={tmp_path / 'dev'}"
+    status, _, err = run(*pretrain_command(world, tmp_path / "run", named, "--config.train.steps=2"))
+    assert status == 0, err
+    recorded = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    last = next(line for line in reversed(recorded) if line["split"] == "heldout")
+    again = json.loads(run("evaluate", "--workdir", tmp_path / "run", "--json")[1])
+    elsewhere = run("evaluate", "--workdir", tmp_path / "run", "--corpus", tmp_path / "dev", "--json")[1]
+    assert json.loads(elsewhere) == again
+    assert again["documents"] == 40
+    assert again["mlm_loss"] == pytest.approx(last["mlm_loss"], rel=1e-5)
+    assert again["unigram_loss"] == last["unigram_loss"]
+    wrong = f"--config.evaluate.corpus={other.corpus}"
+    refused(*pretrain_command(world, tmp_path / "new", wrong), says=(str(other.corpus), "another tokenizer"))
+    assert not (tmp_path / "new" / "run.json").exists()
 
 
 @pytest.mark.parametrize(

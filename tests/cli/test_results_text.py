@@ -50,11 +50,11 @@ def test_one_seed_has_no_deviation() -> None:
 
 def test_the_table_of_an_evaluation() -> None:
     metrics = {"step": 3000, "seq_len": 128, "documents": 12, "mlm_loss": 2.5, "mlm_accuracy": 0.5}
-    assert evaluation_table(metrics | {"unigram_entropy": 6.25}).splitlines() == [
+    assert evaluation_table(metrics | {"unigram_loss": 6.25}).splitlines() == [
         "step 3,000: 12 held-out documents, 128 tokens per sequence",
-        "  mlm loss            2.5000  nats",
-        "  mlm accuracy         50.0%",
-        "  unigram entropy     6.2500  nats; loss of a model that knows only how often each token occurs",
+        "  mlm loss         2.5000  nats",
+        "  mlm accuracy      50.0%",
+        "  unigram loss     6.2500  nats; loss of a model that knows only how often each token occurs",
     ]
     weighted = evaluation_table({"loss": 37.5, **metrics, "replaced_loss": 35.0, "hidden_loss": 0.1}).splitlines()
     assert weighted[1].endswith("sum of the losses below")

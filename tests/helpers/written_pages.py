@@ -130,7 +130,7 @@ def curve(steps: int, every: int, loss: float = 3.0, norm: float = 1.0, **more: 
     lines = []
     for number, step in enumerate(range(every, steps + 1, every), 1):
         now = loss + (9 - loss) * (1 - step / steps) ** 2
-        line = {"step": step, "mlm_loss": now, "loss": now, "mlm_accuracy": 0.4 * step / steps, "unigram_entropy": 6.0}
+        line = {"step": step, "mlm_loss": now, "loss": now, "mlm_accuracy": 0.4 * step / steps, "unigram_loss": 6.0}
         rest = {"learning_rate": 1e-4 * (1 - step / steps), "grad_norm": norm, "tokens_per_second": 5000.0}
         rest |= {"model_flops_utilization": 0.4, "input_wait_fraction": 0.01, "memory_bytes": 2_000_000_000 + step}
         lines.append({"split": "train", "skipped_steps": 0, "seq_len": 128} | line | rest | more)

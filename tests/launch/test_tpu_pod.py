@@ -376,6 +376,7 @@ def test_babysit_from_nothing_through_preemption_to_the_end(cloud) -> None:
     assert not (cloud.cloud / NAME).exists()
 
 
+@pytest.mark.slow
 def test_several_slices_are_lost_and_created_together(cloud) -> None:
     """Two slices of one host."""
     cloud.settings["SLICES"] = "2"
@@ -494,7 +495,7 @@ def test_babysit_with_a_host_that_lost_its_run(cloud) -> None:
     assert cloud.steps() == STEPS
 
 
-@pytest.mark.parametrize("verb", ["describe", "ssh"])
+@pytest.mark.parametrize("verb", ["describe", pytest.param("ssh", marks=pytest.mark.slow)])
 def test_babysit_outlives_a_question_that_hangs(cloud, verb) -> None:
     cloud.env["STANDIN_SECONDS"] = "0.2"
     process = cloud.start("babysit", *FAST, "--state_timeout", "3")
@@ -510,6 +511,7 @@ def test_babysit_outlives_a_question_that_hangs(cloud, verb) -> None:
     assert len(cloud.starts()) == 1
 
 
+@pytest.mark.slow
 def test_babysit_outlives_a_setup_that_hangs(cloud) -> None:
     cloud.hang("scp")
     process = cloud.start("babysit", *FAST, "--timeout", "5")
@@ -572,6 +574,7 @@ def test_babysit_bears_hosts_that_do_not_answer_now_and_then(cloud) -> None:
     assert len(cloud.starts()) == 1
 
 
+@pytest.mark.slow
 def test_babysit_reads_the_hosts_that_answer_beside_a_silent_host(cloud) -> None:
     """The run has ended on both: it is finished, whatever the silent host would say."""
     cloud.env["STANDIN_SECONDS"] = "0.2"
@@ -585,6 +588,7 @@ def test_babysit_reads_the_hosts_that_answer_beside_a_silent_host(cloud) -> None
     assert "do not answer" not in out
 
 
+@pytest.mark.slow
 def test_babysit_warns_where_hosts_do_not_answer_and_replaces_them_where_they_are_gone(cloud) -> None:
     cloud.env["STANDIN_SECONDS"] = "0.2"
     process = cloud.start("babysit", *FAST, "--max_unanswered", "1")

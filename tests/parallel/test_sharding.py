@@ -75,9 +75,17 @@ def test_eight_devices_compute_like_one_device(eight_devices):
 @pytest.mark.parametrize(
     "names",
     [
-        ("left to right", "distillation", "similarity", "cached similarity", "adapter", "task distillation"),
+        ("left to right", "cached similarity", "adapter"),
         pytest.param(
-            ("cached similarity with sharded parameters", "weighted and focal", "label sets", "prompts"),
+            (
+                "distillation",
+                "similarity",
+                "task distillation",
+                "cached similarity with sharded parameters",
+                "weighted and focal",
+                "label sets",
+                "prompts",
+            ),
             marks=pytest.mark.slow,
         ),
     ],

@@ -311,6 +311,11 @@ def test_every_process_measures_as_many_steps_as_the_first_process(corpus, monke
     config = small(corpus)
     mixture = planning.open_mixture(config.data.corpus)
     config = with_vocab_size(config, mixture.vocab_size)
+    config = dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, num_layers=2),
+        train=dataclasses.replace(config.train, batch_size=16),
+    )
     objective, phases, mesh = make_objective(config), plan_phases(config.train), sharding.make_mesh(config.mesh)
     batches = batches_of(config, mixture)(phases[0], 0)
     assert (

@@ -43,7 +43,7 @@ TASKS: dict[str, tuple[str, ...]] = {
 }
 # Of a machine and a moment; a count of equal numbers, which rounding may turn over; or the same in every line.
 OF_A_MOMENT = ("per_second", "utilization", "wait", "joules", "bytes", "seconds")
-UNRECORDED = (*OF_A_MOMENT, "accuracy", "recall", "unigram_entropy", "skipped_steps", "batch_size")
+UNRECORDED = (*OF_A_MOMENT, "accuracy", "recall", "unigram_loss", "skipped_steps", "batch_size")
 # The loss does not depend on them: what moves them is rounding.
 UNMOVED = {"question_answering": ["qa_outputs.bias"], "multiple_choice": ["classifier.bias"]}
 

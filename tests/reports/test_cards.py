@@ -57,7 +57,7 @@ def test_the_card_of_a_pretraining_run(tmp_path: pathlib.Path) -> None:
     line = [line for line in lines if line["split"] == "heldout" and line["step"] <= 650][-1]
     assert line["step"] == 600
     assert f"| mlm loss | {line['mlm_loss']:.4f} |" in card.text
-    assert "| unigram entropy | 6.0000 |" in card.text
+    assert "| unigram loss | 6.0000 |" in card.text
     assert "held out of training, at step 600" in card.text
     assert "step 650 of 1,000, on sequences of up to 256 tokens." in card.text
     assert "books: 7 documents, 12,345 tokens; absent." in card.text

@@ -126,7 +126,7 @@ WRONG = {
     "damaged": ([*HEALTHY, {"step": "<b>", "split": "train"}], "1 damaged lines of metrics.jsonl are left out"),
     "not finite": ([*HEALTHY[:-1], HEALTHY[-1] | {"loss": None}], "1 lines of metrics have a loss"),
     "skipped": ([line | {"skipped_steps": 40} for line in HEALTHY], "40 steps were skipped"),
-    "plateau": (curve(1000, 10, loss=5.9), "still at the unigram entropy of 6.00"),
+    "plateau": (curve(1000, 10, loss=5.9), "still at the unigram loss of 6.00"),
     "gradient": ([line | {"grad_norm": 1.3 ** (line["step"] / 40)} for line in HEALTHY], "the gradient norm grows"),
     "repeats": (
         [line | ({"mlm_loss": 3 + line["step"] / 500} if line["split"] == "heldout" else {}) for line in HEALTHY],
@@ -157,7 +157,7 @@ def test_three_sentences_of_a_healthy_run(tmp_path: pathlib.Path) -> None:
     tokens = f"{500 * 32 * 128:,} tokens including padding, in sequences of 128"
     assert how_far == f"It has done 50% of its 1,000 steps: {tokens}."
     assert f"held-out masked-token loss is {last['mlm_loss']:.3f} nats" in health
-    assert f"{abs(below):.2f} nats {'below' if below > 0 else 'above'} the unigram entropy of 6.00" in health
+    assert f"{abs(below):.2f} nats {'below' if below > 0 else 'above'} the unigram loss of 6.00" in health
 
 
 def test_notes_below_the_curves_explain_masking_rates_and_muon_rates(tmp_path: pathlib.Path) -> None:
@@ -280,7 +280,7 @@ def test_tiles_come_first_and_have_references(tmp_path: pathlib.Path) -> None:
     text = report_page([tmp_path / "run"], Console(io.StringIO()), AssumedPower(360.0, 200.0))
     tiles = re.findall('<dt>(.*?)</dt><dd>(.*?)</dd><dd class="note">(.*?)</dd>', text)
     assert tiles == [
-        ("held-out loss", "3.000 nats", "3.00 below the unigram entropy, 6.00"),
+        ("held-out loss", "3.000 nats", "3.00 below the unigram loss, 6.00"),
         ("held-out accuracy", "40.0%", "of the tokens to predict"),
         ("tokens", "4.1 million", "padding included; all 1,000 steps"),
         ("time", "30.0 minutes", "5,000 tokens per second"),

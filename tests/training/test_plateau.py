@@ -1,5 +1,6 @@
 """Remarks about the plateau, on made-up curves and in a run that is stopped and resumed."""
 
+import collections
 import io
 import json
 import math
@@ -16,7 +17,7 @@ from bert_jax.training.plateau import MARGIN, Plateau, expected_end_of_plateau, 
 from bert_jax.training.schedules import plan_phases
 from tests.helpers.generated_corpus import generated_corpus
 
-ENTROPY = 6.3
+REFERENCE = 6.3
 
 
 def recipe(steps: int = 2_000, warmup: int = 100, **train: object) -> PretrainConfig:
@@ -32,11 +33,11 @@ def watch(config: PretrainConfig) -> Plateau:
     causes = likely_causes(
         config.model, config.optimizer.peak_learning_rate, phases[0].seq_len, masks or config.data.mask_probability
     )
-    return Plateau(ENTROPY, expected, phases[-1].end, causes)
+    return Plateau(expected, phases[-1].end, causes)
 
 
 def line(step: int, loss: float | None, split: str = "train") -> dict:
-    return {"step": step, "split": split, "mlm_loss": loss}
+    return {"step": step, "split": split, "mlm_loss": loss, "unigram_loss": REFERENCE}
 
 
 def remarks(config: PretrainConfig, curve: dict[int, float]) -> dict[int, str]:
@@ -52,11 +53,11 @@ def test_the_plateau_is_warned_of_once_and_its_end_is_reported() -> None:
     said = remarks(recipe(), curve)
     assert list(said) == [400, 920]
     assert said[400].startswith(
-        "warning: step 400: still on the plateau: the masked-token loss is 6.10, the unigram ent"
+        "warning: step 400: still on the plateau: the masked-token loss is 6.10, the unigram loss 6.30"
     )
     # Lines of 880, 900 and 920 steps: (6.1 + 5.5 + 5.5) / 3.
     assert said[920].startswith(
-        f"step 920: left the plateau: the masked-token loss is {ENTROPY - 17.1 / 3:.2f} nats below"
+        f"step 920: left the plateau: the masked-token loss is {REFERENCE - 17.1 / 3:.2f} nats below"
     )
 
 
@@ -146,7 +147,7 @@ def small_run(corpus: pathlib.Path, steps: int = 8) -> PretrainConfig:
 
 
 @pytest.mark.slow
-def test_a_run_keeps_the_entropy_says_it_once_and_draws_it(tmp_path: pathlib.Path) -> None:
+def test_a_run_keeps_the_unigram_loss_says_it_once_and_draws_it(tmp_path: pathlib.Path) -> None:
     """The warning falls due at step 4; a run that is resumed there does not repeat it."""
     corpus = generated_corpus(tmp_path)
     config, out = small_run(corpus), io.StringIO()
@@ -154,11 +155,10 @@ def test_a_run_keeps_the_entropy_says_it_once_and_draws_it(tmp_path: pathlib.Pat
     text = out.getvalue()
     assert text.count("warning: step 4: still on the plateau") == 1
     lines = [json.loads(one) for one in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    entropy = {one["unigram_entropy"] for one in lines}
-    assert len(entropy) == 1
+    assert len({(one["split"], one["unigram_loss"]) for one in lines}) == 2
     held = next(one for one in lines if one["split"] == "heldout")
-    below = entropy.pop() - held["mlm_loss"]
-    assert f"({abs(below):.2f} nats {'below' if below > 0 else 'above'} the unigram entropy)" in text
+    below = held["unigram_loss"] - held["mlm_loss"]
+    assert f"({abs(below):.2f} nats {'below' if below > 0 else 'above'} the unigram loss)" in text
 
     (last,) = (tmp_path / "run" / "checkpoints").glob("8")
     last.rename(tmp_path / "gone")
@@ -168,24 +168,29 @@ def test_a_run_keeps_the_entropy_says_it_once_and_draws_it(tmp_path: pathlib.Pat
     assert "warning: step" not in again.getvalue()
 
     plot_run(tmp_path / "run", tmp_path / "curves.svg")
-    assert "<!-- unigram entropy -->" in (tmp_path / "curves.svg").read_text()
+    assert "<!-- unigram loss -->" in (tmp_path / "curves.svg").read_text()
 
 
-def test_the_entropy_equals_a_literal_count_of_heldout_tokens(tmp_path: pathlib.Path) -> None:
-    """Against a count of each token in a dict."""
-    from bert_jax.corpus.statistics import token_fractions, unigram_entropy
+def test_the_unigram_loss_equals_a_literal_count(tmp_path: pathlib.Path) -> None:
+    """Against counts in dicts and the formula of Witten and Bell, token by token."""
+    from bert_jax.corpus.statistics import token_counts, token_fractions, unigram_loss
     from bert_jax.corpus.store import open_corpus
 
     corpus = open_corpus(generated_corpus(tmp_path))
-    split, counts = corpus.split("heldout"), dict[int, int]()
-    for record in range(split.num_records):
-        for token in split.read([record])[0].tolist():
-            counts[token] = counts.get(token, 0) + 1
-    total = sum(counts.values())
-    wanted = sum(count / total * math.log(total / count) for count in counts.values())
-    assert unigram_entropy(split, corpus.vocab_size) == pytest.approx(wanted, rel=1e-12)
-    fractions = token_fractions(split, corpus.vocab_size)
-    assert fractions == pytest.approx([counts.get(token, 0) / total for token in range(corpus.vocab_size)], rel=1e-12)
-    sampled = token_fractions(split, corpus.vocab_size, limit=total // 2)
-    assert sampled.sum() == pytest.approx(1)
-    assert (sampled != fractions).any()
+    splits = [corpus.split(name) for name in ("train", "heldout")]
+    train, heldout = (
+        collections.Counter(token for record in range(split.num_records) for token in split.read([record])[0].tolist())
+        for split in splits
+    )
+
+    def probability(token: int) -> float:
+        known = train.total() / (train.total() + len(train))
+        return known * train[token] / train.total() + (1 - known) / corpus.vocab_size
+
+    assert math.fsum(map(probability, range(corpus.vocab_size))) == pytest.approx(1)
+    wanted = -math.fsum(count / heldout.total() * math.log(probability(token)) for token, count in heldout.items())
+    assert unigram_loss(*splits, corpus.vocab_size) == pytest.approx(wanted, rel=1e-12)
+    fractions = token_fractions(splits[1], corpus.vocab_size)
+    assert fractions == pytest.approx([heldout[token] / heldout.total() for token in range(corpus.vocab_size)])
+    sampled = token_counts(splits[0], corpus.vocab_size, limit=train.total() // 2)
+    assert 0 < sampled.sum() <= train.total() // 2

@@ -51,7 +51,7 @@ def measure_flops_per_second(
         _, shardings = state_layout(objective, optimizer, mesh)
         state = jax.jit(functools.partial(init_state, seed, objective, optimizer), out_shardings=shardings)()
         step = jit_step(
-            objective,
+            objective.of_phase(phase.index),
             optimizer,
             schedule,
             phase.grad_accum_steps,
@@ -69,5 +69,5 @@ def measure_flops_per_second(
             if len(seconds) == 2:  # process 0 chooses the number of steps of all processes
                 wanted = min(max(MIN_STEPS, math.ceil(SECONDS / seconds[1])), MAX_STEPS)
                 count = int(multihost_utils.broadcast_one_to_all(np.int32(wanted)))
-    flops = phase.batch_size * objective.flops(phase.seq_len, phase.index)
+    flops = phase.batch_size * objective.of_phase(phase.index).flops(phase.seq_len, phase.index)
     return flops / statistics.median(seconds[1:])  # without the first step, which waits for the batches

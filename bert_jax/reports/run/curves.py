@@ -15,7 +15,7 @@ from bert_jax.training.schedules import Phase
 
 SPLITS = {"heldout": "held out", "train": "training"}
 # Metrics that are no curve: settings of a line of metrics, or values that are drawn as levels.
-NOT_CURVES = ("step", "split", "seq_len", "batch_size", "loss", "unigram_entropy", "ema_decay")
+NOT_CURVES = ("step", "split", "seq_len", "batch_size", "loss", "unigram_loss", "ema_decay")
 # The title of a loss or an accuracy of an objective comes from the words before its ending.
 OBJECTIVE_ENDINGS = ("_loss", "_accuracy")
 OBJECTIVE_WORDS = {"mlm": "masked-token", "nsp": "next-sentence", "sop": "sentence-order", "replaced": "replaced-token"}
@@ -98,8 +98,10 @@ def training_charts(training: Training, phases: Sequence[Phase] = (), axis: XAxi
             curves.append(Curve("training", _points_on_axis(points, position_of), 0, dots=True, thin=True))
         if points := training.points(name, "heldout"):
             curves.append(Curve("held out", _points_on_axis(points, position_of), 1, dots=True))
-        entropy = training.last("unigram_entropy", "train") if name == MASKED_LOSS else None
-        levels = () if entropy is None else (("unigram entropy", entropy),)
+        references = (
+            [training.last("unigram_loss", split) for split in ("heldout", "train")] if name == MASKED_LOSS else []
+        )
+        levels = [("unigram loss", reference) for reference in references if reference is not None][:1]
         charts[name] = _make_chart(name, title, axis.title, curves, marks, levels)
     return charts
 

@@ -46,7 +46,7 @@ class Training:
     sessions: list[RunStart]
     checkpoints: list[int]  # steps on disk
     num_damaged: int  # lines of metrics.jsonl that cannot be read
-    left_plateau_at: int | None = None  # first step whose loss is clearly below the unigram entropy
+    left_plateau_at: int | None = None  # first step whose loss is clearly below the unigram loss
 
     @property
     def last_step(self) -> int:
@@ -110,7 +110,7 @@ class PretrainingFacts:
     matrix_rate_ratio: (
         float | None
     )  # learning rate of matrices over the rate of vectors; None: the optimizer has one rate
-    plateau_end: int  # step by which the loss should be below the unigram entropy
+    plateau_end: int  # step by which the loss should be below the unigram loss
 
     def tokens_read(self, step: int) -> int:
         """Return the tokens of training up to a step, padding included."""
@@ -232,11 +232,8 @@ def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
 
 
 def _left_plateau_at(config: PretrainConfig, phases: tuple[Phase, ...], training: Training) -> int | None:
-    """Return the step at which the loss fell clearly below the unigram entropy; None if no such step is known."""
-    entropy = training.last("unigram_entropy", "train")
-    if entropy is None:
-        return None
-    plateau = Plateau(entropy, phases[-1].end, phases[-1].end, ())
+    """Return the step at which the loss fell clearly below the unigram loss; None if no such step is known."""
+    plateau = Plateau(phases[-1].end, phases[-1].end, ())
     for line in training.lines:
         plateau.remarks(line)
     return plateau.left_at

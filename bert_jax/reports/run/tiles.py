@@ -49,16 +49,16 @@ def tiles_table(tiles_by_run: Sequence[tuple[str, str, Sequence[Tile]]]) -> Html
 
 
 def _pretraining_tiles(run: Run, cost: RunCost) -> list[Tile]:
-    """Return the tiles of a pretraining: loss beside the unigram entropy, accuracy and number of tokens."""
+    """Return the tiles of a pretraining: loss beside the unigram loss, accuracy and number of tokens."""
     (training, *_), facts = run.trainings, run.pretraining
     assert facts is not None
     split = "heldout" if training.names("heldout") else "train"
-    loss, entropy = training.last(MASKED_LOSS, split), training.last("unigram_entropy", split)
+    loss, reference = training.last(MASKED_LOSS, split), training.last("unigram_loss", split)
     accuracy = training.last("mlm_accuracy", split)
     against = ""
-    if loss is not None and entropy is not None:
+    if loss is not None and reference is not None:
         against = (
-            f"{abs(entropy - loss):.2f} {'below' if loss <= entropy else 'above'} the unigram entropy, {entropy:.2f}"
+            f"{abs(reference - loss):.2f} {'below' if loss <= reference else 'above'} the unigram loss, {reference:.2f}"
         )
     elif loss is None:
         loss = training.last("loss", split)

@@ -78,14 +78,14 @@ def _check_skipped_steps(training: Training, run: Run) -> str:
 
 
 def _check_on_plateau(training: Training, run: Run) -> str:
-    """Warn if the loss is still at the unigram entropy after the step `plateau_end`."""
-    loss, entropy = (training.last(name, "train") for name in (MASKED_LOSS, "unigram_entropy"))
-    if loss is None or entropy is None or run.pretraining is None or run.init_from:
+    """Warn if the loss is still at the unigram loss after the step `plateau_end`."""
+    loss, reference = (training.last(name, "train") for name in (MASKED_LOSS, "unigram_loss"))
+    if loss is None or reference is None or run.pretraining is None or run.init_from:
         return ""
     if training.last_step < run.pretraining.plateau_end or training.left_plateau_at is not None:
         return ""
     return (
-        f"the masked-token loss of {loss:.2f} is still at the unigram entropy of {entropy:.2f} nats: the model knows "
+        f"the masked-token loss of {loss:.2f} is still at the unigram loss of {reference:.2f} nats: the model knows "
         "how often tokens occur and little more (docs/learning.md)"
     )
 
@@ -166,19 +166,19 @@ def _pretraining_sentences(facts: PretrainingFacts, init_from: str, training: Tr
 
 
 def _describe_accuracy_and_loss(training: Training, facts: PretrainingFacts) -> str:
-    """Return sentences about the accuracy and the loss relative to the unigram entropy, if the run measures them."""
+    """Return sentences about the accuracy and the loss relative to the unigram loss, if the run measures them."""
     split = "heldout" if training.names("heldout") else "train"
     where = "held-out" if split == "heldout" else "training"
     sentences = []
     if (accuracy := training.last("mlm_accuracy", split)) is not None:
         sentences.append(f"Of the {where} tokens to predict, it predicts {accuracy:.1%} right.")
-    loss, entropy = training.last(MASKED_LOSS, split), training.last("unigram_entropy", split)
+    loss, reference = training.last(MASKED_LOSS, split), training.last("unigram_loss", split)
     if loss is not None:
         level = f"The {where} masked-token loss is {loss:.3f} nats"
-        if entropy is not None:
+        if reference is not None:
             level += (
-                f", {abs(entropy - loss):.2f} nats {'below' if loss <= entropy else 'above'} the unigram entropy of "
-                f"{entropy:.2f}, the loss of a model that knows only how often each token occurs"
+                f", {abs(reference - loss):.2f} nats {'below' if loss <= reference else 'above'} the unigram loss of "
+                f"{reference:.2f}, the loss of a model that knows only how often each token occurs"
             )
             if training.left_plateau_at is not None:
                 level += f" (first clearly below it at step {training.left_plateau_at:,})"

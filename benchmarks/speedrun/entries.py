@@ -1,0 +1,51 @@
+"""The entries of the race: a function that changes the baseline, and a row of ENTRIES.
+
+`bert-jax pretrain --config=benchmarks/speedrun/entries.py:NAME` trains an entry.
+"""
+
+from collections.abc import Callable
+
+import ml_collections
+
+from bert_jax.config import phases, pretrain_config
+from bert_jax.config.presets import architecture
+
+
+def small_cpu_2026_11(config: ml_collections.ConfigDict) -> None:
+    """The baseline: the recipe `small_cpu` as it was on 2026-11-26. This function does not change."""
+    config.model.update(architecture("modern_mini"))
+    config.model.update(initialization="neighbors", initializer_range=0.07)
+    config.data.sentence_pairs = "full_sentences"
+    config.train.update(steps=2_900, batch_size=64, log_every=20)
+    config.train.phases = phases(
+        {"seq_len": 64, "fraction": 0.8, "mask_probability": 0.3, "mask_probability_end": 0.2},
+        {"seq_len": 128, "fraction": 0.2, "mask_probability": 0.2, "mask_probability_end": 0.15, "batch_size": 32},
+    )
+    config.optimizer.update(name="muon", peak_learning_rate=2e-3, warmup_fraction=0.05, schedule="linear")
+    config.evaluate.update(every=200, num_sequences=1_000, batch_size=64)
+    config.checkpoint.update(every=200, keep=2)
+
+
+def adam_8e3(config: ml_collections.ConfigDict) -> None:
+    """Four times the learning rate of Adam, which trains the token table, the norms and the head; Muon's rate stays."""
+    small_cpu_2026_11(config)
+    config.optimizer.update(peak_learning_rate=8e-3, beta2=0.98)
+
+
+def four_layers(config: ml_collections.ConfigDict) -> None:
+    """Two layers fewer, and more steps in about the same time; Adam's rate as in `adam_8e3`."""
+    adam_8e3(config)
+    config.model.num_layers = 4
+    config.train.steps = 4_000
+
+
+ENTRIES: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
+    entry.__name__: entry for entry in (small_cpu_2026_11, adam_8e3, four_layers)
+}
+
+
+def get_config(name: str) -> ml_collections.ConfigDict:
+    """Return the recipe of an entry."""
+    config = pretrain_config()
+    ENTRIES[name](config)
+    return config
