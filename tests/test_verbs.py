@@ -19,6 +19,7 @@ IN_PYTHON = {
     "config": "read_config",
     "compile": "compile_recipe",
     "pairs": "write_unlabeled_pairs",
+    "mine": "mine_negatives",
     "fill-mask": None,
     "predict": None,
     "embed": None,

@@ -32,6 +32,7 @@ VERBS: dict[str, Verb] = {
     "fill-mask": models.FILL_MASK,
     "attention": models.ATTENTION,
     "pairs": vectors.PAIRS,
+    "mine": vectors.MINE,
     "finetune": training.FINETUNE,
     "predict": models.PREDICT,
     "embed": models.EMBED,

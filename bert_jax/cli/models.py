@@ -195,6 +195,11 @@ def _add_embed_options(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--max_seq_len", "maximum tokens of a text (default: the model's)")
     add_flag(parser, "--truncate", "shorten longer texts and count them (default: refuse them)")
     parser.add_argument(
+        "--vectors",
+        metavar="FORM",
+        help="form of the vectors in the file: int8, binary, a size such as 64, or 64-int8 (default: float)",
+    )
+    parser.add_argument(
         "--projector",
         type=local_path,
         metavar="DIR",
@@ -207,15 +212,19 @@ def run_embed(args: argparse.Namespace) -> None:
     from bert_jax.inference.embed import EmbedOptions, embed_file
     from bert_jax.inference.feature_files import check_projector, write_projector
     from bert_jax.parallel.platform import use_compilation_cache
+    from bert_jax.search.smaller_vectors import check_embed_form, float_vectors_file
 
+    if args.vectors:
+        check_embed_form(args.vectors, args.output, args.projector)
     if args.projector:
         check_projector(pathlib.Path(args.projector), args.input, pathlib.Path(args.output))
     use_compilation_cache()
-    with open_console() as console:
+    output = pathlib.Path(args.output)
+    with open_console() as console, float_vectors_file(output, args.vectors) as path:
         made = embed_file(
             args.model,
             args.input,
-            pathlib.Path(args.output),
+            path,
             EmbedOptions(
                 pooling=args.pooling,
                 layers=args.layers,

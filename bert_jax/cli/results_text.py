@@ -112,7 +112,15 @@ def retrieval_table(report: RetrievalReport) -> str:
         table.append([system, *(f"{row[name]:.4f}" for name in names)])
         table.append(["  95 % interval", *(_interval_text(report.intervals[system][name]) for name in names)])
     table.append(["model minus BM25", *(_interval_text(report.difference[name]) for name in names)])
-    return "\n".join([*head, *(f"  {line}" for line in text_table(table))])
+    lines = [*head, *(f"  {line}" for line in text_table(table))]
+    if report.forms:
+        table = [["vectors", "MiB", "seconds", "ndcg@10", "lost"]]
+        table += [
+            [name, f"{form.num_bytes / 2**20:.2f}", f"{form.seconds:.3f}", f"{form.ndcg:.4f}", f"{form.lost:+.4f}"]
+            for name, form in report.forms.items()
+        ]
+        lines += [f"  {line}" for line in text_table(table)]
+    return "\n".join(lines)
 
 
 def _interval_text(bounds: tuple[float, float]) -> str:

@@ -167,6 +167,11 @@ class TaskConfig:
         "similarity: prompt before each text_pair and negative, such as 'passage: '; the exported model keeps it; "
         "None: no prompt",
     )
+    retrieval: str | None = field(
+        None,
+        "similarity: test collection in the layout of BEIR that every evaluation searches, with qrels/test.tsv; "
+        "task.metric=ndcg@10 then chooses the best model; None: no search",
+    )
     n_best: int = field(20, "number of answers per question in the predictions", AT_LEAST_1)
     epochs: float = field(3.0, "number of passes over the training set", ABOVE_0)
     num_seeds: int = field(1, "number of trainings with consecutive seeds, starting at config.seed", AT_LEAST_1)

@@ -135,6 +135,7 @@ SIMILARITY = TaskKind(
         "matryoshka_sizes",
         "query_prompt",
         "document_prompt",
+        "retrieval",
     ),
     fill_settings=_fill_settings,
     predict=_predict,
