@@ -194,6 +194,7 @@ def test_every_printed_name_is_escaped() -> None:
     }
     assert lines == {
         "print(server.getsockname()[1], flush=True)",
+        'print(completion_script(verbs, args.shell), end="")',  # names of verbs and options
         "print(error, file=sys.stderr)",  # of a UserError, whose text is escaped
         'print(f"bert-jax: the cache is {directory}, since {reason}; XDG_CACHE_HOME chooses another", file=sys.stderr)',
     }
