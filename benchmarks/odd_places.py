@@ -72,6 +72,8 @@ INPUTS: dict[str, Callable[[World], list[str]]] = {  # verb and option -> words;
     "pretrain --config": lambda w: ["pretrain", "--config", "ODD", "--workdir", "OUT"],
     "pretrain data.corpus": lambda w: pretrain(w._replace(corpus=ODD), OUT),
     "pretrain init_from": lambda w: pretrain(w, OUT, "--config.init_from=ODD"),
+    "pretrain --corpus": lambda w: ["pretrain", "--config", f"{w.recipe}", "--workdir", "OUT", "--corpus", "ODD"],
+    "pretrain --init_from": lambda w: pretrain(w, OUT, "--init_from", "ODD"),
     "evaluate --workdir": lambda w: ["evaluate", "--workdir", "ODD"],
     "evaluate --corpus": lambda w: ["evaluate", "--workdir", f"{w.run}", "--corpus", "ODD"],
     "plot --workdir": lambda w: ["plot", "--workdir", "ODD", "--output", "OUT.png"],
@@ -349,12 +351,13 @@ def full_disk(path: pathlib.Path) -> pathlib.Path | None:
 READERS: dict[str, list[str]] = {  # field of World -> rows of INPUTS that read such a directory
     "model": [
         "fill-mask --model", "attention --model", "embed --model", "score --model", "bias --model", "export --workdir",
-        "compress --model", "vocabulary --model", "pretrain init_from", "finetune init_from", "verify DIR",
+        "compress --model", "vocabulary --model", "pretrain init_from", "pretrain --init_from", "finetune init_from",
+        "verify DIR",
     ],
     "tokenizer": ["prepare --tokenizer", "vocabulary --tokenizer", "verify DIR"],
     "corpus": [
-        "inspect CORPUS", "inspect --against", "pretrain data.corpus", "evaluate --corpus", "pairs --corpus",
-        "verify DIR",
+        "inspect CORPUS", "inspect --against", "pretrain data.corpus", "pretrain --corpus", "evaluate --corpus",
+        "pairs --corpus", "verify DIR",
     ],
     "run": [
         "evaluate --workdir", "plot --workdir", "report WORKDIR", "export --workdir", "fill-mask --model", "verify DIR",

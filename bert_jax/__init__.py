@@ -173,7 +173,11 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """Import a name of the API when it is first used (PEP 562)."""
     if name not in _MODULES:
-        raise AttributeError(f"module 'bert_jax' has no attribute '{name}'")
+        from bert_jax.errors import did_you_mean
+
+        first = name.partition("_")[0]  # as in load_model
+        meant = f"; did you mean '{first}'?" if first in __all__ else did_you_mean(name, __all__)
+        raise AttributeError(f"module 'bert_jax' has no attribute '{name}'{meant}")
     return getattr(importlib.import_module(f"bert_jax.{_MODULES[name]}"), name)
 
 

@@ -66,7 +66,7 @@ def printed(capsys, *argv):
 
 
 def test_every_verb_is_in_python():
-    for verb in VERBS:
+    for verb in VERBS.keys() - {"completion"}:  # a script for a shell
         name = IN_PYTHON.get(verb, verb)
         assert name in bert_jax.__all__ if name else callable(getattr(bert_jax.LoadedModel, METHODS[verb]))
 

@@ -110,6 +110,8 @@ def read_weights(
     """
     console = console or Console()
     directory = workdir.resolve_model_dir(path)
+    if directory.is_file() and not (directory.parent / GOOGLE_CONFIG).is_file():
+        raise UserError(f"{directory}: a file; give the directory of the model, {directory.parent}")
     files.check_sums(directory, [name for name in files.read_sums(directory) if name != CARD])
     if part is not None and not (directory / "run.json").is_file():
         raise UserError(f"{directory}: not a work directory of `pretrain`, so it holds a model but no {part}")
@@ -139,6 +141,11 @@ def read_weights(
         )
     if step is not None or (directory / "run.json").is_file():
         return _with_heads(_weights_of_run(directory, step, part, console), wanted, rng, directory)
+    if not directory.exists():
+        raise UserError(
+            f"{directory}: no model here (no such directory); give a directory of `pretrain`, `finetune`, `export` or "
+            "transformers, or a name of the Hub as OWNER/NAME"
+        )
     raise UserError(
         f"{directory}: no model here (no config.json); give a directory of `export` or of transformers, or a work "
         "directory of `pretrain` or `finetune`"

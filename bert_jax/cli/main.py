@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bert_jax.cli import conversion, data, models, runs, scores, training, vectors
 from bert_jax.cli.command import Verb
+from bert_jax.cli.completion import make_completion_verb
 from bert_jax.cli.parser import parse_arguments
 from bert_jax.console import STANDARD_OUTPUT
 from bert_jax.errors import CONTROL_CHARACTER, FULL, UserError, escaped, file_error, resource_error_message, shown
@@ -37,6 +38,7 @@ VERBS: dict[str, Verb] = {
     "score": scores.SCORE,
     "bias": scores.BIAS,
 }
+VERBS["completion"] = make_completion_verb(VERBS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

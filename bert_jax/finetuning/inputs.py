@@ -103,7 +103,9 @@ def read_task_inputs(
         adapter: settings of an adapter; None: all weights are trained.
     """
     if not init_from:
-        raise UserError("no weights: give --config.init_from=DIR: an export, a work directory, or one of transformers")
+        raise UserError(
+            "no weights to start from: give --init_from MODEL, a directory or OWNER/NAME of the Hugging Face Hub"
+        )
     task = resolve_task(settings)
     kind, head = KINDS[task.kind], task_head(task.kind, len(task.labels), settings)
     _refuse_settings_of_other_kinds(settings, task.kind)

@@ -56,6 +56,7 @@ def train_one(
     directory, console, metric, is_first = plan.workdir, session.console, inputs.metric, jax.process_index() == 0
     path = directory / "result.json"
     if (done := read_result(path, console)) is not None:
+        console.say(f"finished: this training is done, and its scores are in {path}")
         return done
     lines = read_metrics(directory / "metrics.jsonl")
     history = {line["step"]: line for line in lines if line["split"] == "heldout"}
