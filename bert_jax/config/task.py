@@ -8,6 +8,7 @@ from bert_jax.config.field import (
     ABOVE_0_TO_HALF,
     AT_LEAST_0,
     AT_LEAST_1,
+    AT_LEAST_8,
     FROM_0_BELOW_1,
     FROM_0_TO_1,
     ReadBy,
@@ -17,6 +18,7 @@ from bert_jax.config.field import (
 WITH_TEACHER = ReadBy("teacher", not_values=(None, ""))
 WITH_TEMPLATE = ReadBy("template", not_values=(None,))
 WITH_SPARSE = ReadBy("vector_head", row_property="is_sparse")
+WITH_TOKEN_VECTORS = ReadBy("vector_head", row_property="has_token_vectors")
 WITH_ADAPTER = ReadBy("rank", not_values=(None,))
 
 
@@ -119,6 +121,25 @@ class TaskConfig:
         "sparse: fraction of the training in which the weights of the regularization rise quadratically from 0",
         FROM_0_TO_1,
         read_by=WITH_SPARSE,
+    )
+    vector_width: int = field(
+        128, "late_interaction: width of the vector of a token", AT_LEAST_1, read_by=WITH_TOKEN_VECTORS
+    )
+    query_length: int | None = field(
+        32,
+        "late_interaction: number of tokens of a query; mask tokens fill shorter queries, and longer queries are "
+        "truncated and counted; None: no mask tokens",
+        AT_LEAST_8,
+        read_by=WITH_TOKEN_VECTORS,
+    )
+    attend_to_expansion: bool = field(
+        False,
+        "late_interaction: let all tokens of a query read the mask tokens that fill the query; False: only the vectors "
+        "of the mask tokens count",
+        read_by=(WITH_TOKEN_VECTORS, ReadBy("query_length", not_values=(None,))),
+    )
+    skip_punctuation: bool = field(
+        True, "late_interaction: leave out the vectors of punctuation in documents", read_by=WITH_TOKEN_VECTORS
     )
     temperature: float | None = field(
         None,

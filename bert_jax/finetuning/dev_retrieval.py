@@ -15,6 +15,7 @@ from bert_jax.models.adapters import merge_into_weights
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.scoring.retrieval import mean_measures
+from bert_jax.tasks.late_interaction import TokenRules, token_rules
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.training.evaluation import Evaluate
 
@@ -26,11 +27,18 @@ def sentence_modules_of(inputs: TaskInputs, settings: TaskConfig) -> SentenceMod
     return dataclasses.replace(
         known,
         vector_head=settings.vector_head,
+        vector_width=inputs.weights.heads[0].classes,
+        token_rules=token_rules(settings) if row.has_token_vectors else TokenRules(),
         folder="",
         normalize=True,
         similarity=known.similarity if known.vector_head == settings.vector_head else row.similarity,
         max_seq_len=settings.max_seq_len,
-        prompts={**known.prompts, **{name: prompt for name, prompt in prompts.items() if prompt}},
+        prompts={
+            # The name of the prompt tells queries of late interaction from documents.
+            **(dict.fromkeys(prompts, "") if row.has_token_vectors else {}),
+            **known.prompts,
+            **{name: prompt for name, prompt in prompts.items() if prompt},
+        },
     )
 
 

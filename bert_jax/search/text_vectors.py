@@ -19,7 +19,7 @@ PROMPTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {QUERIES: ("query",), DOCUMENTS: ("document", "passage", "corpus")}
 )
 # Similarity of a directory of sentence-transformers -> `EmbedOptions.normalize` before the comparison.
-SIMILARITIES = {"cosine": True, "dot": None}
+SIMILARITIES = {"cosine": True, "dot": None, "maxsim": None}
 
 
 class Similarity(NamedTuple):
