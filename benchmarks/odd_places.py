@@ -72,6 +72,8 @@ INPUTS: dict[str, Callable[[World], list[str]]] = {  # verb and option -> words;
     "pretrain --config": lambda w: ["pretrain", "--config", "ODD", "--workdir", "OUT"],
     "pretrain data.corpus": lambda w: pretrain(w._replace(corpus=ODD), OUT),
     "pretrain init_from": lambda w: pretrain(w, OUT, "--config.init_from=ODD"),
+    "pretrain --corpus": lambda w: ["pretrain", "--config", f"{w.recipe}", "--workdir", "OUT", "--corpus", "ODD"],
+    "pretrain --init_from": lambda w: pretrain(w, OUT, "--init_from", "ODD"),
     "evaluate --workdir": lambda w: ["evaluate", "--workdir", "ODD"],
     "evaluate --corpus": lambda w: ["evaluate", "--workdir", f"{w.run}", "--corpus", "ODD"],
     "plot --workdir": lambda w: ["plot", "--workdir", "ODD", "--output", "OUT.png"],
@@ -113,6 +115,11 @@ INPUTS: dict[str, Callable[[World], list[str]]] = {  # verb and option -> words;
     "verify --original": lambda w: ["verify", f"{w.model}", "--run", "--original", "ODD"],
     "verify --data": lambda w: ["verify", f"{w.model}", "--run", "--original", f"{w.model}", "--data", "ODD"],
     "pairs --corpus": lambda w: ["pairs", "--corpus", "ODD", "--output", "OUT"],
+    "mine --pairs": lambda w: mined_from(w, pairs="ODD"),
+    "mine --corpus": lambda w: mined_from(w, corpus="ODD"),
+    "mine --model": lambda w: mined_from(w, "--model", "ODD"),
+    "mine --cross_encoder": lambda w: [*mined_from(w), "--cross_encoder", "ODD"],
+    "export --retrieval": lambda w: ["export", "--workdir", f"{w.run}", "--output", "OUT", "--retrieval", "ODD"],
     "finetune --init_from": lambda w: finetune_on_file(w._replace(model=ODD), f"{w.task}/train.jsonl"),
     "score --crows_pairs": lambda w: ["score", "--model", f"{w.model}", "--crows_pairs", "ODD"],
     "score --stereoset": lambda w: ["score", "--model", f"{w.model}", "--stereoset", "ODD"],
@@ -143,6 +150,7 @@ OUTPUTS: dict[str, Callable[[World], list[str]]] = {
     "score --output": lambda w: ["score", "--model", f"{w.model}", "--text", f"{w.task}/dev.jsonl", "--output", "ODD"],
     "bias --output": lambda w: [*bias_of(w, f"{w.model}"), "--output", "ODD.html"],
     "pairs --output": lambda w: ["pairs", "--corpus", f"{w.corpus}", "--output", "ODD"],
+    "mine --output": lambda w: mined_from(w, output="ODD"),
 }  # fmt: skip
 
 
@@ -170,6 +178,13 @@ def embed_to(world: World, output: str) -> list[str]:
     return ["embed", "--model", f"{world.model}", *lines_of(world), "--truncate", "--output", output]
 
 
+def mined_from(world: World, *ranker: str, pairs: str = "", corpus: str = "", output: str = "OUT.jsonl") -> list[str]:
+    """Return the words of `mine` for the pair and the documents of the world."""
+    words = ["mine", *(ranker or ("--bm25",)), "--ranks", "0:2"]
+    words += ["--pairs", pairs or f"{world.directory}/pairs.jsonl"]
+    return [*words, "--corpus", corpus or f"{world.directory}/documents.jsonl", "--output", output]
+
+
 def other_tokenizer(world: World) -> str:
     """Return the path of a tokenizer that no model of the world has."""
     return f"{world.directory}/other_tokenizer"
@@ -187,6 +202,9 @@ def make_odd_world(directory: pathlib.Path) -> World:
     if start(words, directory).wait().status:
         raise SystemExit("the tokenizer failed")
     (directory / "templates.jsonl").write_text(json.dumps(TEMPLATE) + "\n")
+    (directory / "pairs.jsonl").write_text(json.dumps({"text": "a bad cab", "text_pair": "a cab did feed"}) + "\n")
+    documents = [{"text": f"a bad cab did feed {word}"} for word in ("ibid", "bad", "cab")]
+    (directory / "documents.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
     return world
 
 
@@ -333,12 +351,13 @@ def full_disk(path: pathlib.Path) -> pathlib.Path | None:
 READERS: dict[str, list[str]] = {  # field of World -> rows of INPUTS that read such a directory
     "model": [
         "fill-mask --model", "attention --model", "embed --model", "score --model", "bias --model", "export --workdir",
-        "compress --model", "vocabulary --model", "pretrain init_from", "finetune init_from", "verify DIR",
+        "compress --model", "vocabulary --model", "pretrain init_from", "pretrain --init_from", "finetune init_from",
+        "verify DIR",
     ],
     "tokenizer": ["prepare --tokenizer", "vocabulary --tokenizer", "verify DIR"],
     "corpus": [
-        "inspect CORPUS", "inspect --against", "pretrain data.corpus", "evaluate --corpus", "pairs --corpus",
-        "verify DIR",
+        "inspect CORPUS", "inspect --against", "pretrain data.corpus", "pretrain --corpus", "evaluate --corpus",
+        "pairs --corpus", "verify DIR",
     ],
     "run": [
         "evaluate --workdir", "plot --workdir", "report WORKDIR", "export --workdir", "fill-mask --model", "verify DIR",

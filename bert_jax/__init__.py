@@ -23,7 +23,8 @@ The packages, in the order of imports, which is also the order in which data flo
     interop/         models of other libraries, in and out: Hugging Face, TensorFlow, StableHLO, ONNX
     checkpoints/     any model directory -> config, parameters, tokenizer
     inference/       texts through a model directory: embed, fill masks, predict
-    scoring/         minimal pairs, pseudo-perplexity, bias
+    search/          the best documents of a query, by vectors or by words
+    scoring/         minimal pairs, pseudo-perplexity, bias, retrieval
     loaded_model.py  a model in memory, for Python
     reports/         pages, texts and pictures about a corpus, a run or a model
     pretraining/     all steps of `pretrain`
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from bert_jax.corpus.build.prepare import prepare
     from bert_jax.corpus.store import open_corpus
     from bert_jax.errors import UserError
+    from bert_jax.finetuning.mine import mine_negatives
     from bert_jax.finetuning.unlabeled import write_unlabeled_pairs
     from bert_jax.interop.huggingface.model import export_model
     from bert_jax.loaded_model import LoadedModel, load
@@ -104,6 +106,7 @@ __all__ = [
     "make_batches",
     "make_model",
     "make_objective",
+    "mine_negatives",
     "open_corpus",
     "open_run",
     "plot",
@@ -148,6 +151,7 @@ _MODULES = {
     "make_batches": "api",
     "make_model": "models",
     "make_objective": "objectives",
+    "mine_negatives": "finetuning.mine",
     "open_corpus": "corpus.store",
     "open_run": "api",
     "plot": "verbs",
@@ -169,7 +173,11 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """Import a name of the API when it is first used (PEP 562)."""
     if name not in _MODULES:
-        raise AttributeError(f"module 'bert_jax' has no attribute '{name}'")
+        from bert_jax.errors import did_you_mean
+
+        first = name.partition("_")[0]  # as in load_model
+        meant = f"; did you mean '{first}'?" if first in __all__ else did_you_mean(name, __all__)
+        raise AttributeError(f"module 'bert_jax' has no attribute '{name}'{meant}")
     return getattr(importlib.import_module(f"bert_jax.{_MODULES[name]}"), name)
 
 

@@ -29,10 +29,12 @@ def load(directory: str | os.PathLike[str]) -> "LoadedModel":
 
     Raises UserError if the directory has no model, or if its encoder or tokenizer is damaged.
     """
+    head_error = None
     try:
         return LoadedModel(open_model(directory))
     except UserError as error:  # the error may be of a head alone: then the encoder is still usable
-        return LoadedModel(open_model(directory, embed.HEADS), error)
+        head_error = error
+    return LoadedModel(open_model(directory, embed.HEADS), head_error)
 
 
 @dataclasses.dataclass(frozen=True)

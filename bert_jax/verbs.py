@@ -198,6 +198,7 @@ def export(
     license: str | None = None,
     base_model: str | None = None,
     bias: PathLike | None = None,
+    retrieval: PathLike | None = None,
     measure: bool = False,
     recipe: PathLike | None = None,
     console: Console | None = None,
@@ -211,13 +212,15 @@ def export(
         head: the only head to write; None: all heads that the format can express.
         part: an auxiliary model of the run, such as "generator".
         step: step of the checkpoint; None: the newest undamaged checkpoint.
-        license, base_model, bias: facts for the model card: a license, an id on the Hub, a file of `bias --json`.
+        license, base_model, bias, retrieval: facts for the model card: a license, an id on the Hub, a file of
+            `bias --json`, a file of `score --retrieval DIR --json`.
         measure: whether README.md of a program gets the output of its code, and latencies.
         recipe: as in `evaluate`.
         console: printer of progress; None: a console on stderr.
     """
     add_rows(recipe)
-    facts = CardFacts(license, base_model, None if bias is None else pathlib.Path(bias))
+    reports = (None if path is None else pathlib.Path(path) for path in (bias, retrieval))
+    facts = CardFacts(license, base_model, *reports)
     export_directory(
         local_copy(model),
         pathlib.Path(output),
@@ -296,6 +299,7 @@ def score(
     fraction: float = 1.0,
     retrieval: Sequence[PathLike] = (),
     split: str = "test",
+    vectors: str = "",
     console: Console | None = None,
     **data: Sequence[str],
 ) -> dict[str, Any]:
@@ -307,15 +311,15 @@ def score(
         fraction: fraction of the items of each paradigm or group.
         retrieval: test collections in the layout of BEIR.
         split: judgments of `retrieval`: qrels/SPLIT.tsv.
+        vectors: forms of smaller vectors that `retrieval` also searches in, such as "int8,binary,64".
         console: printer of progress; None: a console on stderr.
         data: name of a benchmark -> its sources: pairs=["zorro_small"], crows_pairs=["crows.csv"].
     """
     wanted, console = _wanted(data, BENCHMARKS), console or Console()
     if not wanted and not retrieval:
         raise UserError(f"nothing to score; give {' or '.join((*BENCHMARKS, 'retrieval'))}")
-    return scores_json(
-        model, score_all(model, wanted, retrieval, masking, temperature, fraction, split, console), details=False
-    )
+    scores = score_all(model, wanted, retrieval, masking, temperature, fraction, split, vectors, console)
+    return scores_json(model, scores, details=False)
 
 
 def bias(

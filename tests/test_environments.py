@@ -77,7 +77,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.mark.slow
 def test_every_verb(environment: str, writable: pathlib.Path, world: pathlib.Path) -> None:
-    assert {row.split()[0] for row in ROWS} == set(VERBS)
+    assert {row.split()[0] for row in ROWS} == set(VERBS) - {"completion"}  # reads no file
     program = ["-m", "tests.helpers.odd_environments", str(world), str(writable)]
     done = run_in(environment, writable, program)
     assert done.returncode == 0, done.stderr

@@ -37,6 +37,7 @@ ORDER = (
     "interop",
     "checkpoints",
     "inference",
+    "search",
     "scoring",
     "loaded_model",
     "reports",

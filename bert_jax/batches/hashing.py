@@ -36,6 +36,7 @@ class Stream(enum.IntEnum):
     MASK_WORDS = 17  # number of words masked together
     TEXT_PAIR_ORDER = 18  # order of the records that give pairs of texts
     TEXT_PAIR = 19  # the two texts of a pair for sentence vectors
+    NEGATIVES = 20  # documents drawn as negatives of a pair
 
 
 def random_bits(seed: ArrayLike, *counters: ArrayLike) -> np.ndarray:

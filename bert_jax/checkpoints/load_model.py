@@ -24,6 +24,7 @@ from bert_jax.interop.google_tf import load_google
 from bert_jax.interop.huggingface import CARD, TASK_FILE, Loaded, load_model
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import base_directory
+from bert_jax.interop.huggingface.weight_files import read_weight_files
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, advice_without, shared_parts
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
@@ -110,17 +111,20 @@ def read_weights(
     """
     console = console or Console()
     directory = workdir.resolve_model_dir(path)
+    if directory.is_file() and not (directory.parent / GOOGLE_CONFIG).is_file():
+        raise UserError(f"{directory}: a file; give the directory of the model, {directory.parent}")
     files.check_sums(directory, [name for name in files.read_sums(directory) if name != CARD])
     if part is not None and not (directory / "run.json").is_file():
         raise UserError(f"{directory}: not a work directory of `pretrain`, so it holds a model but no {part}")
     sentences = read_sentence_modules(directory)
+    projection = _read_projection(directory / sentences.projection) if sentences and sentences.projection else None
     directory = directory / (sentences.folder if sentences else "")
     if sentences and wanted is not None and {head.name for head in wanted} <= {*WITHOUT_PARAMETERS}:
         wanted += _vector_heads(sentences)
     if step is None and (directory / PEFT_CONFIG).is_file():
         return _weights_of_adapter(directory, load_model(directory, wanted, rng))
     if step is None and (directory / "config.json").is_file():
-        loaded = load_model(directory, wanted, rng)
+        loaded = load_model(directory, wanted, rng, projection)
         for note in loaded.notes:
             console.say(note)
         if sentences and sentences.activation and "sequence_classification" in {head.name for head in loaded.heads}:
@@ -139,6 +143,11 @@ def read_weights(
         )
     if step is not None or (directory / "run.json").is_file():
         return _with_heads(_weights_of_run(directory, step, part, console), wanted, rng, directory)
+    if not directory.exists():
+        raise UserError(
+            f"{directory}: no model here (no such directory); give a directory of `pretrain`, `finetune`, `export` or "
+            "transformers, or a name of the Hub as OWNER/NAME"
+        )
     raise UserError(
         f"{directory}: no model here (no config.json); give a directory of `export` or of transformers, or a work "
         "directory of `pretrain` or `finetune`"
@@ -148,7 +157,15 @@ def read_weights(
 def _vector_heads(sentences: SentenceModules) -> tuple[Head, ...]:
     """Return the head that makes the vectors of a directory if the head has parameters."""
     name = VECTOR_HEADS[sentences.vector_head].head
-    return () if name in WITHOUT_PARAMETERS else (Head(name),)
+    return () if name in WITHOUT_PARAMETERS else (Head(name, sentences.vector_width),)
+
+
+def _read_projection(folder: pathlib.Path) -> np.ndarray:
+    """Return the kernel of a Dense of sentence-transformers, float32 `[hidden, outputs]`."""
+    where, tensors = read_weight_files(folder)
+    if [*tensors] != ["linear.weight"] or tensors["linear.weight"].ndim != 2:
+        raise UserError(f"{where}: the tensors are {', '.join(tensors)}; only the matrix linear.weight can be read")
+    return tensors["linear.weight"].T
 
 
 def _weights_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Weights:

@@ -1,6 +1,7 @@
 """The command line, `bert-jax VERB`. Each verb is a function next to its options, which imports heavy modules itself.
 
 command.py       The parts that verbs share: their description and options, the console, the output file
+completion.py    The verb that prints scripts for the completion of a shell
 config_text.py   Output of `config`
 conversion.py    Verbs that make one model directory out of another
 data.py          Verbs that make and show corpora

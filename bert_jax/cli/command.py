@@ -85,9 +85,9 @@ def add_workdir(options: Options, meaning: str = RUN_HELP) -> None:
     options.add_argument("--workdir", required=True, type=path_or_url, metavar="DIR", help=meaning)
 
 
-def add_text(parser: argparse.ArgumentParser, name: str, meaning: str, nargs: str | None = None) -> None:
-    """Add a positional argument with a text."""
-    parser.add_argument(name, nargs=nargs, type=utf8_text, metavar=name.upper(), help=meaning)
+def add_text(parser: argparse.ArgumentParser, name: str, meaning: str, required: bool = False) -> None:
+    """Add an option with a text."""
+    parser.add_argument(f"--{name}", required=required, type=utf8_text, metavar="TEXT", help=meaning)
 
 
 def add_recipe(parser: argparse.ArgumentParser, example: str, without_recipe: str | None = None) -> None:

@@ -62,6 +62,11 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="output of `bert-jax bias --json` for this model, to describe its bias in the model card",
     )
+    parser.add_argument(
+        "--retrieval",
+        metavar="FILE",
+        help="output of `bert-jax score --retrieval DIR --json` for this model, for the tables of the model card",
+    )
 
 
 def run_export(args: argparse.Namespace) -> None:
@@ -71,7 +76,8 @@ def run_export(args: argparse.Namespace) -> None:
     from bert_jax.training.remote_workdir import directory_to_upload, local_copy
 
     with open_console() as console, console.working("exporting"):
-        facts = CardFacts(args.license, args.base_model, pathlib.Path(args.bias) if args.bias else None)
+        reports = (pathlib.Path(path) if path else None for path in (args.bias, args.retrieval))
+        facts = CardFacts(args.license, args.base_model, *reports)
         with directory_to_upload(args.output) as output:
             export_directory(
                 local_copy(args.workdir),

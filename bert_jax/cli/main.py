@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bert_jax.cli import conversion, data, models, runs, scores, training, vectors
 from bert_jax.cli.command import Verb
+from bert_jax.cli.completion import make_completion_verb
 from bert_jax.cli.parser import parse_arguments
 from bert_jax.console import STANDARD_OUTPUT
 from bert_jax.errors import CONTROL_CHARACTER, FULL, UserError, escaped, file_error, resource_error_message, shown
@@ -30,12 +31,14 @@ VERBS: dict[str, Verb] = {
     "fill-mask": models.FILL_MASK,
     "attention": models.ATTENTION,
     "pairs": vectors.PAIRS,
+    "mine": vectors.MINE,
     "finetune": training.FINETUNE,
     "predict": models.PREDICT,
     "embed": models.EMBED,
     "score": scores.SCORE,
     "bias": scores.BIAS,
 }
+VERBS["completion"] = make_completion_verb(VERBS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

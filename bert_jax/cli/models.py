@@ -20,19 +20,21 @@ from bert_jax.cli.command import (
 )
 from bert_jax.errors import UserError
 
+OTHER_SUFFIXES = (".csv", ".tsv", ".parquet", ".xlsx")  # of files that hold no JSON lines
+
 
 def _add_fill_mask_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--top_k", type=int, default=5, metavar="K", help="predictions for each [MASK] (default: 5)")
     add_flag(parser, "--json", "print a list of {token, id, probability, text} per text")
-    parser.add_argument("--input", metavar="FILE", help=f"{INPUT_FILE_HELP}, instead of TEXT")
-    add_text(parser, "text", "text with [MASK] in it, in quotes; RoBERTa spells it <mask>", nargs="?")
+    parser.add_argument("--input", metavar="FILE", help=f"{INPUT_FILE_HELP}, instead of --text")
+    add_text(parser, "text", "text with [MASK] in it, in quotes; RoBERTa spells it <mask>")
 
 
 def run_fill_mask(args: argparse.Namespace) -> None:
     """Print the most probable tokens at each [MASK]."""
     if (args.text is None) == (args.input is None):
-        raise UserError("give a TEXT in quotes or --input FILE, and not both")
+        raise UserError("give either a text with [MASK], in quotes, or --input FILE")
 
     from bert_jax.checkpoints.load_model import open_model
     from bert_jax.inference.fill_mask import HEADS, fill_masks
@@ -64,6 +66,7 @@ FILL_MASK = Verb(
     example="--model my-bert/ 'The capital of France is [MASK].'",
     add_options=_add_fill_mask_options,
     run=run_fill_mask,
+    bare_words=("model", "text"),
     positional_hint="; put the whole text in quotes",
 )
 
@@ -83,8 +86,9 @@ def _add_attention_options(parser: argparse.ArgumentParser) -> None:
         "head of --layer, from 0; a page also shows the details of this head, and a picture shows only this head",
     )
     add_number(parser, "--first_token", "index of the first of the 512 tokens that are shown (default: 0)", default=0)
-    add_text(parser, "text", "text in quotes; if it contains [MASK], the page also shows the relevance of each token")
-    add_text(parser, "pair", "a second text, in quotes", nargs="?")
+    meaning = "text in quotes; if it contains [MASK], the page also shows the relevance of each token"
+    add_text(parser, "text", meaning, required=True)
+    add_text(parser, "pair", "second text, in quotes")
 
 
 def run_attention(args: argparse.Namespace) -> None:
@@ -110,6 +114,7 @@ ATTENTION = Verb(
     example="--model my-bert/ --output attention.html 'The cat sat.' 'It slept.'",
     add_options=_add_attention_options,
     run=run_attention,
+    bare_words=("model", "text", "pair"),
     positional_hint="; put each text in quotes",
 )
 
@@ -135,6 +140,9 @@ def _add_predict_options(parser: argparse.ArgumentParser) -> None:
 
 def run_predict(args: argparse.Namespace) -> None:
     """Write the predictions of a fine-tuned model as JSON lines."""
+    if pathlib.Path(args.output).suffix.lower() in OTHER_SUFFIXES:
+        raise UserError(f"{args.output}: predictions are JSON lines; give a name that ends with .jsonl")
+
     from bert_jax.inference.predict import predict_file
     from bert_jax.parallel.platform import use_compilation_cache
 
@@ -195,6 +203,11 @@ def _add_embed_options(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--max_seq_len", "maximum tokens of a text (default: the model's)")
     add_flag(parser, "--truncate", "shorten longer texts and count them (default: refuse them)")
     parser.add_argument(
+        "--vectors",
+        metavar="FORM",
+        help="form of the vectors in the file: int8, binary, a size such as 64, or 64-int8 (default: float)",
+    )
+    parser.add_argument(
         "--projector",
         type=local_path,
         metavar="DIR",
@@ -207,15 +220,19 @@ def run_embed(args: argparse.Namespace) -> None:
     from bert_jax.inference.embed import EmbedOptions, embed_file
     from bert_jax.inference.feature_files import check_projector, write_projector
     from bert_jax.parallel.platform import use_compilation_cache
+    from bert_jax.search.smaller_vectors import check_embed_form, float_vectors_file
 
+    if args.vectors:
+        check_embed_form(args.vectors, args.output, args.projector)
     if args.projector:
         check_projector(pathlib.Path(args.projector), args.input, pathlib.Path(args.output))
     use_compilation_cache()
-    with open_console() as console:
+    output = pathlib.Path(args.output)
+    with open_console() as console, float_vectors_file(output, args.vectors) as path:
         made = embed_file(
             args.model,
             args.input,
-            pathlib.Path(args.output),
+            path,
             EmbedOptions(
                 pooling=args.pooling,
                 layers=args.layers,

@@ -2,16 +2,25 @@
 
 import argparse
 import functools
+import itertools
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from bert_jax import __version__
 from bert_jax.cli.command import Verb
-from bert_jax.errors import did_you_mean
+from bert_jax.errors import did_you_mean, nearest
 
-# Names for the directory of a run or a model. A verb has one of them and takes all.
-DIRECTORY_NAMES = ("--workdir", "--model", "--path")
+# Option -> the options that it stands for in a verb without it. The verb takes the first option that it has.
+SYNONYMS = {
+    "--workdir": ("--model", "--path"),
+    "--model": ("--init_from", "--workdir", "--path"),
+    "--path": ("--workdir", "--model"),
+    "--config": ("--recipe",),
+    "--recipe": ("--config",),
+    "--type": ("--kind",),
+}
 # Words of other tools -> verbs of bert-jax.
 OTHER_VERBS = {
     "train": "pretrain",
@@ -32,6 +41,21 @@ OTHER_VERBS = {
     "prune": "compress",
     "quantize": "export",
     "benchmark": "score",
+    "resume": "pretrain",
+    "continue": "pretrain",
+    "demo": "pretrain --config=demo",
+    "similarity": "embed",
+    "dedup": "prepare --deduplicate",
+    "download": "export",
+}
+# Words for choices in other tools -> the choices of bert-jax.
+OTHER_CHOICES = {
+    "sentencepiece": "unigram",
+    "spm": "unigram",
+    "byte-level-bpe": "byte_level",
+    "gpu": "cuda",
+    "average": "mean",
+    **dict.fromkeys(("safetensors", "pytorch", "torch", "transformers", "hf"), "huggingface"),
 }
 
 
@@ -62,6 +86,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, formatter_class=Help, allow_abbrev=False)
         self.postponed: list[argparse.Action] = []
+        self.postponed_groups: list[argparse._MutuallyExclusiveGroup] = []
         self.register("action", None, Once)
         self.register("type", int, _parse_whole_number)
         self.register("type", float, _parse_number)
@@ -72,6 +97,9 @@ class Parser(argparse.ArgumentParser):
 
     def postpone_required(self) -> None:
         """Let the options that are required be absent while arguments are parsed; the caller checks `postponed`."""
+        self.postponed_groups = [group for group in self._mutually_exclusive_groups if group.required]
+        for group in self.postponed_groups:
+            group.required = False
         self.postponed = [action for action in self._actions if action.required and action.option_strings]
         for action in self.postponed:
             action.required = False
@@ -80,7 +108,18 @@ class Parser(argparse.ArgumentParser):
         """Return the help, in which `postponed` options are required."""
         for action in self.postponed:
             action.required = True
+        for group in self.postponed_groups:
+            group.required = True
         return super().format_help()
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is no choice of the option, and suggest a choice."""
+        if action.choices is None or value in action.choices:
+            return
+        near = OTHER_CHOICES.get(str(value), "")
+        suggested = f"; did you mean '{near}'?" if near in action.choices else did_you_mean(str(value), action.choices)
+        choices = ", ".join(map(repr, action.choices))
+        raise argparse.ArgumentError(action, f"invalid choice: {value!r}{suggested} (choose from {choices})")
 
     def options(self) -> list[str]:
         """Return the names of the options, such as `--workdir`."""
@@ -91,13 +130,16 @@ def parse_arguments(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.
     """Return the arguments of a verb; `overrides` holds `--config.KEY=VALUE` words, which `read_config` checks.
 
     This function makes only the parser of the verb that `argv` begins with. If the verb is missing or wrong, the parser
-    of all verbs explains the mistake. Options may be spelled with `-` in place of `_`. Words without an option fill the
-    options of `Verb.bare_words`.
+    of all verbs explains the mistake. Verbs, options and keys may be spelled with `-` in place of `_` and the reverse.
+    Words without an option fill the options of `Verb.bare_words`.
 
     Exit with status 2 for a word that belongs to no option, and for an option or an override that is given twice. Exit
     with status 0 after printing help, also if `argv` is empty. `help`, `help VERB` and `version` are as the options.
     """
     overrides, words = _split_overrides(argv)
+    if words:
+        same = [name for name in verbs if _without_separators(name) == _without_separators(words[0])]
+        words = [*(same or words[:1]), *words[1:]]
     if words and words[0] in verbs:
         verb = verbs[words[0]]
         parser = _make_verb_parser(Parser, words[0], verb, prog=f"bert-jax {words[0]}")
@@ -120,12 +162,7 @@ def parse_arguments(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.
     if not verb.config_kinds:
         unknown += overrides
     if unknown:
-        word, following = unknown[0], next(iter(unknown[1:]), "-")
-        name, equals, value = word.partition("=")
-        if not word.startswith("-") and not equals:
-            parser.error(f"'{word}' belongs to no option{verb.positional_hint.format(word)}")
-        value = value if equals else "VALUE" if following.startswith("-") else following
-        parser.error(f"'{word}' is not an option{_suggested_options(name, value, verb, parser)}")
+        parser.error(_unknown_words_message(unknown, verb, parser))
     keys = [override.partition("=")[0] for override in overrides]
     for position, key in enumerate(keys):
         if key in keys[:position]:
@@ -133,12 +170,42 @@ def parse_arguments(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.
     return args
 
 
+def _without_separators(name: str) -> str:
+    """Return a name of a verb without `-` and `_`; an option such as `--help` stays."""
+    return name if name.startswith("-") else re.sub("[-_]", "", name)
+
+
 def _suggested_verb(word: str, verbs: Mapping[str, Verb]) -> str:
-    """Return `; did you mean ...?` with the verb that a word may stand for, or the list of the verbs."""
+    """Return `; did you mean ...?` with the verb that a word may stand for, or advice to list the verbs."""
     name = word.lower().replace("_", "-")
-    if name in OTHER_VERBS:
-        return f"; did you mean '{OTHER_VERBS[name]}'?"
-    return did_you_mean(name, verbs) or f"; choose from {', '.join(verbs)}"
+    near = OTHER_VERBS.get(name) or nearest(name, verbs, cutoff=0.6)
+    return f"; did you mean '{near}'?" if near else "; `bert-jax help` lists the verbs"
+
+
+def _is_option(word: str) -> bool:
+    """Return whether a word begins an option; `-` is standard input, and a text with spaces is a text."""
+    return word.startswith("-") and word != "-" and " " not in word.partition("=")[0]
+
+
+def _unknown_words_message(unknown: Sequence[str], verb: Verb, parser: Parser) -> str:
+    """Return the message about words that belong to no option.
+
+    The message names the first word. If each wrong option has one suggestion, the message names all wrong options.
+    """
+    if not _is_option(unknown[0]) and "=" not in unknown[0]:
+        return f"'{unknown[0]}' belongs to no option{verb.positional_hint.format(unknown[0])}"
+    suggestions: dict[str, list[str]] = {}
+    for word, following in itertools.pairwise([*unknown, "-"]):
+        name, equals, value = word.partition("=")
+        if _is_option(word) or not suggestions:
+            value = value if equals else "VALUE" if following.startswith("-") else following
+            suggestions[word] = _suggested_options(name, value, verb, parser)
+    if len(suggestions) > 1 and all(len(names) == 1 for names in suggestions.values()):
+        meant = " ".join(name.strip("'") for names in suggestions.values() for name in names)
+        return f"{' and '.join(map(repr, suggestions))} are not options; did you mean '{meant}'?"
+    word, names = next(iter(suggestions.items()))
+    meant = f"; did you mean {' or '.join(names)}?" if names else ""
+    return f"'{word}' is not an option{meant}"
 
 
 class _ParsedVerb(NamedTuple):
@@ -158,13 +225,14 @@ def _parse_verb(parser: Parser, words: Sequence[str], bare_word_options: Sequenc
     args, unknown = parser.parse_known_args(_with_full_option_names(words, parser))
     given: set[str] = getattr(args, "given", set())
     actions = {action.dest: action for action in parser._actions}
-    for action in (actions[name] for name in bare_word_options):
-        if not unknown or unknown[0].startswith("-"):
+    for name in bare_word_options:
+        if not unknown or _is_option(unknown[0]):
             break
+        action = actions[name]
         if action.dest in given or isinstance(getattr(args, action.dest), list):
             continue
         if action.nargs == "+":  # takes all words up to the next option
-            count = next((index for index, word in enumerate(unknown) if word.startswith("-")), len(unknown))
+            count = next((index for index, word in enumerate(unknown) if _is_option(word)), len(unknown))
             setattr(args, action.dest, [unknown[:count]])
             unknown = unknown[count:]
         else:
@@ -173,7 +241,11 @@ def _parse_verb(parser: Parser, words: Sequence[str], bare_word_options: Sequenc
             except argparse.ArgumentError as error:
                 parser.error(str(error))
     missing = ["/".join(action.option_strings) for action in parser.postponed if getattr(args, action.dest) is None]
-    if missing:
+    for group in parser.postponed_groups:
+        names = ["/".join(action.option_strings) for action in group._group_actions]
+        if all(getattr(args, action.dest) in (None, False) for action in group._group_actions):
+            missing.append(" or ".join(names))
+    if missing and not any(map(_is_option, unknown)):  # a wrong option is the cause, which the caller reports
         parser.error(f"the following arguments are required: {', '.join(missing)}")
     return _ParsedVerb(args, unknown)
 
@@ -189,7 +261,7 @@ def _with_full_option_names(words: Sequence[str], parser: Parser) -> list[str]:
             spelled.append(word)
             continue
         name = name.replace("-", "_").replace("__", "--", 1)
-        names = [name, *(DIRECTORY_NAMES if name in DIRECTORY_NAMES else ())]
+        names = [name, *SYNONYMS.get(name, ())]
         option = next((name for name in names if name in options), None)
         if option:
             spelled.append(f"{option}{equals}{value}")
@@ -213,7 +285,7 @@ def make_parser(verbs: Mapping[str, Verb]) -> Parser:
     top.add_argument("--version", action="version", version=f"bert-jax {__version__}")
     subparsers = top.add_subparsers(required=True, dest="verb", metavar="VERB", prog="bert-jax", help=argparse.SUPPRESS)
     for name, verb in verbs.items():
-        _make_verb_parser(functools.partial(subparsers.add_parser, name), name, verb)
+        _make_verb_parser(functools.partial(subparsers.add_parser, name, help=verb.summary), name, verb)
     return top
 
 
@@ -252,7 +324,8 @@ def _split_overrides(argv: Sequence[str]) -> _OverridesAndWords:
     lacks_value = False  # the last override has no value yet
     for word in argv:
         if word.startswith("--config."):
-            overrides.append(word)
+            key, equals, value = word.partition("=")
+            overrides.append(f"--{key[2:].replace('-', '_')}{equals}{value}")
         elif lacks_value and not word.startswith("--"):
             overrides[-1] += f"={word}"
         else:
@@ -261,18 +334,24 @@ def _split_overrides(argv: Sequence[str]) -> _OverridesAndWords:
     return _OverridesAndWords(overrides, words)
 
 
-def _suggested_options(name: str, value: str, verb: Verb, parser: Parser) -> str:
-    """Return `; did you mean ...?` with the options or config keys that resemble a misspelled word."""
+def _suggested_options(name: str, value: str, verb: Verb, parser: Parser) -> list[str]:
+    """Return the options, choices or config keys, in quotes, that a wrong option with a value may stand for."""
     from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of
     from bert_jax.config.suggestions import suggest_keys
 
+    plain = name.lstrip("-").replace("-", "_")
+    if len(plain) == 1:  # a letter of other tools, such as -o
+        return [f"'{option}'" for option in parser.options() if option.startswith(f"--{plain}")][:1]
+    for action in parser._actions:
+        for choice in action.choices or ():
+            if plain == choice or str(choice).endswith(f"_{plain}"):
+                return [f"'{action.option_strings[0]} {choice}'"]
     classes = {"pretrain": PretrainConfig, "finetune": FinetuneConfig}
     keys = dict.fromkeys(key for kind in verb.config_kinds for key, _, _ in fields_of(classes[kind]))
-    suggested = [
+    return [
         f"'{key}'" if key.startswith("-") else f"'--config.{key}={value}'"
         for key in suggest_keys(name, [*parser.options(), *keys])
     ]
-    return f"; did you mean {' or '.join(suggested)}?" if suggested else ""
 
 
 def _parse_whole_number(text: str) -> int:

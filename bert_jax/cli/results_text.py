@@ -7,7 +7,7 @@ from typing import Any
 from bert_jax.console import format_metric, text_table
 from bert_jax.models import Head
 from bert_jax.reports.bias_metric_notes import MetricNote
-from bert_jax.reports.next_commands import finetuned_commands, pretrained_commands
+from bert_jax.reports.next_commands import finetuned_commands, pretrained_commands, report_command
 from bert_jax.scoring.retrieval import RetrievalReport
 from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
 from bert_jax.training.metrics import WEIGHTED
@@ -67,7 +67,7 @@ def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
             f"{best['seed']}, step {best['step']:,}",
             f"model: {workdir.rstrip('/')}/model   predictions: {workdir.rstrip('/')}/predictions",
             "next:",
-            *(f"  {command}" for command in finetuned_commands(workdir)),
+            *(f"  {command}" for command in (*finetuned_commands(workdir), report_command(workdir))),
         ]
     )
 
@@ -112,7 +112,15 @@ def retrieval_table(report: RetrievalReport) -> str:
         table.append([system, *(f"{row[name]:.4f}" for name in names)])
         table.append(["  95 % interval", *(_interval_text(report.intervals[system][name]) for name in names)])
     table.append(["model minus BM25", *(_interval_text(report.difference[name]) for name in names)])
-    return "\n".join([*head, *(f"  {line}" for line in text_table(table))])
+    lines = [*head, *(f"  {line}" for line in text_table(table))]
+    if report.forms:
+        table = [["vectors", "MiB", "seconds", "ndcg@10", "lost"]]
+        table += [
+            [name, f"{form.num_bytes / 2**20:.2f}", f"{form.seconds:.3f}", f"{form.ndcg:.4f}", f"{form.lost:+.4f}"]
+            for name, form in report.forms.items()
+        ]
+        lines += [f"  {line}" for line in text_table(table)]
+    return "\n".join(lines)
 
 
 def _interval_text(bounds: tuple[float, float]) -> str:
@@ -133,15 +141,15 @@ def _format_score(name: str, value: float | int | None) -> str:
     return format_metric(name, value) if isinstance(value, int) or "accuracy" in name else f"{value:,.2f}"
 
 
-def pretrained_model_text(workdir: str, heads: Iterable[Head], mask: str) -> str:
+def pretrained_model_text(workdir: str, heads: Iterable[Head], text: str) -> str:
     """Return lines with the directory of a pretrained model, and commands that use the model.
 
     Args:
         workdir: directory of the run.
         heads: heads of the exported model.
-        mask: mask token of the tokenizer.
+        text: text with a mask token, for `fill-mask`.
     """
-    commands = pretrained_commands(workdir, heads, mask)
+    commands = [report_command(workdir), *pretrained_commands(workdir, heads, text)]
     return "\n".join([f"model: {workdir}", "next:", *(f"  {command}" for command in commands)])
 
 

@@ -74,6 +74,13 @@ def _add_score_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split", default="test", metavar="SPLIT", help="judgments of --retrieval: qrels/SPLIT.tsv (default: test)"
     )
+    parser.add_argument(
+        "--vectors",
+        default="",
+        metavar="FORMS",
+        help="forms of stored vectors that --retrieval also searches in: float, int8, binary, a size such as 64, or "
+        "64-int8; with commas between forms; prints the size, the time of the search, and the nDCG that is lost",
+    )
     add_flag(parser, "--json", "print one JSON object instead of tables")
 
 
@@ -88,8 +95,10 @@ def run_score(args: argparse.Namespace) -> None:
     if not wanted and not args.retrieval:
         options = " or ".join(f"--{name}" for name in (*BENCHMARKS, "retrieval"))
         raise UserError(f"nothing to score; give {options}")
+    if args.vectors and not args.retrieval:
+        raise UserError("--vectors needs --retrieval")
     use_compilation_cache()
-    choices = (args.masking, args.temperature, args.fraction, args.split)
+    choices = (args.masking, args.temperature, args.fraction, args.split, args.vectors)
     with open_console() as console, new_output(args.output) as file:
         scores = score_all(args.model, wanted, args.retrieval, *choices, console)
         if file:

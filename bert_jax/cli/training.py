@@ -156,6 +156,7 @@ COMPILE = Verb(
     example="--config=bert_base --topology v5e:4x4",
     add_options=_add_compile_options,
     run=run_compile,
+    bare_words=("config",),
     config_kinds=("pretrain", "finetune"),
 )
 
@@ -166,6 +167,8 @@ def _add_pretrain_options(parser: argparse.ArgumentParser) -> None:
         parser,
         "work directory for checkpoints, metrics.jsonl and TensorBoard events: a path, gs:// or s3://BUCKET/NAME",
     )
+    parser.add_argument("--corpus", metavar="DIR", help="corpus, made by `prepare`, as --config.data.corpus")
+    parser.add_argument("--init_from", metavar="DIR", help="weights to start from, as --config.init_from")
     parser.add_argument(
         "--budget",
         metavar="AMOUNT",
@@ -177,8 +180,20 @@ def _add_pretrain_options(parser: argparse.ArgumentParser) -> None:
     add_processes(parser)
 
 
+def _add_override(args: argparse.Namespace, option: str, key: str) -> None:
+    """Put the value of an option, if it is given, into the overrides; refuse an override of this key beside it."""
+    value = getattr(args, option)
+    if value is None:
+        return
+    if any(override.partition("=")[0] == f"--config.{key}" for override in args.overrides):
+        args.parser.error(f"--{option} is given twice, also as --config.{key}")
+    args.overrides = [f"--config.{key}={value}", *args.overrides]
+
+
 def run_pretrain(args: argparse.Namespace) -> None:
     """Train a recipe or resume its run; then print the next commands."""
+    _add_override(args, "corpus", "data.corpus")
+    _add_override(args, "init_from", "init_from")
     if not args.config and not args.budget:
         args.parser.error("give --config RECIPE, or --budget AMOUNT, such as --budget 30m")
 
@@ -200,16 +215,21 @@ def run_pretrain(args: argparse.Namespace) -> None:
     finished, first = _run_in_processes(args, PretrainConfig, run)
     if finished and first:
         from bert_jax.cli.results_text import pretrained_model_text
+        from bert_jax.corpus.mixture import Mixture
         from bert_jax.objectives import OBJECTIVES
+        from bert_jax.reports.next_commands import masked_sentence
+        from bert_jax.reports.run.sections import find_run_corpus
         from bert_jax.tokenizer import load_tokenizer
         from bert_jax.training.remote_workdir import local_copy
         from bert_jax.training.workdir import read_run
 
         workdir = local_copy(args.workdir)
-        config, tokenizer = read_run(workdir)[0], load_tokenizer(workdir / "tokenizer")
+        (config, fingerprint), tokenizer = read_run(workdir), load_tokenizer(workdir / "tokenizer")
         assert isinstance(config, PretrainConfig)
         heads = OBJECTIVES[config.objective].heads(config.data.sentence_pairs)
-        print_text(pretrained_model_text(args.workdir, heads, tokenizer.tokens[tokenizer.mask_id]))
+        mixture = find_run_corpus(config.data.corpus or "", fingerprint.get("corpus"))
+        text = masked_sentence(mixture if isinstance(mixture, Mixture) else None, tokenizer)
+        print_text(pretrained_model_text(args.workdir, heads, text))
 
 
 PRETRAIN = Verb(
@@ -224,7 +244,8 @@ PRETRAIN = Verb(
     add_options=_add_pretrain_options,
     run=run_pretrain,
     config_kinds=("pretrain",),
-    positional_hint="; give a corpus as --config.data.corpus={0}",
+    bare_words=("config", "workdir"),
+    positional_hint="; give a corpus as --corpus {0}",
     memory_advice=MEMORY_ADVICE,
 )
 
@@ -244,7 +265,7 @@ def _add_finetune_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--text", metavar="COLUMN[,COLUMN]", help="column of the text; two columns: a pair of texts")
     group.add_argument("--label", metavar="COLUMN", help="column of the label")
-    group.add_argument("--init_from", metavar="DIR", help="weights to start from, as config.init_from")
+    group.add_argument("--init_from", metavar="DIR", help="weights to start from, as --config.init_from")
     group.add_argument("--kind", metavar="KIND", help="kind of task (default: by the labels)")
     group.add_argument(
         "--label_separator", metavar="CHARACTER", help="character between the labels of a text that has several labels"
@@ -264,10 +285,7 @@ def _add_finetune_options(parser: argparse.ArgumentParser) -> None:
 
 def _apply_description_of_data(args: argparse.Namespace) -> None:
     """Put the recipe and the overrides that describe `--data` into the arguments; print the choices."""
-    if args.init_from:
-        if any(override.startswith("--config.init_from=") for override in args.overrides):
-            args.parser.error("--init_from is given twice, also as --config.init_from")
-        args.overrides = [f"--config.init_from={args.init_from}", *args.overrides]
+    _add_override(args, "init_from", "init_from")
     chosen = ("text", "label", "kind", "label_separator", "delimiter", "dev", "dev_fraction")
     if not args.data:
         if given := [name for name in (*chosen, "skip_unlabeled") if getattr(args, name) not in (None, False)]:
@@ -329,6 +347,6 @@ FINETUNE = Verb(
     add_options=_add_finetune_options,
     run=run_finetune,
     config_kinds=("finetune",),
-    positional_hint="; give weights as --config.init_from={0}, data as --config.task.data={0}",
+    positional_hint="; give weights as --init_from {0}, a file as --data {0}",
     memory_advice=MEMORY_ADVICE,
 )

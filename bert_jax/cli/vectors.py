@@ -2,8 +2,18 @@
 
 import argparse
 import pathlib
+import re
 
-from bert_jax.cli.command import Verb, add_number, add_output, open_console
+from bert_jax.cli.command import (
+    MODEL_HELP,
+    Verb,
+    add_flag,
+    add_number,
+    add_output,
+    open_console,
+    path_or_url,
+    print_text,
+)
 
 
 def _add_pairs_options(parser: argparse.ArgumentParser) -> None:
@@ -57,4 +67,93 @@ PAIRS = Verb(
     example="--corpus corpus/ --output pairs/",
     add_options=_add_pairs_options,
     run=run_pairs,
+)
+
+
+def _rank_range(text: str) -> tuple[int, int]:
+    """Return the two numbers of a range such as 10:50."""
+    match = re.fullmatch(r"(\d+):(\d+)", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text}: give a range of ranks such as 10:50")
+    return int(match[1]), int(match[2])
+
+
+def _add_mine_options(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--model", type=path_or_url, metavar="DIR", help=MODEL_HELP)
+    add_flag(source, "--bm25", "rank the documents by shared words, without a model")
+    parser.add_argument(
+        "--pairs", required=True, metavar="FILE", help="JSON lines with text, a query, and text_pair, its answer"
+    )
+    parser.add_argument(
+        "--corpus",
+        required=True,
+        metavar="PATH",
+        help="documents: JSON lines with text and perhaps title, or a directory with corpus.jsonl",
+    )
+    add_output(parser, "FILE", "file to create: JSON lines with text, text_pair and negative, which `finetune` reads")
+    parser.add_argument(
+        "--ranks",
+        type=_rank_range,
+        default=(10, 50),
+        metavar="FIRST:END",
+        help="ranks of the negatives, counted from 0 without the right documents; END is left out (default: 10:50)",
+    )
+    parser.add_argument(
+        "--margin",
+        type=float,
+        metavar="M",
+        help="skip documents whose score exceeds the score of text_pair minus M; a negative M allows higher scores "
+        "(default: no limit)",
+    )
+    add_number(parser, "--number", "negatives of each pair (default: 1)", default=1)
+    parser.add_argument(
+        "--cross_encoder",
+        type=path_or_url,
+        metavar="DIR",
+        help="model with one score or two labels for a pair of texts; its scores decide about --margin, and are "
+        "written as scores",
+    )
+    add_number(parser, "--seed", "seed of the choice among the ranks (default: 0)", default=0)
+
+
+def run_mine(args: argparse.Namespace) -> None:
+    """Write pairs of texts with hard negatives."""
+    from bert_jax.finetuning.mine import mine_negatives
+    from bert_jax.parallel.platform import use_compilation_cache
+
+    use_compilation_cache()
+    with open_console() as console:
+        counts = mine_negatives(
+            args.pairs,
+            args.corpus,
+            args.output,
+            model=args.model,
+            ranks=args.ranks,
+            margin=args.margin,
+            num_negatives=args.number,
+            cross_encoder=args.cross_encoder,
+            seed=args.seed,
+            say=console.say,
+            progress=console.progress,
+        )
+    remarks = (
+        (counts.without_enough, "pairs without enough negatives left out"),
+        (counts.repeated, "documents repeat an earlier text"),
+        (counts.empty, "empty documents left out"),
+    )
+    omitted = "".join(f"; {count:,} {remark}" for count, remark in remarks if count)
+    print_text(f"{counts.written:,} pairs with {args.number} negatives each{omitted} -> {args.output}")
+
+
+MINE = Verb(
+    summary="find hard negatives for pairs of texts, to train sentence vectors",
+    description=(
+        "Searches the documents for each query, by the vectors of a model or by BM25, and draws negatives from a range "
+        "of ranks. The right documents of a query are never negatives. The search is exact. A killed command continues "
+        "from its finished blocks. docs/vectors.md is the guide."
+    ),
+    example="--model runs/vectors --pairs pairs.jsonl --corpus corpus.jsonl --output mined.jsonl",
+    add_options=_add_mine_options,
+    run=run_mine,
 )

@@ -16,6 +16,7 @@ ABOVE_0: Range = (1e-6, math.inf)
 AT_LEAST_0: Range = (0, math.inf)
 AT_LEAST_1: Range = (1, math.inf)
 AT_LEAST_4: Range = (4, math.inf)
+AT_LEAST_8: Range = (8, math.inf)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,14 +32,31 @@ IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 
-def pretrain_config() -> ml_collections.ConfigDict:
-    """Return all defaults of a pretraining run as a mutable `ConfigDict`, which a recipe changes."""
-    return _as_config_dict(PretrainConfig())
+def pretrain_config(recipe: str | None = None) -> ml_collections.ConfigDict:
+    """Return a recipe, or all defaults of a pretraining run, as a mutable `ConfigDict`.
+
+    Args:
+        recipe: a file or a name that `find_recipe` knows, such as `small_cpu`; None: the defaults, which a recipe
+            changes.
+
+    Raises:
+        UserError: no recipe of this name exists, or it is a recipe for fine-tuning.
+    """
+    return _recipe_or_defaults(PretrainConfig, recipe)
 
 
-def finetune_config() -> ml_collections.ConfigDict:
-    """Return all defaults of a fine-tuning run as a mutable `ConfigDict`, which a recipe changes."""
-    return _as_config_dict(FinetuneConfig())
+def finetune_config(recipe: str | None = None) -> ml_collections.ConfigDict:
+    """Return a recipe, such as `glue`, or all defaults of a fine-tuning run, as `pretrain_config` does."""
+    return _recipe_or_defaults(FinetuneConfig, recipe)
+
+
+def _recipe_or_defaults(kind: type[AnyConfig], recipe: str | None) -> ml_collections.ConfigDict:
+    """Return a recipe for a kind of run, or the defaults; raise UserError for a recipe of the other kind."""
+    config = run_recipe(recipe) if recipe else _as_config_dict(kind())
+    if (recipe_class := _config_class_of(config)) is not kind:  # a list of unknown keys would explain less
+        work, verb = ("fine-tuning", "finetune") if recipe_class is FinetuneConfig else ("pretraining", "pretrain")
+        raise UserError(f"--config={find_recipe(recipe or '')} is a {work} recipe; run it with `bert-jax {verb}`")
+    return config
 
 
 def phases(*values: dict[str, Any]) -> tuple[ml_collections.ConfigDict, ...]:
@@ -64,10 +81,7 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
         UserError: the file is no recipe, or a recipe of the other kind; or an override names no key, has a wrong type
         or has no effect.
     """
-    config = run_recipe(recipe) if recipe else _as_config_dict(kind())
-    if (recipe_class := _config_class_of(config)) is not kind:  # a list of unknown keys would explain less
-        work, verb = ("fine-tuning", "finetune") if recipe_class is FinetuneConfig else ("pretraining", "pretrain")
-        raise UserError(f"--config={find_recipe(recipe or '')} is a {work} recipe; run it with `bert-jax {verb}`")
+    config = _recipe_or_defaults(kind, recipe)
     known = [command_line_key(key) for key in flatten(_as_plain_values(config))]
     values: dict[str, str] = {}
     for override in overrides:
@@ -325,7 +339,7 @@ def find_recipe(recipe: str) -> str:
         return recipe
     known = recipes()
     short = {known_name.rpartition("/")[2]: path for known_name, path in reversed(known.items())}
-    wanted = name.removesuffix(".py").removeprefix("configs/")
+    wanted = name.removesuffix(".py").removeprefix("configs/").replace("-", "_")
     path = known.get(wanted) or short.get(wanted)
     if path:
         return f"{path}{colon}{argument}"

@@ -70,9 +70,9 @@ SPELLINGS = {
     "data.weights": "mixture mixture_weights sampling_weights dataset_weights",
     "data.smoothing": "alpha sampling_alpha temperature",
     "--workers data.num_threads": "num_workers dataloader_num_workers threads preprocessing_num_workers",
-    "data.corpus task.data": "corpus dataset dataset_name data_dir data_path",
-    "data.corpus task.data --input": "data input train_data input_file input_files",
-    "task.train data.corpus": "train_file training_file",
+    "--corpus --data data.corpus task.data": "corpus dataset dataset_name data_dir data_path",
+    "--input --corpus --data data.corpus task.data --text": "data input train_data input_file input_files file",
+    "--data --corpus task.train data.corpus": "train train_file training_file",
     "task.dev": "validation_file dev_file eval_file",
     "task.test": "test_file predict_file",
     "task.name": "task task_name",
@@ -81,14 +81,17 @@ SPELLINGS = {
     "task.patience": "early_stopping early_stopping_patience",
     "task.metric": "metric_for_best_model best_metric",
     "task.labels": "label_list label_names",
-    "init_from --model --workdir": "pretrained pretrained_model init_checkpoint model_name_or_path model_name "
-    "model_path load_from base_model checkpoint_path",
+    "--label": "labels label_column target",
+    "--text --input": "text texts text_column sentence sentence_column",
+    "--init_from init_from --model --workdir": "pretrained pretrained_model init_checkpoint model_name_or_path "
+    "model_name model_path load_from base_model checkpoint_path",
     "--workdir --output": "output_dir out out_dir output save_dir model_dir run_dir logging_dir resume "
     "resume_from_checkpoint",
     "compute.dtype": "fp16 bf16 fp32 precision mixed_precision amp",
     "compute.remat": "gradient_checkpointing activation_checkpointing rematerialize",
     "compute.attention": "flash_attention attn_implementation",
-    "mesh.data": "gpus devices num_gpus num_devices n_gpu tpu_cores dp data_parallel",
+    "--topology mesh.data": "tpu gpu accelerator accelerator_type tpu_type chip chips slice mesh devices",
+    "mesh.data": "gpus num_gpus num_devices n_gpu tpu_cores dp data_parallel",
     "mesh.tensor": "tp tensor_parallel model_parallel",
     "--num_processes": "nodes num_nodes world_size num_hosts",
     "--process_id": "rank node_rank",
@@ -96,6 +99,8 @@ SPELLINGS = {
     "watchdog.step_seconds": "timeout step_timeout",
     "--segmenter": "words word_segmenter word_tokenizer",
     "--config": "recipe config_file config_name cfg",
+    "--kind task.kind --format": "type task_type",
+    "--language": "lang locale",
 }
 ALIASES = {_plain_spelling(alias): keys.split() for keys, aliases in SPELLINGS.items() for alias in aliases.split()}
 

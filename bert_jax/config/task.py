@@ -8,6 +8,7 @@ from bert_jax.config.field import (
     ABOVE_0_TO_HALF,
     AT_LEAST_0,
     AT_LEAST_1,
+    AT_LEAST_8,
     FROM_0_BELOW_1,
     FROM_0_TO_1,
     ReadBy,
@@ -17,6 +18,7 @@ from bert_jax.config.field import (
 WITH_TEACHER = ReadBy("teacher", not_values=(None, ""))
 WITH_TEMPLATE = ReadBy("template", not_values=(None,))
 WITH_SPARSE = ReadBy("vector_head", row_property="is_sparse")
+WITH_TOKEN_VECTORS = ReadBy("vector_head", row_property="has_token_vectors")
 WITH_ADAPTER = ReadBy("rank", not_values=(None,))
 
 
@@ -120,6 +122,25 @@ class TaskConfig:
         FROM_0_TO_1,
         read_by=WITH_SPARSE,
     )
+    vector_width: int = field(
+        128, "late_interaction: width of the vector of a token", AT_LEAST_1, read_by=WITH_TOKEN_VECTORS
+    )
+    query_length: int | None = field(
+        32,
+        "late_interaction: number of tokens of a query; mask tokens fill shorter queries, and longer queries are "
+        "truncated and counted; None: no mask tokens",
+        AT_LEAST_8,
+        read_by=WITH_TOKEN_VECTORS,
+    )
+    attend_to_expansion: bool = field(
+        False,
+        "late_interaction: let all tokens of a query read the mask tokens that fill the query; False: only the vectors "
+        "of the mask tokens count",
+        read_by=(WITH_TOKEN_VECTORS, ReadBy("query_length", not_values=(None,))),
+    )
+    skip_punctuation: bool = field(
+        True, "late_interaction: leave out the vectors of punctuation in documents", read_by=WITH_TOKEN_VECTORS
+    )
     temperature: float | None = field(
         None,
         "similarity: divisor of the scores of pairs in the loss; None: 0.05 for dense vectors, 1 for other heads",
@@ -166,6 +187,11 @@ class TaskConfig:
         None,
         "similarity: prompt before each text_pair and negative, such as 'passage: '; the exported model keeps it; "
         "None: no prompt",
+    )
+    retrieval: str | None = field(
+        None,
+        "similarity: test collection in the layout of BEIR that every evaluation searches, with qrels/test.tsv; "
+        "task.metric=ndcg@10 then chooses the best model; None: no search",
     )
     n_best: int = field(20, "number of answers per question in the predictions", AT_LEAST_1)
     epochs: float = field(3.0, "number of passes over the training set", ABOVE_0)

@@ -39,6 +39,7 @@ class CardFacts:
     license: str | None = None
     base_model: str | None = None  # id on the Hugging Face Hub of the model from which the training started
     bias: pathlib.Path | None = None  # file with a report of `bert-jax bias --json` on the model
+    retrieval: pathlib.Path | None = None  # file with the output of `bert-jax score --retrieval DIR --json`
 
 
 def export_directory(
@@ -148,7 +149,7 @@ def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFact
     path = weights.directory / CARD
     if path.is_file() and facts == CardFacts():
         return read_file(path, strict_json.MAX_BYTES).decode(errors="replace")
-    return model_card(weights, model, facts.license, facts.base_model, facts.bias)
+    return model_card(weights, model, facts.license, facts.base_model, facts.bias, facts.retrieval)
 
 
 def _compare_metrics(workdir: pathlib.Path, step: int, console: Console) -> None:

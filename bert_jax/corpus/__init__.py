@@ -6,6 +6,7 @@ cache.py       a corpus on object storage -> a copy on this machine, checked aga
 mixture.py     several corpora as one
 statistics.py  lengths, tokens, words and the unigram loss: figures that need no sequences
 copies.py      documents that repeat other documents, also across the split, by their token ids
+languages.py   codes of languages, and the codes that a user may have meant
 build/         documents -> store
 beam/          documents -> store, as an Apache Beam pipeline
 """

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bert_jax.dryrun.gpus import GPUS, MAX_GPUS, gpu_devices
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.errors import UserError, nearest
 
 # Number of axes of a slice, by libtpu's name of the generation.
 AXES = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2, "tpu7x": 3}
@@ -95,14 +95,15 @@ def parse_topology(name: str) -> Topology:
     if kind in CLOUD_CHIPS and count:
         sizes_of = CLOUD_SIZES[AXES[CLOUD_CHIPS[kind]]]
         if not count.isdecimal() or int(count) not in sizes_of:
-            raise UserError(f"--topology={name}: there are {kind}-{f', {kind}-'.join(map(str, sizes_of))}")
+            types = f": there are {kind}-{f', {kind}-'.join(map(str, sizes_of))}"
+            raise UserError(f"--topology={name}{_suggested_topology(name) or types}")
         return parse_topology(f"{CLOUD_CHIPS[kind]}:{sizes_of[int(count)]}")
     chip, _, shape = name.partition(":")
     if chip not in AXES and chip not in GPUS:
-        raise UserError(
-            f"--topology={name}: unknown chip '{chip}'{did_you_mean(chip, [*AXES, *GPUS])}; "
-            f"write v5e:4x4 for TPUs ({', '.join(AXES)}), h100:8 for GPUs ({', '.join(GPUS)})"
-        )
+        examples = f"; write v5e:4x4 for TPUs ({', '.join(AXES)}), h100:8 for GPUs ({', '.join(GPUS)})"
+        near = nearest(chip, [*AXES, *GPUS], cutoff=0.6)
+        meant = _suggested_topology(name) or (f"; did you mean '{near}'?" if near else examples)
+        raise UserError(f"--topology={name}: unknown chip '{chip}'{meant}")
     if chip in GPUS:
         if not re.fullmatch(rf"[1-{MAX_GPUS}]|", shape) or name.endswith(":"):
             raise UserError(f"--topology={name}: write 1 to {MAX_GPUS} GPUs of one host, such as {chip}:{MAX_GPUS}")
@@ -114,6 +115,18 @@ def parse_topology(name: str) -> Topology:
         )
     sizes, _, slices = shape.partition(":")
     return Topology(chip, tuple(int(size) for size in sizes.split("x")), int(slices or 1))
+
+
+def _suggested_topology(name: str) -> str:
+    """Return `; did you mean ...?` for a name with another separator, such as `h100x8` or `v5e-4x4`; '' otherwise."""
+    for chip in (*AXES, *GPUS):
+        if name.startswith(chip) and name[len(chip) :]:
+            meant = f"{chip}:{name[len(chip) :].lstrip(':-_x ')}"
+            with contextlib.suppress(UserError):
+                if meant != name:
+                    parse_topology(meant)
+                    return f"; did you mean '{meant}'?"
+    return ""
 
 
 @contextlib.contextmanager

@@ -1,8 +1,11 @@
-"""The main function of `bert-jax finetune`, and the steps that it calls.
+"""The main functions of `bert-jax finetune`, `pairs` and `mine`, and the steps that they call.
 
 batch_shapes.py  the shapes of training batches: padded sequences, or rows of sequences laid end to end
+dev_retrieval.py  measures of retrieval in the evaluations of a training of sentence vectors
 finetune.py    the main function: from weights, a task and a config to the best model, its scores and its predictions
 inputs.py      weights, task and sets, checked against each other; the loss and the batches made from them
+mine.py        the main function of `bert-jax mine`: pairs with hard negatives
+negatives.py   the documents that rank high for a query, and the choice of negatives
 own_labels.py  the config of a fine-tuning on a user's own file
 pairs.py       the pairs of texts that train sentence vectors
 results.py     the summary of all trainings, the best model and its predictions

@@ -12,6 +12,7 @@ from bert_jax.models.token_rows import padding_needed
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Feed, choose_rows
 from bert_jax.tasks.features import Features
+from bert_jax.tasks.late_interaction import UNREAD
 from bert_jax.tasks.rows import RowShape
 
 # An operation of attention takes longer than an operation of a linear map: BERT-mini on 2 CPU cores.
@@ -38,7 +39,7 @@ def with_rows(
         compute: settings of the computation.
         mesh: mesh of the training.
     """
-    if any(map(padding_needed, architectures)):
+    if any(map(padding_needed, architectures)) or UNREAD in features[0].targets:
         return feed
     return choose_rows(
         feed,

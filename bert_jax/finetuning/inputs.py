@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ from bert_jax.models.heads import OF_PRETRAINING, OF_TASKS
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.frozen_encoder import with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective, task_head
+from bert_jax.scoring.ranking import MEASURES
+from bert_jax.scoring.retrieval_files import Collection, read_collection
 from bert_jax.tasks.batching import Feed, choose_buckets
 from bert_jax.tasks.class_weights import label_weights, oversampled_features, weighted_features
 from bert_jax.tasks.kinds import KINDS
@@ -61,6 +64,7 @@ class TaskInputs:
     test: tuple[TaskSplit, ...]
     metric: str  # the score that chooses the best model
     adapter: Adapter | None  # None: all weights are trained
+    collection: Collection | None  # of config.task.retrieval
 
     @property
     def architectures(self) -> tuple[EncoderConfig, ...]:
@@ -99,7 +103,9 @@ def read_task_inputs(
         adapter: settings of an adapter; None: all weights are trained.
     """
     if not init_from:
-        raise UserError("no weights: give --config.init_from=DIR: an export, a work directory, or one of transformers")
+        raise UserError(
+            "no weights to start from: give --init_from MODEL, a directory or OWNER/NAME of the Hugging Face Hub"
+        )
     task = resolve_task(settings)
     kind, head = KINDS[task.kind], task_head(task.kind, len(task.labels), settings)
     _refuse_settings_of_other_kinds(settings, task.kind)
@@ -153,7 +159,8 @@ def read_task_inputs(
     )
     if not task.published:
         _say_shared_texts(task.name, train_set, dev, console)
-    metric, known = settings.metric or task.best, score_names(task, dev)
+    collection = read_collection(pathlib.Path(settings.retrieval)) if settings.retrieval else None
+    metric, known = settings.metric or task.best, score_names(task, dev) + [*(MEASURES if collection else ())]
     if metric not in known:
         raise UserError(f"config.task.metric={metric} is none of {', '.join(known)}{did_you_mean(metric, known)}")
     dropouts = ("dropout", "attention_dropout", "classifier_dropout") if settings.dropout is not None else ()
@@ -169,6 +176,7 @@ def read_task_inputs(
         test=test,
         metric=metric,
         adapter=make_adapter(weights.config, adapter or AdapterConfig()),
+        collection=collection,
     )
 
 

@@ -12,6 +12,7 @@ from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.records import is_missing
 from bert_jax.tasks.reading.formats import read_file_records
+from bert_jax.tasks.table import KINDS_OF_WORDS
 
 SKEW = 3  # macro F1 is the metric if the most frequent label has at least SKEW times the examples of the rarest
 DEV_FRACTION, SMALL_DEV_FRACTION, SMALL = 0.1, 0.2, 1_000  # the second fraction: for fewer rows than SMALL
@@ -59,10 +60,11 @@ def describe_own_file(file: OwnFile) -> OwnTask:
     if not labels:
         raise UserError(f"{file.path}: no row has a value in the column '{file.label}'")
     kind_name = file.kind or _kind_of(rows[0]["text 1"], labels, file.label_separator)
+    plain_name = kind_name.lower().replace("-", "_")
+    kind_name = KINDS_OF_WORDS.get(plain_name, plain_name)
     if kind_name not in KINDS:
-        raise UserError(
-            f"--kind {kind_name}: no such kind{did_you_mean(kind_name, KINDS)}; there are {', '.join(KINDS)}"
-        )
+        meant = did_you_mean(kind_name, KINDS).lstrip("; ") or f"choose from {', '.join(KINDS)}"
+        raise UserError(f"--kind {file.kind}: {meant}")
     kind = KINDS[kind_name]
     if len(file.text) > len(kind.text_fields):
         raise UserError(

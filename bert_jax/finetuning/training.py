@@ -15,12 +15,13 @@ from bert_jax.config import TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError, writing
 from bert_jax.files import read_file, write_text
+from bert_jax.finetuning.dev_retrieval import retrieval_scores, sentence_modules_of, with_retrieval
 from bert_jax.finetuning.inputs import TaskInputs, peft_can_open, task_model
 from bert_jax.finetuning.task_data import make_dev_evaluation, task_training_batches
 from bert_jax.interop import huggingface
 from bert_jax.interop.huggingface.model import TASK_FILE
 from bert_jax.interop.huggingface.peft import FOLDER, peft_files
-from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_files
+from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.models import Params, draw_missing
 from bert_jax.models.adapters import draw_matrices, merge_into_weights
 from bert_jax.models.layers import ADAPTER
@@ -31,7 +32,6 @@ from bert_jax.objectives.vectors import LOG_TEMPERATURE, log_temperature
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.training.loop import fit
 from bert_jax.training.metrics import NOT_SCORES, read_metrics
 from bert_jax.training.plan import Data, Plan, Session
@@ -56,6 +56,7 @@ def train_one(
     directory, console, metric, is_first = plan.workdir, session.console, inputs.metric, jax.process_index() == 0
     path = directory / "result.json"
     if (done := read_result(path, console)) is not None:
+        console.say(f"finished: this training is done, and its scores are in {path}")
         return done
     lines = read_metrics(directory / "metrics.jsonl")
     history = {line["step"]: line for line in lines if line["split"] == "heldout"}
@@ -86,6 +87,7 @@ def train_one(
             predicting_model(model, inputs.task.kind, settings),
             plan.mesh,
         )
+        evaluate = with_retrieval(evaluate, retrieval_scores(inputs, settings))
         blocks = sharding.batch_blocks(plan.mesh)
         data = Data(
             batches=lambda phase, step: task_training_batches(inputs.train, feed, plan.seed, blocks, step),
@@ -187,19 +189,7 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
     }
     extra: dict[str, str | bytes] = {TASK_FILE: json.dumps(about, indent=1) + "\n"}
     if KINDS[task.kind].loss.whole_batch:
-        known = weights.sentences or SentenceModules()  # other prompts and the name of the similarity stay
-        row = VECTOR_HEADS[settings.vector_head]
-        prompts = {"query": settings.query_prompt, "document": settings.document_prompt}
-        modules = dataclasses.replace(
-            known,
-            vector_head=settings.vector_head,
-            folder="",
-            normalize=True,
-            similarity=known.similarity if known.vector_head == settings.vector_head else row.similarity,
-            max_seq_len=settings.max_seq_len,
-            prompts={**known.prompts, **{name: prompt for name, prompt in prompts.items() if prompt}},
-        )
-        extra |= sentence_module_files(modules, inputs.architecture)
+        extra |= sentence_module_files(sentence_modules_of(inputs, settings), inputs.architecture)
     if inputs.adapter:
         on_host = {**on_host, "encoder": weights.params["encoder"]}
         if peft_can_open(weights):

@@ -19,7 +19,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.inference.feature_files import PutFeatures, sparse_file, token_file, vector_file
 from bert_jax.inference.inputs import Input, read_inputs, readable_twice, source_name, texts_by_key
-from bert_jax.inference.vectors import SparseVectors, TextVectors
+from bert_jax.inference.vectors import SparseVectors, TextVectors, TokenVectors, join_vectors
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head, Params, make_model
 from bert_jax.models.heads import unit_length
@@ -27,6 +27,7 @@ from bert_jax.objectives.base import Batch
 from bert_jax.tasks.batching import choose_buckets, collate, fixed_buckets, plan_feature_batches
 from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts
 from bert_jax.tasks.kinds.texts import text_features
+from bert_jax.tasks.late_interaction import QUERY, TokenRules, scored_tokens, token_marker
 from bert_jax.tasks.vector_heads import VECTOR_HEADS, VectorHead
 
 HEADS = (Head("hidden_states"),)
@@ -163,9 +164,10 @@ def embed_file(
         directory: directory of a model of any family.
         source: file for `read_inputs`; objects have a `text` and may have a `text_pair`.
         output: `.npy` file, float32 `[texts, width]`. For sparse vectors, a `.jsonl` file with an object of tokens and
-            weights for each text, or a `.npz` file that `scipy.sparse.load_npz` opens. For `tokens`, a `.safetensors`
-            file with `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]`, and `offsets` int64
-            `[texts + 1]`; the tokens of text i, with special tokens, are at `offsets[i]:offsets[i + 1]`.
+            weights for each text, or a `.npz` file that `scipy.sparse.load_npz` opens. For `tokens` and for late
+            interaction, a `.safetensors` file with `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]`,
+            and `offsets` int64 `[texts + 1]`; the tokens of text i, with special tokens, are at
+            `offsets[i]:offsets[i + 1]`.
         options: the options of the vectors.
         progress: function that is called with "counting", the number of texts counted so far and None, then with
             "embedding", the number of texts embedded so far and the number of all texts.
@@ -178,19 +180,19 @@ def embed_file(
     embedder = _Embedder(open_model(directory, HEADS), options)
     name = source_name(source)
     with readable_twice(source) as source:
-        lengths, counts = _count_tokens(embedder, read_inputs(source, name), progress)
+        lengths, num_vectors, counts = _count_tokens(embedder, read_inputs(source, name), progress)
         if not len(lengths):
             raise UserError(f"{name} holds no text")
         embedder.check_truncation(name, counts["truncated_texts"], len(lengths))
         buckets = choose_buckets(lengths, int(lengths.max()))
-        with embedder.open_output(pathlib.Path(output), lengths) as put:
+        with embedder.open_output(pathlib.Path(output), num_vectors) as put:
             done = 0
             for features, _ in _chunks(embedder, read_inputs(source, name)):
                 if not np.array_equal([text.length for text in features], lengths[done : done + len(features)]):
                     raise UserError(f"{name} changed while it was read; run again")
                 computed = embedder.compute(features, buckets, options.batch_size)
                 for count, (index, values) in enumerate(computed, done + 1):
-                    put(done + index, np.asarray(features[index].input_ids), values)
+                    put(done + index, scored_tokens(features[index], np.asarray(features[index].input_ids)), values)
                     progress("embedding", count, len(lengths))
                 done += len(features)
     return Summary(
@@ -222,21 +224,31 @@ class _Embedder:
         self.max_seq_len = min(self._modules.max_seq_len or longest, longest)
         vector_head = self._modules.vector_head if options.pooling is None else "dense"
         self._row = VECTOR_HEADS[vector_head]
+        if self._row.has_token_vectors:
+            self._mark_tokens, self.max_seq_len = _token_marker(model, self._modules.token_rules, options)
         self._compute, self.width = _make_compute(
-            model.config, self._row, self._modules.pooling, self._modules.normalize, options.layers, options.dtype
+            model.config,
+            self._row,
+            self._modules.vector_width,
+            self._modules.pooling,
+            self._modules.normalize,
+            options.layers,
+            options.dtype,
         )
 
     def open_output(self, path: pathlib.Path, lengths: np.ndarray) -> contextlib.AbstractContextManager[PutFeatures]:
         """Return the file of the features of texts with `lengths` tokens, to be entered."""
         if self._row.is_sparse:
             return sparse_file(path, len(lengths), self._model.tokenizer.tokens)
-        return (vector_file if self.pools else token_file)(path, lengths, self.width)
+        has_tokens = self._row.has_token_vectors or not self.pools
+        return (token_file if has_tokens else vector_file)(path, lengths, self.width)
 
     def stack(self, computed: Iterable[tuple[int, np.ndarray]], num_texts: int) -> TextVectors:
         """Return the vectors that `compute` yields, in the order of the texts."""
-        if self._row.is_sparse:
-            by_index = {index: SparseVectors.from_rows([values], self.width) for index, values in computed}
-            return SparseVectors.joined([by_index[index] for index in range(num_texts)])
+        if not self._row.has_pooling:
+            container = SparseVectors if self._row.is_sparse else TokenVectors
+            by_index = {index: container.from_rows([values], self.width) for index, values in computed}
+            return join_vectors([by_index[index] for index in range(num_texts)])
         vectors = np.empty((num_texts, self.width), np.float32)
         for index, values in computed:
             vectors[index] = values
@@ -251,7 +263,10 @@ class _Embedder:
             if self._modules.lower_case:
                 texts = {name: text.lower() for name, text in texts.items()}
             examples.append({"id": str(line.line_number), **texts})
-        return text_features(examples, self._model.tokenizer, self.max_seq_len)
+        features, counts = text_features(examples, self._model.tokenizer, self.max_seq_len)
+        if self._row.has_token_vectors:
+            features = [self._mark_tokens(text) for text in features]
+        return FeaturesAndCounts(features, counts)
 
     def check_truncation(self, name: str, num_truncated: int, num_texts: int) -> None:
         """Raise UserError for truncated texts unless the options ask for truncation."""
@@ -273,7 +288,8 @@ class _Embedder:
             batch = collate([features[i] for i in indices], length, config.num_token_types, pad_id, batch_size)
             del batch["example_weights"]
             values = np.asarray(self._compute(self._model.params, batch))
-            yield from zip(map(int, indices), values, strict=False)  # copies that fill the batch come last
+            for index, of_text in zip(map(int, indices), values, strict=False):  # copies that fill the batch come last
+                yield index, of_text if of_text.ndim == 1 else scored_tokens(features[index], of_text)
 
 
 class _ComputeAndWidth(NamedTuple):
@@ -285,11 +301,11 @@ class _ComputeAndWidth(NamedTuple):
 
 @functools.lru_cache(maxsize=16)
 def _make_compute(
-    config: EncoderConfig, row: VectorHead, pooling: str, normalize: bool, layers: str, dtype: str
+    config: EncoderConfig, row: VectorHead, vector_width: int, pooling: str, normalize: bool, layers: str, dtype: str
 ) -> _ComputeAndWidth:
-    """Return a jitted function (params, batch) -> features, and their width."""
+    """Return a jitted function (params, batch) -> features, and their width; only dense vectors have a pooling."""
     if not row.has_pooling:
-        return _compute_of_head(config, row, normalize, layers, dtype)
+        return _compute_of_head(config, Head(row.head, vector_width), normalize, layers, dtype)
     select, width = _layer_selection(layers, config.num_layers, config.hidden_size)
     model, pool = make_model(config, ComputeConfig(dtype=dtype), HEADS), POOLINGS[pooling]
 
@@ -301,21 +317,20 @@ def _make_compute(
     return _ComputeAndWidth(jax.jit(compute), width)
 
 
-def _compute_of_head(
-    config: EncoderConfig, row: VectorHead, normalize: bool, layers: str, dtype: str
-) -> _ComputeAndWidth:
+def _compute_of_head(config: EncoderConfig, head: Head, normalize: bool, layers: str, dtype: str) -> _ComputeAndWidth:
     """Return a jitted function (params, batch) -> the vectors of a head, and their width."""
     if layers != "last":
         raise UserError(f"layers {layers}: the vectors of this model are of the last layer; give a pooling as well")
-    model = make_model(config, ComputeConfig(dtype=dtype), (Head(row.head),))
+    model = make_model(config, ComputeConfig(dtype=dtype), (head,))
     assert config.vocab_size
+    width = head.classes or config.vocab_size
 
     def compute(params: Params, batch: Batch) -> jax.Array:
         params = {name: params[name] for name in model.shapes}
-        vectors = model.apply(params, batch, None)["sentence_vectors"][..., : config.vocab_size]
+        vectors = model.apply(params, batch, None)["sentence_vectors"][..., :width]
         return unit_length(vectors) if normalize else vectors
 
-    return _ComputeAndWidth(jax.jit(compute), config.vocab_size)
+    return _ComputeAndWidth(jax.jit(compute), width)
 
 
 class _SelectionAndWidth(NamedTuple):
@@ -340,6 +355,25 @@ def _layer_selection(layers: str, num_layers: int, hidden: int) -> _SelectionAnd
             f"layers {layers}: this model has {num_layers} layers: give 0 to {num_layers}, or -1 for the last"
         )
     return _SelectionAndWidth(lambda states: states[index], hidden)
+
+
+class _MarkerAndLength(NamedTuple):
+    """A function that marks the tokens of a text with a vector, and the maximum number of tokens of a text."""
+
+    mark: Callable[[Features], Features]
+    max_seq_len: int
+
+
+def _token_marker(model: OpenModel, rules: TokenRules, options: EmbedOptions) -> _MarkerAndLength:
+    """Return the function that marks tokens of queries if the prompt is `query`, else tokens of documents."""
+    is_query = options.prompt_name == QUERY
+    limits = (model.config.max_positions, options.max_seq_len, model.sentences.max_seq_len)
+    longest = min(limit for limit in limits if limit)
+    if is_query and rules.expands and (rules.query_length or 0) > longest:
+        raise UserError(f"{model.directory}: queries have {rules.query_length} tokens, but the model reads {longest}")
+    longest = min(longest, (rules.query_length if is_query else rules.document_length) or longest)
+    mark_tokens = token_marker(rules, model.tokenizer)
+    return _MarkerAndLength(lambda text: mark_tokens(text, [is_query]), longest)
 
 
 def _sentence_modules(model: OpenModel, options: EmbedOptions) -> SentenceModules:
@@ -383,20 +417,21 @@ def _chunks(embedder: _Embedder, inputs: Iterator[Input]) -> Iterator[FeaturesAn
 
 
 class _LengthsAndCounts(NamedTuple):
-    """The number of tokens of each text, int64 `[texts]`, and counts."""
+    """The numbers of tokens, and of tokens with a vector, of each text, int64 `[texts]`, and counts."""
 
     num_tokens: np.ndarray
+    num_vectors: np.ndarray
     counts: Counter[str]
 
 
 def _count_tokens(
     embedder: _Embedder, inputs: Iterator[Input], progress: Callable[[str, int, int | None], None]
 ) -> _LengthsAndCounts:
-    """Return the number of tokens of each text after truncation, int64 `[texts]`, and counts.
+    """Return the numbers of tokens of each text after truncation, int64 `[texts]`, and counts.
 
     The counts are the counts of `text_features`, and `empty_texts`.
     """
-    lengths = [np.zeros(0, np.int64)]
+    lengths, num_vectors = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     counts = Counter[str]()
 
     def counted() -> Iterator[Input]:
@@ -407,5 +442,8 @@ def _count_tokens(
 
     for features, chunk_counts in _chunks(embedder, counted()):
         lengths.append(np.array([text.length for text in features], np.int64))
+        num_vectors.append(
+            np.array([len(scored_tokens(text, np.asarray(text.input_ids))) for text in features], np.int64)
+        )
         counts.update(chunk_counts)
-    return _LengthsAndCounts(np.concatenate(lengths), counts)
+    return _LengthsAndCounts(np.concatenate(lengths), np.concatenate(num_vectors), counts)

@@ -1,4 +1,4 @@
-"""Vectors of texts in the memory of the host: arrays, or the terms of sparse vectors.
+"""Vectors of texts in the memory of the host: arrays, the terms of sparse vectors, or vectors of tokens.
 
 Each kind has a length, and `vectors[indices]` is an array float32 `[indices, ...]`, as the rows of SCORES compare them.
 """
@@ -50,13 +50,50 @@ class SparseVectors:
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Return the vectors of all parts."""
-        ends = np.cumsum([part.offsets[-1] for part in parts])
-        begins = [part.offsets[:-1] + end - part.offsets[-1] for part, end in zip(parts, ends, strict=True)]
+        lengths = np.concatenate([np.diff(part.offsets) for part in parts])
         ids, weights = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "weights"))
-        return cls(ids, weights, np.concatenate([*begins, ends[-1:]]), parts[0].width)
+        return cls(ids, weights, np.cumsum(np.append(0, lengths), dtype=np.int64), parts[0].width)
 
 
-TextVectors = np.ndarray | SparseVectors
+@dataclasses.dataclass(frozen=True)
+class TokenVectors:
+    """Vectors of tokens; the tokens of text i are at `offsets[i]:offsets[i + 1]`.
+
+    Attributes:
+        vectors: float32 `[tokens, width]`.
+        offsets: int64 `[texts + 1]`.
+    """
+
+    vectors: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
+        """Return the vectors of some texts, float32 `[indices, tokens of the longest text, width]`, with zeros."""
+        longest = max(int(np.diff(self.offsets).max(initial=0)), 1)
+        array = np.zeros((len(indices), longest, self.vectors.shape[1]), np.float32)
+        for row, index in enumerate(indices):
+            of_text = self.vectors[slice(*self.offsets[index : index + 2])]
+            array[row, : len(of_text)] = of_text
+        return array
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[np.ndarray], width: int) -> Self:
+        """Return the container of the vectors `[tokens, width]` of texts."""
+        offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        return cls(np.concatenate([np.zeros((0, width), np.float32), *rows]), offsets)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the vectors of all parts."""
+        lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+        offsets = np.cumsum(np.append(0, lengths), dtype=np.int64)
+        return cls(np.concatenate([part.vectors for part in parts]), offsets)
+
+
+TextVectors = np.ndarray | SparseVectors | TokenVectors
 
 
 def join_vectors(parts: Sequence[Any]) -> TextVectors:

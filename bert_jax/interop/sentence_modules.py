@@ -5,6 +5,7 @@ other fields than earlier versions. Both forms can be read. The form of version 
 Embeddings Inference and vLLM read it. Text Embeddings Inference refuses the later form.
 
 A SparseEncoder has a Transformer with a masked-token head and a SpladePooling. It is written in the form of version 6.
+token_modules.py has the modules of a MultiVectorEncoder.
 """
 
 import dataclasses
@@ -15,13 +16,27 @@ from typing import Any, NamedTuple
 
 from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
+from bert_jax.interop.token_modules import (
+    DENSE,
+    LENGTH_FIELDS,
+    MASK,
+    NORMALIZE,
+    length_fields,
+    read_pylate_rules,
+    read_token_rules,
+    read_vector_width,
+    token_module_files,
+)
 from bert_jax.strict_json import read_list, read_object
+from bert_jax.tasks.late_interaction import TokenRules
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 
 MODULES = "modules.json"
 KNOWN = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
 SPARSE_ENCODER = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second of version 5.0
 CROSS_ENCODER = ["Transformer"]  # the modules of a CrossEncoder, which scores pairs
+MULTI_VECTOR_ENCODER = ["Transformer", "Dense", "MultiVectorMask", "Normalize"]
+PYLATE = ["Transformer", "Dense"]
 # Activations of a CrossEncoder's score: name of the class in torch -> our name.
 CROSS_ENCODER_ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
 TORCH_MODULES = {"Sigmoid": "torch.nn.modules.activation", "Identity": "torch.nn.modules.linear"}
@@ -29,7 +44,8 @@ TORCH_MODULES = {"Sigmoid": "torch.nn.modules.activation", "Identity": "torch.nn
 POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
 # Further fields of version 5.3; Text Embeddings Inference 1.2 needs the first.
 OTHER_POOLINGS = ("mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
-VECTORS = "sentence_embedding"
+VECTORS, TOKEN_VECTORS = "sentence_embedding", "token_embeddings"
+MAX_SIM = "maxsim"
 OF_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
 OF_PAIR = {"method": "forward", "method_output_name": "logits"}
 # Field of sentence_bert_config.json -> the only value that can be read; None: the field is checked separately.
@@ -48,6 +64,7 @@ CROSS_ENCODER_FIELDS = TRANSFORMER_FIELDS | {
 SPARSE_FIELDS = TRANSFORMER_FIELDS | {"transformer_task": "fill-mask", "modality_config": {"text": OF_PAIR}}
 # Field of a SpladePooling -> the only value that can be read.
 SPLADE_FIELDS = {"pooling_strategy": "max", "activation_function": "relu"}
+MULTI_VECTOR_FIELDS = TRANSFORMER_FIELDS | LENGTH_FIELDS
 LIBRARY = "sentence_transformers"
 
 # Names of a Transformer module's file; early versions of the library had a name for each model family.
@@ -64,6 +81,9 @@ class SentenceModules:
     """The steps from texts to vectors; sentence-transformers has equal defaults for a bare encoder."""
 
     vector_head: str = "dense"  # a row of VECTOR_HEADS
+    vector_width: int = 0  # of the vector of a token in late interaction; 0 for other heads
+    projection: str = ""  # folder of the weights of the projection of tokens, relative to the directory
+    token_rules: TokenRules = TokenRules()  # of late interaction
     folder: str = ""  # the encoder's folder, relative to the directory
     pooling: str = "mean"  # a row of inference.embed.POOLINGS
     normalize: bool = False  # whether vectors are scaled to length 1
@@ -99,10 +119,12 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
         return _read_cross_encoder(directory, modules[0][1])
     if kinds in SPARSE_ENCODER:
         return _read_sparse_encoder(directory, *(folder for _, folder in modules))
+    if kinds in (MULTI_VECTOR_ENCODER, PYLATE):
+        return _read_multi_vector_encoder(directory, [folder for _, folder in modules])
     if kinds not in KNOWN:
         raise UserError(
             f"{path}: the modules are {', '.join(kinds) or 'missing'}; only Transformer, Pooling and then perhaps "
-            "Normalize can be read, or Transformer and SpladePooling"
+            "Normalize can be read, or Transformer and SpladePooling, or the modules of a MultiVectorEncoder"
         )
     folder = modules[0][1]
     if "Normalize" in kinds:
@@ -177,6 +199,63 @@ def _read_sparse_encoder(directory: pathlib.Path, folder: str, pooling_folder: s
     )
 
 
+def _read_multi_vector_encoder(directory: pathlib.Path, folders: list[str]) -> SentenceModules:
+    """Return the settings of a MultiVectorEncoder, or of a ColBERT of PyLate, which has only the first two modules."""
+    folder, projection, *mask_and_normalize = folders
+    path, tokenizer = directory / PROMPTS, directory / folder / "tokenizer_config.json"
+    fields = read_object(path) if path.is_file() else {}
+    prompts, default_prompt, similarity = _read_prompts_and_similarity(path)
+    transformer = _read_transformer_fields(directory / folder, MULTI_VECTOR_FIELDS)
+    prefixes = {"query": "", "document": ""}
+    if mask_and_normalize:
+        mask, normalize = mask_and_normalize
+        _check_normalize(directory / normalize / "config.json", TOKEN_VECTORS)
+        mask_token = read_object(tokenizer).get("mask_token") if tokenizer.is_file() else None
+        rules = read_token_rules(transformer, directory / mask, str(directory / folder / TRANSFORMER), mask_token)
+    elif fields.get("model_type") != "ColBERT":
+        raise UserError(f"{directory / MODULES}: a Transformer and a Dense alone; only a ColBERT of PyLate has these")
+    else:
+        rules, similarity = read_pylate_rules(fields, str(path)), None
+        prefixes = {role: str(fields.get(f"{role}_prefix") or "") for role in prefixes}
+    if similarity not in (None, MAX_SIM):
+        raise UserError(f"{path}: similarity_fn_name is {similarity!r}; only {MAX_SIM!r} can be read")
+    return SentenceModules(
+        vector_head="late_interaction",
+        vector_width=read_vector_width(directory / projection),
+        projection=projection,
+        token_rules=rules,
+        folder=folder,
+        max_seq_len=transformer.get("max_seq_length") or _read_model_max_length(tokenizer),
+        lower_case=transformer.get("do_lower_case", False),
+        # PyLate puts a token after [CLS]; as text before the prompt, the token has the same place.
+        prompts=prompts
+        | {role: prefix + prompts.get(role, "").removeprefix(prefix) for role, prefix in prefixes.items()},
+        default_prompt=default_prompt,
+        similarity=similarity,
+    )
+
+
+def _multi_vector_module_files(modules: SentenceModules, config: EncoderConfig) -> dict[str, Any]:
+    """Return name -> JSON of the files of a MultiVectorEncoder."""
+    fields = {name: value for name, value in TRANSFORMER_FIELDS.items() if value is not None}
+    lengths = length_fields(modules.token_rules) | {
+        "max_seq_length": modules.max_seq_len or config.max_positions,
+        "do_lower_case": modules.lower_case,
+    }
+    kinds = {
+        "": "base.modules.transformer.Transformer",
+        DENSE: "base.modules.dense.Dense",
+        MASK: "multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
+        NORMALIZE: "base.modules.normalize.Normalize",
+    }
+    return {
+        MODULES: [_module_entry(n, path, f"{LIBRARY}.{kind}") for n, (path, kind) in enumerate(kinds.items())],
+        TRANSFORMER: fields | lengths,
+        **token_module_files(modules.token_rules, config.hidden_size, modules.vector_width),
+        PROMPTS: _prompt_fields(modules) | {"model_type": "MultiVectorEncoder"},
+    }
+
+
 def _sparse_module_files(modules: SentenceModules, config: EncoderConfig) -> dict[str, Any]:
     """Return name -> JSON of the files of a SparseEncoder."""
     length = {"max_seq_length": modules.max_seq_len or config.max_positions, "do_lower_case": modules.lower_case}
@@ -225,6 +304,7 @@ def _dense_module_files(modules: SentenceModules, config: EncoderConfig) -> dict
 MODULE_WRITERS: dict[str, Callable[[SentenceModules, EncoderConfig], dict[str, Any]]] = {
     "dense": _dense_module_files,
     "sparse": _sparse_module_files,
+    "late_interaction": _multi_vector_module_files,
 }
 
 
@@ -287,12 +367,12 @@ def _read_pooling(path: pathlib.Path) -> str:
     return str(modes[0])
 
 
-def _check_normalize(path: pathlib.Path) -> None:
-    """Raise UserError if a Normalize module normalizes anything but the vector of a text; its config may be absent."""
+def _check_normalize(path: pathlib.Path, vectors: str = VECTORS) -> None:
+    """Raise UserError if a Normalize module normalizes other vectors; its config may be absent."""
     fields = read_object(path) if path.is_file() else {}
     for name, value in fields.items():
-        if value != VECTORS:
-            raise UserError(f"{path}: {name} is {value!r}; only '{VECTORS}' can be read")
+        if value != vectors:
+            raise UserError(f"{path}: {name} is {value!r}; only '{vectors}' can be read")
 
 
 def _read_model_max_length(path: pathlib.Path) -> int | None:

@@ -20,6 +20,8 @@ Shapes = Mapping[str, tuple[int, ...]]  # path in our tree -> shape
 
 WITHOUT_PARAMETERS = ("hidden_states", "last_hidden_state", "sentence_embedding")
 STORED_AS = {"sparse_embedding": "masked_token"}  # head -> the head that has its parameters
+PROJECTION = "token_embedding"  # the head of late interaction, whose tensor is in a file of its own
+OUTSIDE_CLASSES = (*WITHOUT_PARAMETERS, PROJECTION)  # heads of no class of transformers
 FOR_TRAINING_ALONE = {"replaced_token"}  # no task reads this head; left out if no class of the family has it
 # Prefixes of all tensor names in a file that torch's DataParallel or sentence-transformers wrote.
 WRAPPERS = ("module.", "0.auto_model.")
@@ -38,7 +40,7 @@ class StoredTensor(NamedTuple):
 
 def class_of(config: EncoderConfig, heads: tuple[Head, ...]) -> ModelClass:
     """Return the class of `transformers` with exactly these heads; else raise UserError, which lists all classes."""
-    wanted, family = {head.name for head in stored_heads(heads)} - {*WITHOUT_PARAMETERS}, FAMILIES[config.family]
+    wanted, family = {head.name for head in stored_heads(heads)} - {*OUTSIDE_CLASSES}, FAMILIES[config.family]
     for model_class in family.classes:
         if set(model_class.heads) == wanted:
             return model_class

@@ -200,6 +200,20 @@ def sparse_embedding(head: Head, x: Encoded) -> Arrays:
     return {"sentence_vectors": jnp.log1p(jax.nn.relu(logits)).reshape(*ids.shape[:-1], -1)}
 
 
+def token_embedding(head: Head, x: Encoded) -> Arrays:
+    """Return `sentence_vectors`, a projection of each token scaled to length 1, `[batch, texts, length, outputs]`.
+
+    A vector of zeros marks a token that has no part in scores: a 0 in `scored_tokens` of the batch, int32 in the shape
+    of `input_ids`; without this array, padding. This is ColBERT (Khattab and Zaharia 2020).
+    """
+    ids = x.batch["input_ids"]
+    sizes = (x.config.hidden_size, head.classes)
+    project = Linear(sizes, ("embed", "features"), x.config.initializer_range, x.dtype, bias=False, name=head.name)
+    vectors = unit_length(project(x.hidden).astype(jnp.float32)).reshape(*ids.shape, -1)
+    is_scored = x.batch.get("scored_tokens", x.batch["attention_mask"])
+    return {"sentence_vectors": jnp.where(is_scored[..., None] != 0, vectors, 0.0)}
+
+
 def pooled_output(head: Head, x: Encoded) -> Arrays:
     """Return `pooled` `[batch, hidden]`, which is the pooler applied to the `model.pooling` of each sequence."""
     return {"pooled": x.pooled}
@@ -219,6 +233,7 @@ HEADS: dict[str, Callable[[Head, Encoded], Arrays]] = {
     "pooled": pooled_output,
     "sentence_embedding": sentence_embedding,
     "sparse_embedding": sparse_embedding,
+    "token_embedding": token_embedding,
 }
 # Heads that read a sequence through the pooler, and heads that read each token.
 POOLED = frozenset({"next_sentence", "sequence_classification", "multiple_choice", "pooled"})

@@ -3,6 +3,9 @@
 A batch in rows has two more arrays: `row_tokens`, int32 `[rows, row length]`, for each place in the rows the index of
 its token in the flat padded sequences, or -1; and `token_places`, int32 in the shape of `input_ids`, for each token the
 index of its place in the flat rows, or -1.
+
+A padded batch may have `unread_tokens`, int32 in the shape of `input_ids`: 1 for a token that reads the sequence, and
+that no token reads.
 """
 
 from collections.abc import Mapping
@@ -12,6 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
+
+UNREAD = "unread_tokens"
 
 
 class EncoderInputs(NamedTuple):
@@ -39,7 +44,10 @@ def encoder_inputs(batch: Mapping[str, jax.Array]) -> EncoderInputs:
         ids, types, mask = (
             batch[name].reshape(-1, length) for name in ("input_ids", "token_type_ids", "attention_mask")
         )
+        if UNREAD in batch:
+            mask = jnp.where(batch[UNREAD].reshape(mask.shape) != 0, 0, mask)
         return EncoderInputs(ids, types, mask, batch.get("segment_ids"))
+    assert UNREAD not in batch, "a row has no place for a token that no token reads; pad these sequences"
     tokens = batch["row_tokens"]
     present = tokens >= 0
     ids, types = (jnp.where(present, batch[name].reshape(-1)[tokens], 0) for name in ("input_ids", "token_type_ids"))

@@ -29,7 +29,9 @@ def task_head(kind: str, num_labels: int, settings: TaskConfig | None = None) ->
     """
     row = KINDS[kind]
     if row.loss.whole_batch:
-        return Head(VECTOR_HEADS[(settings or TaskConfig()).vector_head].head)
+        settings = settings or TaskConfig()
+        head = VECTOR_HEADS[settings.vector_head]
+        return Head(head.head, settings.vector_width if head.has_token_vectors else 0)
     return Head(row.head, num_labels if row.classes is None else row.classes)
 
 

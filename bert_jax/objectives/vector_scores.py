@@ -14,7 +14,29 @@ def inner_products(queries: jax.Array, documents: jax.Array) -> jax.Array:
     return jnp.matmul(queries, documents.T, precision=jax.lax.Precision.HIGHEST)
 
 
-SCORES: dict[str, Scores] = {"inner_product": inner_products}
+def max_sim(queries: jax.Array, documents: jax.Array) -> jax.Array:
+    """Return the sums over the tokens of a query of the largest inner product with a token of a document (MaxSim).
+
+    A vector of zeros is no token (Khattab and Zaharia 2020). Memory holds the inner products of all queries with one
+    document; the backward pass computes them again. The documents are in turn, so that devices may share the queries.
+
+    Args:
+        queries: float32 `[queries, tokens, width]`.
+        documents: float32 `[documents, tokens, width]`.
+    """
+
+    @jax.checkpoint
+    def scores_of_document(document: jax.Array) -> jax.Array:
+        is_token = jnp.any(document != 0, axis=-1)
+        products = jnp.einsum("nqw,tw->nqt", queries, document, precision=jax.lax.Precision.HIGHEST)
+        best = jnp.where(is_token, products, -jnp.inf).max(-1)
+        return jnp.where(is_token.any(), best, 0.0).sum(-1)
+
+    by_document: jax.Array = jax.lax.map(scores_of_document, documents)
+    return by_document.T
+
+
+SCORES: dict[str, Scores] = {"inner_product": inner_products, "max_sim": max_sim}
 
 
 def flops(vectors: jax.Array, weights: jax.Array) -> jax.Array:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from bert_jax.batches.masking import data_config_of_phase
 from bert_jax.batches.pipeline import make_sequences
@@ -18,6 +19,8 @@ from bert_jax.pretraining.data import SequenceRules
 from bert_jax.reports.corpus.checks import sequence_warnings
 from bert_jax.training.schedules import Phase
 
+CPU_FLOPS_PER_CORE = 50e9  # an optimistic speed of training in float32; the machine may be slower
+MAX_CPU_DAYS = 2  # a longer run on CPUs gets a warning
 CHECKED_SEQUENCES = 512  # sequences of each phase that are checked for likely problems
 
 
@@ -80,3 +83,16 @@ def describe_run(
         figures = sequence_figures(sequences, symbols.vocabulary.mask, CHECKED_SEQUENCES)
         for line in sequence_warnings(figures, masked).values():
             yield f"warning: {line}"
+
+
+def too_long_for_cpus(flops: float, mesh: Mesh) -> str:
+    """Return a warning if a run of so many model FLOPs takes days on the CPUs of a mesh; otherwise ''."""
+    if mesh.devices.flat[0].platform != "cpu":
+        return ""
+    days = flops / (CPU_FLOPS_PER_CORE * (os.cpu_count() or 1) * jax.process_count()) / 86_400
+    if days < MAX_CPU_DAYS:
+        return ""
+    return (
+        f"warning: a recipe for accelerators: on CPUs these steps take at least {days:,.0f} days; --config=small_cpu "
+        "takes an hour, and --budget 2h fits the model to the time"
+    )

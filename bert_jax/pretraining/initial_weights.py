@@ -20,6 +20,7 @@ from bert_jax.objectives import OBJECTIVES, AuxiliaryModel
 from bert_jax.objectives.distillation import copied_teacher_layers, student_params
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
+MAX_NAMED = 1  # differences that a message names
 # Fields of an architecture that continued training may change.
 MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range", "initialization")
 
@@ -145,7 +146,9 @@ def _check_architecture(present: EncoderConfig, wanted: EncoderConfig, where: st
         if value != theirs[key] and key not in MAY_DIFFER
     ]
     if wrong:
-        raise UserError(f"{where} has another architecture: {', '.join(wrong)}")
+        others = f", and {len(wrong) - MAX_NAMED} more" if len(wrong) > MAX_NAMED else ""
+        fix = "; --config.model=from_init takes the architecture of the weights" if name == "config.model" else ""
+        raise UserError(f"{where} has another architecture: {', '.join(wrong[:MAX_NAMED])}{others}{fix}")
 
 
 def describe_start(path: str, weights: Weights, say: Callable[[str], None]) -> None:

@@ -23,7 +23,7 @@ from bert_jax.errors import UserError
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.data import heldout_batches, sequence_rules, training_batches
-from bert_jax.pretraining.describe_run import describe_run, evaluation_line
+from bert_jax.pretraining.describe_run import describe_run, evaluation_line, too_long_for_cpus
 from bert_jax.pretraining.evaluate import make_evaluation, open_evaluation_corpus
 from bert_jax.pretraining.initial_weights import (
     check_exportable,
@@ -185,6 +185,10 @@ def pretrain_in_directory(
             workdir.write_or_check_run(directory, plan.recorded_config, fingerprint, corpus.tokenizer_directory)
             lock_versions(directory, console.say)
         for line in describe_run(corpus, rules, phases, config.model, config.compute):
+            console.say(line)
+        sizes = [((phase.end - phase.begin) * phase.batch_size, phase.seq_len, phase.index) for phase in phases]
+        flops = sum(count * objective.flops(seq_len, index) for count, seq_len, index in sizes)
+        if line := too_long_for_cpus(flops, plan.mesh):
             console.say(line)
         if not has_heldout:
             console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")

@@ -1,4 +1,4 @@
-"""Models and tokenizers of the Hugging Face Hub by name: `owner/name` or `owner/name@revision`.
+"""Models, tokenizers and data sets of the Hugging Face Hub by name: `owner/name` or `owner/name@revision`.
 
 `huggingface_hub` downloads into its cache; with HF_HUB_OFFLINE=1 the cache alone is read. Of a repository are read
 JSON files, vocabularies and safetensors; no code, and no pickle. The bytes are compared with the digests of the Hub.
@@ -17,6 +17,7 @@ from bert_jax.files import sha256_of
 # A branch, a tag or a commit may follow the name.
 NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[\w.-]+?)(?:@([\w./-]+))?")
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
+DATA_FILES = ("*.parquet",)
 WEIGHT_FILES = ("model*.safetensors", "*/model*.safetensors", "adapter_model.safetensors")
 SHA256, GIT = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")  # names of files in the cache
 
@@ -57,6 +58,11 @@ def local_tokenizer(path: str | os.PathLike[str]) -> pathlib.Path:
     return pathlib.Path(path) if name is None else _download(name, TOKENIZER_FILES)
 
 
+def local_data_set(repository: str) -> pathlib.Path:
+    """Return the directory with the Parquet files of a data set of the Hub, in the cache."""
+    return _download(HubName(repository, None), DATA_FILES, "dataset")
+
+
 def name_of_snapshot(directory: pathlib.Path) -> HubName | None:
     """Return name and commit of a directory in the cache; None for another directory."""
     repository, folder, commit = directory.absolute().parts[-3:]
@@ -94,7 +100,7 @@ def push_to_hub(directory: pathlib.Path, repository: str) -> str:
         ) from None
 
 
-def _download(name: HubName, patterns: tuple[str, ...]) -> pathlib.Path:
+def _download(name: HubName, patterns: tuple[str, ...], kind: str = "model") -> pathlib.Path:
     """Return the directory of a repository's files in the cache, downloaded where they are new.
 
     Raises:
@@ -103,7 +109,7 @@ def _download(name: HubName, patterns: tuple[str, ...]) -> pathlib.Path:
     from huggingface_hub import errors, snapshot_download
 
     try:
-        path = snapshot_download(name.repository, revision=name.revision, allow_patterns=[*patterns])
+        path = snapshot_download(name.repository, repo_type=kind, revision=name.revision, allow_patterns=[*patterns])
     except errors.GatedRepoError:
         raise UserError(
             f"{name}: the Hub asks for its terms to be accepted; accept them on the page of the model, and set HF_TOKEN"
@@ -111,7 +117,7 @@ def _download(name: HubName, patterns: tuple[str, ...]) -> pathlib.Path:
     except errors.RevisionNotFoundError:
         raise UserError(f"{name}: the Hub has no revision {name.revision} of {name.repository}") from None
     except (errors.RepositoryNotFoundError, errors.HFValidationError):
-        raise _not_found_error(name) from None
+        raise _not_found_error(name, kind) from None
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
         raise UserError(
             f"{name}: no such directory, and not in the cache of the Hub, which does not answer or is switched off "
@@ -119,7 +125,7 @@ def _download(name: HubName, patterns: tuple[str, ...]) -> pathlib.Path:
         ) from None
     except Exception as error:  # the library of HTTP raises its own
         if isinstance(error, errors.HfHubHTTPError) and error.response.status_code == UNAUTHORIZED:
-            raise _not_found_error(name) from None
+            raise _not_found_error(name, kind) from None
         raise UserError(f"{name}: the download failed ({_first_line(error)}); the same command continues it") from None
     directory = pathlib.Path(path)
     _check_digests(directory, name)
@@ -128,10 +134,10 @@ def _download(name: HubName, patterns: tuple[str, ...]) -> pathlib.Path:
     return directory
 
 
-def _not_found_error(name: HubName) -> UserError:
+def _not_found_error(name: HubName, kind: str) -> UserError:
     """Return the error for a name that the Hub does not know, or does not show without a token."""
     return UserError(
-        f"{name}: no such directory, and no such model on the Hub (a private model needs HF_TOKEN)"
+        f"{name}: no such directory, and no such {kind} on the Hub (a private {kind} needs HF_TOKEN)"
         f"{_cached_name_hint(name)}"
     )
 

@@ -55,6 +55,7 @@ def model_card(
     license_: str | None = None,
     base_model: str | None = None,
     bias: pathlib.Path | None = None,
+    retrieval: pathlib.Path | None = None,
 ) -> str:
     """Return the card of a model.
 
@@ -64,9 +65,11 @@ def model_card(
         license_: license identifier of the Hub, such as apache-2.0; None: the card says that no license was given.
         base_model: id on the Hub of the model that this model was trained from.
         bias: output file of `bert-jax bias --json` for this model, for the section on limits.
+        retrieval: output file of `bert-jax score --retrieval DIR --json` for this model, for the section on retrieval.
 
     Raises:
-        UserError: an identifier has a form that the Hub refuses, `bias` is no report, or `bias` is about other weights.
+        UserError: an identifier has a form that the Hub refuses, or `bias` or `retrieval` is no report or about other
+            weights.
     """
     if license_ is not None and not LICENSE.fullmatch(license_):
         raise UserError(f"--license {license_}: give an identifier of the Hugging Face Hub, such as apache-2.0")
@@ -87,7 +90,8 @@ def model_card(
         model_name=name if provenance.task_scores else None,
         eval_results=_evaluation_results(provenance, use.pipeline_tag) or None,
     )
-    limits = _bias_section(bias, weights_digest(weights.params)) if bias else []
+    digest = weights_digest(weights.params) if bias or retrieval else ""
+    limits = _bias_section(bias, digest) if bias else []
     if license_ is None:
         limits.append("No license was given with this model.\n")
     parts = [
@@ -95,6 +99,7 @@ def model_card(
         *limits,
         "## Load it\n",
         _code_block(code or _loading_code(use, in_transformers), "python"),
+        *(_retrieval_section(retrieval, digest) if retrieval else []),
         *_training_sections(provenance),
     ]
     title = f"# {_escaped_markdown_line(name)}\n"
@@ -225,6 +230,42 @@ def _bias_section(report: pathlib.Path, weights: str) -> list[str]:
     if measured != weights:
         raise UserError(f"--bias {report}: measured with other weights than these; run `bert-jax bias --json` again")
     return ["Bias, measured by `bert-jax bias`:\n", "\n".join([*lines, ""])] if lines else []
+
+
+def _retrieval_section(report: pathlib.Path, weights: str) -> list[str]:
+    """Return a title and Markdown tables with the measures of each collection and of each form of stored vectors.
+
+    Args:
+        report: a file with the output of `bert-jax score --retrieval DIR --json`.
+        weights: `weights_digest` of the model of the card.
+
+    Raises:
+        UserError: as `_bias_section`.
+    """
+    command = "bert-jax score --retrieval DIR --json"
+    try:
+        values, parts = parse_json(str(report), report.read_text(encoding="utf-8")), ["## Retrieval\n"]
+        results = [result for result in values["results"] if result["benchmark"] == "retrieval"]
+        measured = {result["weights"] for result in results}
+        for result in results:
+            name = os.path.basename(os.path.normpath(result["source"]))
+            counts = f"{result['queries']:,} queries, {result['documents']:,} documents"
+            parts.append(_escaped_markdown_line(f"{name}, {result['split']}: {counts}") + "\n")
+            for system, row in result["rows"].items():
+                measures = [(measure, f"{value:.4f}") for measure, value in row.items()]
+                parts.append(_markdown_table((_escaped_markdown_line(system), ""), measures))
+            forms = [
+                (name, f"{form['num_bytes'] / 2**20:.2f} MiB, nDCG@10 {form['ndcg']:.4f} ({-form['lost']:+.4f})")
+                for name, form in result.get("vectors", {}).items()
+            ]
+            parts += [_markdown_table(("stored vectors", "size and quality"), forms)] if forms else []
+    except OSError as error:
+        raise file_error(error, f"--retrieval {report}", "cannot be read") from None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise UserError(f"--retrieval {report}: not a report of retrieval; give the output of `{command}`") from None
+    if measured != {weights}:
+        raise UserError(f"--retrieval {report}: measured with other weights than these; run `{command}` again")
+    return parts
 
 
 def _loading_code(use: ModelUse, in_transformers: bool) -> str:

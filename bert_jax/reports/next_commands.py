@@ -1,31 +1,86 @@
 """Commands that use the model of a finished run; the console and the report show them."""
 
+import itertools
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+import numpy as np
+
+from bert_jax.corpus.mixture import Mixture
+from bert_jax.corpus.store import Split, running_total
 from bert_jax.models import Head
+from bert_jax.tokenizer import Tokenizer
+
+MAX_RECORDS = 200  # in the search for an example
+MIN_WORDS, MAX_WORDS, MAX_CHARACTERS = 4, 14, 90  # of an example
 
 
-def pretrained_commands(workdir: str, heads: Iterable[Head], mask: str) -> list[str]:
+def pretrained_commands(workdir: str, heads: Iterable[Head], text: str) -> list[str]:
     """Return commands that use a pretrained model.
 
     Args:
         workdir: work directory of the run.
         heads: heads of the exported model.
-        mask: mask token of the run's tokenizer.
+        text: text with a mask token, such as `masked_sentence` returns.
     """
     path, stem = shlex.quote(workdir), workdir.rstrip("/")
-    text = shlex.quote(f"The capital of {mask} is Paris.")
     fills_masks = any(head.name == "masked_token" for head in heads)
     return [
         f"bert-jax evaluate  --workdir {path}",
-        *([f"bert-jax fill-mask --model {path} {text}"] if fills_masks else []),
+        *([f"bert-jax fill-mask --model {path} {shlex.quote(text)}"] if fills_masks else []),
         f"bert-jax export    --workdir {path} --output {shlex.quote(stem + '-export')}",
-        f"bert-jax finetune  --config=glue --workdir {shlex.quote(stem + '-mrpc')} --config.init_from={path} "
-        "--config.task.name=mrpc --config.task.data=DIR",
+        f"bert-jax finetune  --data FILE.csv --text COLUMN --label COLUMN --init_from {path} "
+        f"--workdir {shlex.quote(stem + '-labels')}",
     ]
 
 
 def finetuned_commands(workdir: str) -> list[str]:
     """Return the command that uses a fine-tuned model."""
     return [f"bert-jax predict --model {shlex.quote(workdir)} --input FILE --output predictions.jsonl"]
+
+
+def report_command(workdir: str) -> str:
+    """Return the command that writes the page of a run to the current directory."""
+    name = workdir.rstrip("/").rpartition("/")[2]
+    return f"bert-jax report {shlex.quote(workdir)} --output {shlex.quote(f'{name}.html')}"
+
+
+def masked_sentence(corpus: Mixture | None, tokenizer: Tokenizer) -> str:
+    """Return a sentence of a corpus in which the mask token replaces a word, if possible a word of one token.
+
+    The sentence is the first held-out sentence of 4 to 14 words, else the first such training sentence. Without a
+    corpus or such a sentence, it is an English sentence.
+
+    Args:
+        corpus: the corpus; None: it cannot be read.
+        tokenizer: tokenizer of the corpus.
+    """
+    mask = tokenizer.tokens[tokenizer.mask_id]
+    splits = (corpus.split("heldout"), corpus.split("train")) if corpus else ()
+    texts = (text for split in splits for text in _masked_sentences(split, tokenizer, mask))
+    return next(texts, f"The capital of {mask} is Paris.")
+
+
+def _masked_sentences(split: Split, tokenizer: Tokenizer, mask: str) -> Iterator[str]:
+    """Yield the sentences of the first records that have a fitting length, each with a masked word."""
+    records = np.arange(min(MAX_RECORDS, split.num_records))
+    read = split.read_words(records, tokenizer.continues)
+    for start, end in itertools.pairwise(running_total(read.sentence_lengths).tolist()):
+        words = [*(np.flatnonzero(read.begins_word[start:end]) + start).tolist(), end]
+        if not MIN_WORDS <= len(words) - 1 <= MAX_WORDS:
+            continue
+        # A word of one token first, then a word near the middle.
+        inner = sorted(
+            range(1, len(words) - 2),
+            key=lambda index: (words[index + 1] - words[index] > 1, abs(2 * index - len(words) + 2)),
+        )
+        for index in inner:
+            first, after = words[index], words[index + 1]
+            left, word, right = (
+                tokenizer.decode(read.tokens[begin:stop].tolist()).strip()
+                for begin, stop in ((start, first), (first, after), (after, end))
+            )
+            text = f"{left} {mask} {right}"
+            if word.isalpha() and len(text) <= MAX_CHARACTERS and text.isprintable() and text.count(mask) == 1:
+                yield text
+                break

@@ -2,29 +2,25 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.checkpoints.load_model import OpenModel
+from bert_jax.checkpoints.load_model import OpenModel, weights_digest
 from bert_jax.errors import UserError
-from bert_jax.inference.embed import EmbedOptions, encode_with_count
-from bert_jax.inference.vectors import join_vectors
-from bert_jax.objectives.vector_scores import SCORES
-from bert_jax.scoring.ranking import NOT_RETRIEVED, measures_of_gains, rank_by_bm25, rank_by_vectors, tie_order
+from bert_jax.inference.embed import VectorsAndCount
+from bert_jax.scoring.ranking import DEPTH, NOT_RETRIEVED, measures_of_gains, rank_by_bm25, rank_by_vectors
 from bert_jax.scoring.retrieval_files import Collection, read_collection
-from bert_jax.tasks.vector_heads import VECTOR_HEADS
+from bert_jax.search.smaller_vectors import STORED_FORMS, Form, parse_forms, search_stored, truncate_vectors
+from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, similarity_of, text_vectors
+from bert_jax.search.top_documents import QUERY_BLOCK
 
-CHUNK = 8_192  # texts that are tokenized at once
 RESAMPLES = 1_000
 INTERVAL = (2.5, 97.5)  # percentiles
 MODEL, BM25 = "model", "BM25"
-# Similarity of a directory of sentence-transformers -> `EmbedOptions.normalize` before the inner product.
-SIMILARITIES = {"cosine": True, "dot": None}
-# Names of prompts by role, as sentence-transformers looks for them; without one of them the default prompt applies.
-QUERY_PROMPTS, DOCUMENT_PROMPTS = ("query",), ("document", "passage", "corpus")
-
+NDCG = "ndcg@10"
 Progress = Callable[[str, int, int], None]  # the work, the finished items, all items
 
 
@@ -35,15 +31,18 @@ class RetrievalReport:
     Attributes:
         source: directory of the collection.
         split: name of the judgments.
+        weights: `weights_digest` of the model.
         num_truncated: number of queries and documents that were truncated to the length that the model reads.
         rows: MODEL or BM25 -> measure -> mean over the queries.
         intervals: MODEL or BM25 -> measure -> bounds of the 95 % interval of the mean, by a bootstrap over the queries.
         difference: measure -> bounds of the 95 % interval of the mean difference, model minus BM25, over the queries.
         queries: MODEL or BM25 -> measure -> value of each query, float64 `[queries]`.
+        forms: the search in smaller vectors, by the name of their form.
     """
 
     source: str
     split: str
+    weights: str
     collection: Collection
     num_truncated: int
     similarity: str
@@ -51,12 +50,30 @@ class RetrievalReport:
     intervals: Mapping[str, Mapping[str, tuple[float, float]]]
     difference: Mapping[str, tuple[float, float]]
     queries: Mapping[str, Mapping[str, np.ndarray]]
+    forms: Mapping[str, "FormScore"]
+
+
+class FormScore(NamedTuple):
+    """The search in a form of stored vectors.
+
+    Attributes:
+        num_bytes: size of the vectors of all documents.
+        seconds: time of the search for all queries, without the embedding and the compilation.
+        ndcg: nDCG@10.
+        lost: nDCG@10 of the model's own vectors minus nDCG@10 of the form.
+    """
+
+    num_bytes: int
+    seconds: float
+    ndcg: float
+    lost: float
 
 
 def score_retrieval(
     model: OpenModel,
     directory: pathlib.Path,
     split: str = "test",
+    vectors: str = "",
     progress: Progress = lambda task, num_done, total: None,
 ) -> RetrievalReport:
     """Return the measures of a model and of BM25 on a collection in the layout of BEIR.
@@ -68,49 +85,47 @@ def score_retrieval(
         model: any model; its heads are used only if its directory names a head of vectors.
         directory: as in `read_collection`.
         split: name of the judgments.
+        vectors: forms of smaller vectors to search in as well, as in `parse_forms`.
         progress: called with the name of the work, the number of finished items and the number of all items.
 
     Raises:
-        UserError: the collection is malformed, or the model directory names an unsupported similarity.
+        UserError: the collection is malformed, the model directory names an unsupported similarity, or a form of
+            vectors is unknown.
     """
-    head = VECTOR_HEADS[model.sentences.vector_head]
-    similarity = model.sentences.similarity or head.similarity
-    if similarity not in SIMILARITIES:
+    similarity, forms = similarity_of(model), parse_forms(vectors, model.config.hidden_size)
+    if forms and not model.sentences.has_pooling:
         raise UserError(
-            f"{model.directory}: the similarity {similarity}; choose a model with {' or '.join(SIMILARITIES)}"
+            f"--vectors {vectors}: only dense vectors have smaller forms; leave it out for {model.directory}"
         )
     collection = read_collection(directory, split)
-    num_truncated, vectors = 0, {}
-    for role, texts, prompts in (
-        ("queries", collection.queries, QUERY_PROMPTS),
-        ("documents", collection.documents, DOCUMENT_PROMPTS),
-    ):
-        prompt = next((name for name in prompts if name in model.sentences.prompts), None)
-        options = EmbedOptions(truncate=True, prompt_name=prompt, normalize=SIMILARITIES[similarity])
-        chunks = []
-        for start in range(0, len(texts), CHUNK):
-            progress(f"embedding {role}", start, len(texts))
-            values, num_cut = encode_with_count(model, texts[start : start + CHUNK], options)
-            chunks.append(values)
-            num_truncated += num_cut
-        vectors[role] = join_vectors(chunks)
-    order = tie_order(collection.document_ids)
+
+    def embed(role: str, texts: Sequence[str]) -> VectorsAndCount:
+        return text_vectors(model, texts, role, lambda num_done: progress(f"embedding {role}", num_done, len(texts)))
+
+    embedded = embed(QUERIES, collection.queries), embed(DOCUMENTS, collection.documents)
+    arrays = [of_role.vectors for of_role in embedded]
     rankings = {
-        MODEL: rank_by_vectors(vectors["queries"], vectors["documents"], order, scores=SCORES[head.scores]),
+        MODEL: rank_by_vectors(arrays[0], arrays[1], similarity.scores),
         BM25: rank_by_bm25(
-            collection.queries, collection.documents, order, progress=lambda *counts: progress("BM25", *counts)
+            collection.queries, collection.documents, progress=lambda *counts: progress("BM25", *counts)
         ),
     }
     queries = {name: ranking_measures(collection, ranking) for name, ranking in rankings.items()}
+    scored_forms = {}
+    for form in forms:
+        progress(f"searching {form.name} vectors", 0, len(collection.queries))
+        ndcg_of_model = float(queries[MODEL][NDCG].mean())
+        scored_forms[form.name] = _score_form(collection, form, arrays, similarity.normalize, ndcg_of_model)
     samples = np.random.default_rng(0).integers(
         len(collection.queries), size=(RESAMPLES, len(collection.queries)), dtype=np.int32
     )
     return RetrievalReport(
         source=str(directory),
         split=split,
+        weights=weights_digest(model.params),
         collection=collection,
-        num_truncated=num_truncated,
-        similarity=similarity,
+        num_truncated=sum(of_role.num_truncated for of_role in embedded),
+        similarity=similarity.name,
         rows={name: {key: float(value.mean()) for key, value in of_name.items()} for name, of_name in queries.items()},
         intervals={
             name: {key: _bootstrap_interval(value, samples) for key, value in of_name.items()}
@@ -120,7 +135,33 @@ def score_retrieval(
             key: _bootstrap_interval(value - queries[BM25][key], samples) for key, value in queries[MODEL].items()
         },
         queries=queries,
+        forms=scored_forms,
     )
+
+
+def _score_form(
+    collection: Collection, form: Form, vectors: Sequence[Any], normalize: bool | None, ndcg_of_model: float
+) -> FormScore:
+    """Return the size, the time and the quality of a search in a form of the vectors of (queries, documents)."""
+    row = STORED_FORMS[form.stored]
+    queries, documents = (truncate_vectors(array, form.size, bool(normalize)) for array in vectors)
+    stored = row.store(documents)
+    search_stored(row, queries[:QUERY_BLOCK], stored, DEPTH)  # compiles
+    begin = time.perf_counter()
+    ranking = search_stored(row, queries, stored, DEPTH).indices
+    seconds = time.perf_counter() - begin
+    ndcg = float(ranking_measures(collection, ranking)[NDCG].mean())
+    return FormScore(stored.vectors.nbytes, seconds, ndcg, ndcg_of_model - ndcg)
+
+
+def mean_measures(model: OpenModel, collection: Collection) -> dict[str, float]:
+    """Return the means of the measures of a model over the queries, without BM25 and without intervals."""
+    queries, documents = (
+        text_vectors(model, texts, role).vectors
+        for role, texts in ((QUERIES, collection.queries), (DOCUMENTS, collection.documents))
+    )
+    measures = ranking_measures(collection, rank_by_vectors(queries, documents, similarity_of(model).scores))
+    return {name: float(values.mean()) for name, values in measures.items()}
 
 
 def retrieval_json(report: RetrievalReport, queries: bool = False) -> dict[str, Any]:
@@ -130,6 +171,7 @@ def retrieval_json(report: RetrievalReport, queries: bool = False) -> dict[str, 
         "benchmark": "retrieval",
         "source": report.source,
         "split": report.split,
+        "weights": report.weights,
         "similarity": report.similarity,
         "queries": len(collection.queries),
         "documents": len(collection.documents),
@@ -140,6 +182,7 @@ def retrieval_json(report: RetrievalReport, queries: bool = False) -> dict[str, 
         "rows": report.rows,
         "intervals": report.intervals,
         "difference": report.difference,
+        **({"vectors": {name: form._asdict() for name, form in report.forms.items()}} if report.forms else {}),
     }
     if queries:
         values["query_measures"] = [

@@ -1,17 +1,31 @@
-"""Test collections of retrieval in the layout of BEIR (Thakur et al. 2021): documents, queries, judgments."""
+"""Test collections of retrieval in the layout of BEIR (Thakur et al. 2021) or of Nano: documents, queries, judgments.
+
+The collections NanoBEIR are small parts of the collections of BEIR, as Parquet files on the Hugging Face Hub.
+"""
 
 import dataclasses
 import gzip
 import pathlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, cast
 
 from bert_jax.errors import UserError
 from bert_jax.files import open_regular_file
+from bert_jax.readers.hub import local_data_set
 from bert_jax.readers.rows import check_object, parse_json, read_rows, read_text_lines
+from bert_jax.tasks.reading.formats import read_parquet
 
 MAX_LINE_BYTES = 64 << 20
+FIELDS, JUDGMENT_FIELDS = ("_id", "text", "title"), ("query-id", "corpus-id", "score")
+NANO_OWNER = "zeta-alpha-ai"
+NANO = tuple(
+    f"Nano{name}"
+    for name in (
+        *("ArguAna", "ClimateFEVER", "DBPedia", "FEVER", "FiQA2018", "HotpotQA", "MSMARCO", "NFCorpus", "NQ"),
+        *("QuoraRetrieval", "SCIDOCS", "SciFact", "Touche2020"),
+    )
+)
 TEXT_SUFFIXES = ("", ".gz")  # of corpus.jsonl and queries.jsonl
 
 
@@ -20,7 +34,7 @@ class Collection:
     """The documents, the judged queries and the judgments of a split.
 
     Attributes:
-        document_ids: unique ids, in the order of the file.
+        document_ids: unique ids, in the order of ties: the larger id first, as in trec_eval.
         documents: title and text of each document.
         query_ids: unique ids of the queries that have a judgment, in the order of the file.
         queries: text of each query.
@@ -46,14 +60,28 @@ def read_collection(directory: pathlib.Path, split: str = "test") -> Collection:
     A line of `corpus.jsonl` has `_id`, `text` and perhaps `title`. A line of `queries.jsonl` has `_id` and `text`. Both
     files may be packed with gzip. A row of `qrels/SPLIT.tsv` is a query id, a document id and an integer.
 
+    In the layout of Nano, the directories corpus, queries and qrels hold Parquet files with these fields; a judgment is
+    a `query-id`, a `corpus-id` and perhaps a `score`. Their names begin with the split, or with `train`. The name of a
+    collection in NANO is downloaded unless a file has this name.
+
     Raises:
         UserError: a file is absent or has another format, an id occurs twice, a judgment names an unknown query, or a
             judged query is empty.
     """
-    documents = _read_texts(directory, "corpus.jsonl", _title_and_text)
-    queries = _read_texts(directory, "queries.jsonl", _text)
-    path = directory / "qrels" / f"{split}.tsv"
-    judgments = _read_judgments(path)
+    if str(directory) in NANO and not directory.exists():
+        directory = local_data_set(f"{NANO_OWNER}/{directory}")
+    if _parquet_files(directory / "corpus", split):
+        documents, queries = (
+            _texts_by_id(_parquet_rows(directory / name, split, FIELDS, ("title",)), text_of, str(directory / name))
+            for name, text_of in (("corpus", _title_and_text), ("queries", _text))
+        )
+        path = directory / "qrels"
+        judgments = _parquet_judgments(path, split)
+    else:
+        documents = _read_texts(_file_in(directory, "corpus.jsonl"), _title_and_text)
+        queries = _read_texts(_file_in(directory, "queries.jsonl"), _text)
+        path = directory / "qrels" / f"{split}.tsv"
+        judgments = _read_judgments(path)
     for query in judgments:
         if not queries.get(query, "").strip():
             state = "is empty" if query in queries else "does not occur"
@@ -61,9 +89,10 @@ def read_collection(directory: pathlib.Path, split: str = "test") -> Collection:
                 f"{path}: the query '{query}' {state} in queries.jsonl; remove its judgments or add its text"
             )
     judged = [query for query in queries if query in judgments]
+    document_ids = in_tie_order(documents)
     return Collection(
-        document_ids=list(documents),
-        documents=list(documents.values()),
+        document_ids=document_ids,
+        documents=[documents[document] for document in document_ids],
         query_ids=judged,
         queries=[queries[query] for query in judged],
         judgments=judgments,
@@ -71,6 +100,31 @@ def read_collection(directory: pathlib.Path, split: str = "test") -> Collection:
         num_unknown=sum(document not in documents for judged in judgments.values() for document in judged),
         num_empty=sum(not text.strip() for text in documents.values()),
     )
+
+
+def in_tie_order(document_ids: Iterable[str]) -> list[str]:
+    """Return the ids of documents in the order of ties: the larger id first, in byte order."""
+    return sorted(document_ids, key=str.encode, reverse=True)
+
+
+def read_corpus_texts(path: pathlib.Path) -> list[str]:
+    """Return the documents of a file of JSON lines, or of a directory with corpus.jsonl.
+
+    A line has `text` and perhaps `title`. The file may be packed with gzip.
+
+    Raises:
+        UserError: the file is absent or has another format.
+    """
+    file = _file_in(path, "corpus.jsonl") if path.is_dir() else path
+    return list(_read_texts(file, _title_and_text, needs_id=False).values())
+
+
+def _file_in(directory: pathlib.Path, name: str) -> pathlib.Path:
+    """Return the path of a file, perhaps packed with gzip."""
+    path = next((path for suffix in TEXT_SUFFIXES if (path := directory / (name + suffix)).is_file()), None)
+    if path is None:
+        raise UserError(f"{directory}: no {name} or {name}.gz; give a directory in the layout of BEIR (docs/score.md)")
+    return path
 
 
 def _title_and_text(fields: Mapping[str, Any]) -> str:
@@ -87,26 +141,63 @@ def _text(fields: Mapping[str, Any]) -> str:
     return text
 
 
-def _read_texts(directory: pathlib.Path, name: str, text_of: Callable[[Mapping[str, Any]], str]) -> dict[str, str]:
-    """Return id -> text of a file of JSON lines."""
-    path = next((path for suffix in TEXT_SUFFIXES if (path := directory / (name + suffix)).is_file()), None)
-    if path is None:
-        raise UserError(f"{directory}: no {name} or {name}.gz; give a directory in the layout of BEIR (docs/score.md)")
+def _read_texts(
+    path: pathlib.Path, text_of: Callable[[Mapping[str, Any]], str], needs_id: bool = True
+) -> dict[str, str]:
+    """Return id -> text of a file of JSON lines; without ids, the place of a line is its id."""
+    rows = ((where, check_object(where, parse_json(where, line))) for where, line in _lines_with_place(path))
+    return _texts_by_id(rows, text_of, str(path), needs_id)
+
+
+def _texts_by_id(
+    rows: Iterable[tuple[str, Mapping[str, Any]]],
+    text_of: Callable[[Mapping[str, Any]], str],
+    source: str,
+    needs_id: bool = True,
+) -> dict[str, str]:
+    """Return id -> text of (place, fields); without ids, the place is the id."""
+    needed = "_id and text" if needs_id else "text"
     texts: dict[str, str] = {}
-    for where, line in _lines_with_place(path):
-        fields = check_object(where, parse_json(where, line))
-        identifier = fields.get("_id")
+    for where, fields in rows:
+        identifier = fields.get("_id") if needs_id else where
         if not isinstance(identifier, str):
-            raise UserError(f"{where}: no _id with a string; each line needs _id and text")
+            raise UserError(f"{where}: no _id with a string; each line needs {needed}")
         if identifier in texts:
             raise UserError(f"{where}: the _id '{identifier}' occurs twice; give each line an id of its own")
         try:
             texts[identifier] = text_of(fields)
         except TypeError:
-            raise UserError(f"{where}: no text with a string; each line needs _id and text") from None
+            raise UserError(f"{where}: no text with a string; each line needs {needed}") from None
     if not texts:
-        raise UserError(f"{path} holds no line with _id and text")
+        raise UserError(f"{source} holds no line with {needed}")
     return texts
+
+
+def _parquet_files(directory: pathlib.Path, split: str) -> list[pathlib.Path]:
+    """Return the Parquet files of a split, or of `train` if there is no file of the split."""
+    return sorted(directory.glob(f"{split}-*.parquet")) or sorted(directory.glob("train-*.parquet"))
+
+
+def _parquet_rows(
+    directory: pathlib.Path, split: str, names: Sequence[str], optional: Sequence[str]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the place and the fields of each row of the Parquet files of a split."""
+    for path in _parquet_files(directory, split):
+        for record in read_parquet(str(path), {name: name for name in names}, optional):
+            yield record.where, record.fields
+
+
+def _parquet_judgments(directory: pathlib.Path, split: str) -> dict[str, dict[str, int]]:
+    """Return query id -> document id -> relevance, which is 1 without a score."""
+    judgments: dict[str, dict[str, int]] = {}
+    for where, fields in _parquet_rows(directory, split, JUDGMENT_FIELDS, ("score",)):
+        query, document, relevance = (fields.get(name, 1) for name in JUDGMENT_FIELDS)
+        if not isinstance(query, str) or not isinstance(document, str) or type(relevance) is not int:
+            raise UserError(f"{where}: give texts as query-id and corpus-id, and an integer as score")
+        judgments.setdefault(query, {})[document] = relevance
+    if not judgments:
+        raise UserError(f"{directory} holds no judgment")
+    return judgments
 
 
 class _PlacedLine(NamedTuple):

@@ -39,6 +39,7 @@ def score_all(
     temperature: float,
     fraction: float,
     split: str,
+    vectors: str,
     console: Console,
 ) -> Scores:
     """Return the scores of a model; `wanted` has (benchmark, source), the other arguments are as for `score`."""
@@ -49,7 +50,7 @@ def score_all(
         for name, source in wanted:
             progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
             results.append(run_benchmark(scoring, name, source, fraction, progress))
-    reports = [score_retrieval(opened, pathlib.Path(path), split, progress=console.progress) for path in collections]
+    reports = [score_retrieval(opened, pathlib.Path(path), split, vectors, console.progress) for path in collections]
     return Scores(results, reports)
 
 

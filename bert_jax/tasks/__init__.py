@@ -13,5 +13,6 @@ scoring.py        metrics: add a row to METRICS
 submission.py     files in the formats of benchmarks: add a row to FORMATS
 table.py          known tasks: add a row to TASKS for a task of a known kind
 task.py           the types of tasks, sources and records
+late_interaction.py  the tokens of queries and documents that have a vector
 vector_heads.py   heads that make vectors of texts: add a row to VECTOR_HEADS
 """

@@ -267,8 +267,8 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
         input_ids, token_type_ids, attention_mask: int32 `[batch, seq_len]`, or `[batch, choices, seq_len]` with
             choices.
         example_weights: float32 `[batch]`.
-        The keys of `targets`: `[batch]` for a number, `[batch, seq_len]` for a number per token, `[batch, ...]` for an
-            array `[1, ...]`; 0 in padding and in the copies.
+        The keys of `targets`: `[batch]` for a number, the shape of `input_ids` for a number per token, `[batch, ...]`
+            for an array `[1, ...]`; 0 in padding and in the copies.
 
     Raises:
         ValueError: no features, more than `batch_size`, or a sequence longer than `seq_len`.
@@ -300,8 +300,11 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
             rows = np.concatenate(values)
             batch[key] = np.where(real.reshape(-1, *[1] * (rows.ndim - 1)), rows, 0).astype(rows.dtype)
         elif values[0].ndim:
-            batch[key] = np.zeros(present.shape, values[0].dtype)
-            batch[key][present & real[:, None]] = np.concatenate(values[: len(features)])
+            of_tokens = np.zeros(present.shape, values[0].dtype)
+            of_tokens[present & np.repeat(real, len(present) // batch_size)[:, None]] = np.concatenate(
+                values[: len(features)]
+            )
+            batch[key] = of_tokens.reshape(shape)
         else:
             batch[key] = np.where(real, np.stack(values), 0).astype(values[0].dtype)
     return batch

@@ -26,8 +26,9 @@ class Features(NamedTuple):
     input_ids: np.ndarray | list[np.ndarray]  # int32 [n] with special tokens, no padding; a list: an array per choice
     type_1_start: int | list[int]  # index of the first token of type 1, or n; a list: an index per choice
     example: int  # index of the example
-    # Key in the batch -> target, with the dtype in the batch: a number, an array [n] with a number per token, or an
-    # array [1, ...] for the example. Without a label, the mapping has only further inputs of the head.
+    # Key in the batch -> target, with the dtype in the batch: a number, an array [n] with a number per token (of
+    # all choices), or an array [1, ...] for the example. Without a label, the mapping has only further inputs of the
+    # head.
     targets: Mapping[str, Any] = _NONE
     alignment: Mapping[str, np.ndarray] = _NONE  # arrays [n, ...] that map tokens back to the example
 

@@ -415,8 +415,12 @@ def prediction_source(config: TaskConfig, kind: TaskKind, file: str) -> SetSourc
 # Words that stand for no task but for a kind of task -> the kind.
 KINDS_OF_WORDS = {
     **dict.fromkeys(("ner", "pos", "tagging"), "token_classification"),
-    "qa": "question_answering",
-    **dict.fromkeys(("sentiment", "classification"), "sequence_classification"),
+    **dict.fromkeys(("qa", "squad"), "question_answering"),
+    **dict.fromkeys(
+        ("sentiment", "classification", "text_classification", "multiclass", "single_label"), "sequence_classification"
+    ),
+    **dict.fromkeys(("multi_label", "multilabel", "multi_label_classification"), "multilabel_classification"),
+    **dict.fromkeys(("sts", "pairs"), "similarity"),
 }
 
 
@@ -440,7 +444,7 @@ def resolve_task(config: TaskConfig) -> Task:
     else:
         names = (*TASKS, NAME)
         same_end = [name for name in names if config.name and name.endswith(f"-{config.name}")]
-        wanted_kind = KINDS_OF_WORDS.get((config.name or "").lower(), "")
+        wanted_kind = KINDS_OF_WORDS.get((config.name or "").lower().replace("-", "_"), "")
         of_kind = [name for name in TASKS if TASKS[name].kind == wanted_kind] or same_end
         if not config.name:
             reason = "no task; give --config.task.name, such as sst2, squad1 or conll2003"

@@ -16,6 +16,8 @@ class VectorHead:
     has_pooling: whether a pooling of the hidden states makes a vector, so that `embed` may choose pooling and layer
     is_sparse: whether a vector has a number for each token of the vocabulary, most of them 0
     can_shorten: whether the first numbers of a vector are a vector
+    has_token_vectors: whether a text has a vector for each token; roles and settings choose the tokens
+        (late_interaction.py)
     """
 
     head: str
@@ -27,6 +29,7 @@ class VectorHead:
     has_pooling: bool = False
     is_sparse: bool = False
     can_shorten: bool = True
+    has_token_vectors: bool = False
 
 
 VECTOR_HEADS: dict[str, VectorHead] = {
@@ -48,5 +51,14 @@ VECTOR_HEADS: dict[str, VectorHead] = {
         temperature=1.0,
         is_sparse=True,
         can_shorten=False,
+    ),
+    "late_interaction": VectorHead(
+        head="token_embedding",
+        scores="max_sim",
+        similarity="maxsim",
+        opener="MultiVectorEncoder",
+        description="A text is a vector of length 1 for each token (late interaction).",
+        temperature=1.0,
+        has_token_vectors=True,
     ),
 }

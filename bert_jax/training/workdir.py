@@ -27,6 +27,7 @@ ELSEWHERE = "make room, or choose another --workdir"
 RESTORE = "restore this run's copy, or delete the file and repeat the training command"
 # Files and directories that a process writes while it holds the lock.
 WRITTEN = ("run.json", "tokenizer", "*.lock", "metrics.jsonl", "result.json", "results.json", "model", "best-*", "*.id")
+MAX_NAMED = 3  # differences that a message names; of more differences, it names two
 # Part of the fingerprint -> the key of the config that has its path.
 PATH_KEYS = {"corpus": "data.corpus", "task": "task.data", "weights": "init_from"}
 
@@ -78,9 +79,9 @@ def write_or_check_run(
         if changed and record and path.exists():
             _check_run_file(workdir, *saved, record)
         if changed:
+            named = changed if len(changed) <= MAX_NAMED else [*changed[:2], f"and {len(changed) - 2} more"]
             raise UserError(
-                f"{workdir} holds a run that differs ({'; '.join(changed)}); "
-                "resume with the same settings, or choose another --workdir"
+                f"{workdir} holds a run that differs ({'; '.join(named)}); give its settings, or another --workdir"
             )
     elif saved_steps(directory):
         raise UserError(f"{workdir} holds damaged checkpoints and no run.json; choose another --workdir")
@@ -168,6 +169,11 @@ def read_run(workdir: pathlib.Path) -> RecordedRun:
     """Return config and data fingerprint of the run in `workdir`; raise UserError if run.json is absent or damaged."""
     path = workdir / "run.json"
     if not path.exists():
+        if (workdir / "config.json").exists():
+            raise UserError(
+                f"{workdir}: a model, but no run here (no run.json); give the work directory that `pretrain` or "
+                "`finetune` wrote"
+            )
         raise UserError(f"{workdir}: no run here (no run.json); `bert-jax pretrain` trains a run")
     try:
         run = strict_json.parse(read_file(path, strict_json.MAX_BYTES).decode())

@@ -102,16 +102,17 @@ def test_texts_that_cannot_be_filled(world, tmp_path, run, refused) -> None:
     assert "a.txt:2 has no [MASK]" in run(*argv, "--input", tmp_path / "a.txt")[2]
     (tmp_path / "a.txt").write_text("")
     refused(*argv, "--input", tmp_path / "a.txt", says=("a.txt: no text in it; write one per line",))
-    refused(*argv, "caf\udce9 [MASK]", says=("argument TEXT: the text is not UTF-8",))
+    refused(*argv, "caf\udce9 [MASK]", says=("argument --text: the text is not UTF-8",))
     pairs = ["attention", "--model", world.model, "--output", "a.html", "good"]
-    refused(*pairs, "caf\udce9", says=("argument PAIR: the text is not UTF-8",))
+    refused(*pairs, "caf\udce9", says=("argument --pair: the text is not UTF-8",))
     refused(*argv, "[MASK] " * 40, says=("42 tokens", "32"))
     refused(*argv, "--top_k", 0, "[MASK]", says=("top_k 0", "1 to 200"))
     refused(*argv, "--top_k", 201, "[MASK]", says=("top_k 201", "1 to 200"))
 
 
 def test_directories_that_are_no_model(world, tmp_path, refused) -> None:
-    for place in (tmp_path / "absent", world.texts, world.tokenizer):
+    refused("fill-mask", "--model", tmp_path / "absent", "[MASK]", says=("absent", "no such directory"))
+    for place in (world.texts, world.tokenizer):
         refused("fill-mask", "--model", place, "[MASK]", says=(str(place), "config.json"))
     for lost, says in [
         (("model.safetensors",), "model.safetensors: missing, but listed in SHA256SUMS; copy"),

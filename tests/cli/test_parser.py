@@ -1,6 +1,7 @@
 """Arguments and help of every verb, and refusals of unknown words."""
 
 import dataclasses
+import itertools
 import os
 import shlex
 import signal
@@ -28,25 +29,28 @@ OPTIONS = {
     "inspect": "--sequence --config --json --html --against",
     "config": "--json",
     "compile": "--config --topology --price_per_chip_hour --watts_per_chip --json",
-    "pretrain": f"--config --workdir --budget --platform {PROCESSES}",
+    "pretrain": f"--config --workdir --corpus --init_from --budget --platform {PROCESSES}",
     "evaluate": "--workdir --step --corpus --recipe --json",
     "plot": "--workdir --output",
     "report": "--output --follow --port --watts --grams_per_kwh --recipe",
     "export": "--workdir --output --push_to_hub --format --measure --head --part --step --recipe --license "
-    "--base_model --bias",
+    "--base_model --bias --retrieval",
     "compress": "--model --method --amount --data --examples --output",
     "verify": "--run --original --data",
     "vocabulary": "--model --tokenizer --output",
-    "fill-mask": "--model --top_k --json --input",
-    "attention": "--model --output --words --layer --head --first_token",
+    "fill-mask": "--model --top_k --json --input --text",
+    "attention": "--model --output --words --layer --head --first_token --text --pair",
     "finetune": f"--config --workdir --json --platform {PROCESSES} --data --text --label --init_from --kind "
     "--label_separator --delimiter --dev --dev_fraction --skip_unlabeled",
     "pairs": "--corpus --output --rule --number --dev_number --query_tokens --document_tokens --seed",
+    "mine": "--model --bm25 --pairs --corpus --output --ranks --margin --number --cross_encoder --seed",
     "predict": "--model --input --output --copy_input --batch_size",
     "embed": "--model --input --output --pooling --normalize --prompt_name --layers --batch_size --max_seq_len "
-    "--truncate --projector",
-    "score": f"--model --pairs --text {BIAS} --masking --temperature --fraction --output --retrieval --split --json",
+    "--truncate --vectors --projector",
+    "score": f"--model --pairs --text {BIAS} --masking --temperature --fraction --output --retrieval --split --vectors "
+    "--json",
     "bias": f"--model {BIAS} --fraction --output --json",
+    "completion": "",
 }
 
 
@@ -84,10 +88,8 @@ def test_a_start_builds_the_parser_of_its_verb_alone() -> None:
 
 def test_examples_are_commands() -> None:
     for name, verb in VERBS.items():
-        args, rest = make_parser(VERBS).parse_known_args([name, *shlex.split(verb.example)])
-        assert args.verb == name
-        assert all(word.startswith("--config.") for word in rest)
-        assert not rest or verb.config_kinds
+        words = itertools.takewhile(lambda word: word != ">", shlex.split(verb.example))
+        assert parse_arguments(VERBS, [name, *words]).verb == name
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["pretrain", "--help"], ["--version"], ["embed"], ["pretrain", "--lr"]])
@@ -129,8 +131,7 @@ def test_the_data_verbs_do_not_load_jax(module: str) -> None:
         (["fill-mask", "--model", "x", "--topk", "3", "[MASK]"], ["--topk", "did you mean '--top_k'"]),
         (["pretain", "--config", "x"], ["no verb 'pretain'; did you mean 'pretrain'?"]),
         (["train"], ["no verb 'train'; did you mean 'pretrain'?"]),
-        (["fill_mask"], ["no verb 'fill_mask'; did you mean 'fill-mask'?"]),
-        (["xyzzy"], ["no verb 'xyzzy'; choose from tokenizer, clean"]),
+        (["xyzzy"], ["no verb 'xyzzy'; `bert-jax help` lists the verbs"]),
         (["export", "runs/base"], ["required: --output"]),
         (["plot"], ["required: --workdir, --output"]),
         (["evaluate", "ftp://x"], ["argument --workdir: ftp://x"]),
@@ -209,8 +210,8 @@ def test_an_override_without_value_is_refused(refused) -> None:
     ("argv", "says"),
     [
         (["inspect", "mix/ja", "mix/ko"], "'mix/ko' belongs to no option; give several corpora as one word"),
-        ([*PRETRAIN, "corpus/"], "'corpus/' belongs to no option; give a corpus as --config.data.corpus=corpus/"),
-        ([*FINETUNE, "my-bert"], "--config.init_from=my-bert, data as --config.task.data=my-bert"),
+        ([*PRETRAIN, "corpus/"], "'corpus/' belongs to no option; give a corpus as --corpus corpus/"),
+        ([*FINETUNE, "my-bert"], "--init_from my-bert, a file as --data my-bert"),
         (["predict", "m", "a.jsonl", "b.jsonl", "c.jsonl"], "--input c.jsonl or"),
         (["evaluate", "--workdir", "x", "y"], "'y' belongs to no option"),
         (["fill-mask", "--model", "x", "The", "[MASK]"], "'[MASK]' belongs to no option; put the whole text in quotes"),
@@ -233,7 +234,7 @@ RATE = "--config.optimizer.peak_learning_rate"
             "'--masking' is not an option; did you mean '--config.data.masking=span'?",
         ),
         (["inspect", "x", "--mask=span"], "did you mean '--config.data.masking=span'?"),
-        ([*PRETRAIN, "--corpus", "x"], "did you mean '--config.data.corpus=x'?"),
+        ([*PRETRAIN, "--data", "x"], "did you mean '--corpus'?"),
         ([*PRETRAIN, "--seed=3"], "did you mean '--config.seed=3'?"),
         ([*PRETRAIN, "--seed"], "did you mean '--config.seed=VALUE'?"),
         ([*PRETRAIN, "--length=64"], "did you mean '--config.train.phases[0].seq_len=64'?"),
@@ -275,10 +276,25 @@ def test_a_field_of_the_config_written_as_an_option(refused, argv: list[str], sa
         ("verify --model=my-bert", "verify my-bert"),
         ("report --workdir runs/base --output o.html", "report runs/base --output o.html"),
         ("inspect --corpus c", "inspect c"),
+        ("fill_mask m 'a [MASK]'", "fill-mask --model m --text 'a [MASK]'"),
+        ("fill-mask '- a [MASK]' --model m", "fill-mask --model m --text '- a [MASK]'"),
+        ("attention m a b --output o", "attention --model m --text a --pair b --output o"),
+        ("predict m -", "predict --model m --input -"),
+        ("compile bert_base", "compile --config bert_base"),
+        ("config --config=demo", "config demo"),
+        ("pretrain demo r", "pretrain --config demo --workdir r"),
+        ("pretrain demo r --model m", "pretrain --config demo --workdir r --init_from m"),
+        ("pretrain --recipe demo --workdir r", "pretrain --config demo --workdir r"),
+        ("fine-tune --data d --model m --workdir r", "finetune --data d --init_from m --workdir r"),
+        (
+            "tokenizer a --type bpe --vocab-size 9 --output o",
+            "tokenizer --input a --kind bpe --vocab_size 9 --output o",
+        ),
+        ("pretrain demo r --config.train.batch-size=3", "pretrain demo r --config.train.batch_size=3"),
     ],
 )
 def test_the_same_command_in_other_words(short: str, long: str) -> None:
-    values = [vars(parse_arguments(VERBS, command.split())) for command in (short, long)]
+    values = [vars(parse_arguments(VERBS, shlex.split(command))) for command in (short, long)]
     for of_command in values:
         of_command.pop("given", None)
         of_command.pop("parser")
@@ -286,8 +302,8 @@ def test_the_same_command_in_other_words(short: str, long: str) -> None:
 
 
 def test_fill_mask_takes_a_text_or_a_file(refused) -> None:
-    refused("fill-mask", "--model", "x", says=("TEXT", "--input"))
-    refused("fill-mask", "--model", "x", "--input", "y", "[MASK]", says=("TEXT", "--input"))
+    refused("fill-mask", "--model", "x", says=("[MASK]", "--input"))
+    refused("fill-mask", "--model", "x", "--input", "y", "[MASK]", says=("[MASK]", "--input"))
 
 
 def test_debug_shows_the_traceback(tmp_path) -> None:

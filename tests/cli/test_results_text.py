@@ -40,7 +40,8 @@ def test_the_table_of_a_fine_tuning() -> None:
     ]
     assert lines[7] == "best by f1: learning rate 2e-05, seed 0, step 1,200"
     assert "my runs/mrpc/model" in lines[8]
-    assert parse_arguments(VERBS, shlex.split(lines[-1])[1:]).model == "my runs/mrpc/"
+    assert parse_arguments(VERBS, shlex.split(lines[-2])[1:]).model == "my runs/mrpc/"
+    assert parse_arguments(VERBS, shlex.split(lines[-1])[1:]).workdir == ["my runs/mrpc/"]
 
 
 def test_one_seed_has_no_deviation() -> None:
@@ -65,11 +66,14 @@ def test_the_table_of_an_evaluation() -> None:
 
 
 def test_commands_after_pretraining_quote_the_work_directory() -> None:
-    _, _, *lines = pretrained_model_text("my runs/base", [Head("masked_token")], "<mask>").splitlines()
+    _, _, *lines = pretrained_model_text("my runs/base", [Head("masked_token")], "<mask> is 'a' word").splitlines()
     parsed = [parse_arguments(VERBS, shlex.split(line)[1:]) for line in lines]
-    assert parsed[0].workdir == parsed[2].workdir == parsed[1].model == "my runs/base"
-    assert "<mask>" in parsed[1].text
-    assert parsed[2].output == "my runs/base-export"
+    report, evaluate, fill_mask, export, finetune = parsed
+    assert report.workdir == ["my runs/base"]
+    assert report.output == "base.html"
+    assert evaluate.workdir == export.workdir == fill_mask.model == finetune.init_from == "my runs/base"
+    assert fill_mask.text == "<mask> is 'a' word"
+    assert export.output == "my runs/base-export"
 
 
 def test_a_model_that_cannot_fill_masks_is_not_asked_to() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 from collections import Counter
 
@@ -212,3 +213,29 @@ def test_retrieval_finds_equal_texts(world, test_collection, tmp_path, run) -> N
 
 def test_an_absent_collection_is_one_line(world, tmp_path, refused) -> None:
     refused("score", "--model", world.model, "--retrieval", tmp_path, says=(str(tmp_path), "corpus.jsonl", "BEIR"))
+
+
+def test_retrieval_also_searches_in_smaller_vectors(world, test_collection, tmp_path, run, refused) -> None:
+    argv = ["score", "--model", world.model, "--retrieval", test_collection, "--split", "dev"]
+    forms = ["float", "int8", "binary", "8", "8-int8"]
+    status, out, _ = run(*argv, "--vectors", ",".join(forms))
+    assert status == 0
+    rows = [line.split() for line in out.splitlines()[-6:]]
+    assert rows[0] == ["vectors", "MiB", "seconds", "ndcg@10", "lost"]
+    assert [row[0] for row in rows[1:]] == forms
+    assert rows[1][3:] == ["1.0000", "+0.0000"]  # the float vectors of the model
+    printed = json.loads(run(*argv, "--vectors", ",".join(forms), "--json")[1])["results"][0]["vectors"]
+    assert [printed[form]["num_bytes"] for form in forms] == [30 * 16 * 4, 30 * 16, 30 * 2, 30 * 8 * 4, 30 * 8]
+    report, output = tmp_path / "retrieval.json", tmp_path / "exported"
+    export = ["export", "--workdir", world.run, "--output", output, "--retrieval", report]
+    report.write_text(run(*argv, "--vectors", "int8", "--json")[1])
+    assert run(*export)[0] == 0  # the weights of the run
+    card = (output / "README.md").read_text()
+    assert "collection, dev: 15 queries, 30 documents" in card
+    assert "| int8 | 0.00 MiB, nDCG@10 " in card
+    for content, says in (("{}", "not a report of retrieval"), (report.read_text(), "measured with other weights")):
+        report.write_text(re.sub(r'"weights": ?"\w+"', '"weights":"0"', content))
+        refused(*export[:4], tmp_path / "other", *export[5:], says=("retrieval.json", says), after=1)
+        assert not (tmp_path / "other").exists()
+    refused(*argv, "--vectors", "17", says=("--vectors 17", "16 numbers"))
+    refused(*argv[:3], "--pairs", "zorro_small", "--vectors", "8", says=("--vectors needs --retrieval",))

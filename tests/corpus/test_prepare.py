@@ -15,8 +15,9 @@ import sentencex
 from bert_jax.corpus import store as corpus
 from bert_jax.corpus.build import chunks, encoding
 from bert_jax.corpus.build.prepare import format_summary, prepare
-from bert_jax.corpus.build.sentences import WINDOW, check_language
+from bert_jax.corpus.build.sentences import WINDOW
 from bert_jax.corpus.build.signatures import choose_split, split_hash
+from bert_jax.corpus.languages import check_language
 from bert_jax.corpus.manifest import verify_corpus
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError

@@ -82,7 +82,10 @@ def test_choices_of_the_user_stay(tmp_path):
         ({"label": "topc"}, "no column 'topc' for label; did you mean 'topic'"),
         ({"text": ("topic",)}, "a column is named twice"),
         ({"text": ("number", "subject", "body")}, "sequence_classification reads at most 2 columns"),
-        ({"kind": "multilabel"}, "no such kind; did you mean 'multilabel_classification'"),
+        (
+            {"kind": "multilabel_clasification"},
+            "--kind multilabel_clasification: did you mean 'multilabel_classification'",
+        ),
         ({"delimiter": "|"}, "the separator '|' splits nothing"),
         ({"path": "missing.csv"}, "cannot be read"),
     ],

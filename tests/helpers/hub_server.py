@@ -61,8 +61,8 @@ class Hub:
         if request.command == "POST":
             send(request, json.dumps(self.post(path, body)).encode())
             return
-        match = re.fullmatch(r"/api/models/([\w.-]+/[\w.-]+)/(revision|tree)/(.+)", path)
-        match = match or re.fullmatch(r"/([\w.-]+/[\w.-]+)/(resolve)/([^/]+)/(.+)", path)
+        match = re.fullmatch(r"/api/(?:models|datasets)/([\w.-]+/[\w.-]+)/(revision|tree)/(.+)", path)
+        match = match or re.fullmatch(r"(?:/datasets)?/([\w.-]+/[\w.-]+)/(resolve)/([^/]+)/(.+)", path)
         name = match[1] if match else ""
         if name not in self.repositories or self.faults[name] == "private":
             send(request, b"{}", 401)

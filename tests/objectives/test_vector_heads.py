@@ -1,4 +1,4 @@
-"""Training of sparse vectors: losses and gradients beside sentence-transformers, and cached gradients."""
+"""Training of sparse vectors and late interaction, beside sentence-transformers; cached gradients."""
 
 import functools
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from sentence_transformers.multi_vector_encoder.scoring import colbert_scores
 from sentence_transformers.sparse_encoder import callbacks
 from sentence_transformers.sparse_encoder import losses as published
 
@@ -19,7 +20,7 @@ from bert_jax.models.heads import _largest_scores
 from bert_jax.objectives.base import training_rngs
 from bert_jax.objectives.cached_vectors import cached_loss_and_gradients
 from bert_jax.objectives.tasks import make_task_objective, task_head
-from bert_jax.objectives.vector_scores import quadratic_warmup
+from bert_jax.objectives.vector_scores import max_sim, quadratic_warmup
 from tests.helpers.synthetic import NO_DROPOUT
 from tests.helpers.tiny_models import save
 from tests.objectives.test_cached_vectors import SIZES, batch_of
@@ -44,7 +45,7 @@ def splade_loss(query_weight, document_weight):
     return lambda vectors: sum(loss(vectors).values())
 
 
-@pytest.mark.parametrize("step", [2, 9])
+@pytest.mark.parametrize("step", [2, pytest.param(9, marks=pytest.mark.slow)])
 def test_sparse_loss_and_gradients_of_an_encoder_equal_torch(monkeypatch, masked_model, step):
     """At step 2 of a warmup of 6 steps, and after the warmup; an example has two documents."""
     monkeypatch.setattr("sentence_transformers.sparse_encoder.losses.splade.embed_columns", lambda m, x, **_: x)
@@ -94,9 +95,62 @@ def test_the_largest_scores_are_the_largest_of_all_scores(length):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-HEADS = {"sparse": {"query_flops_weight": 0.1, "flops_warmup_fraction": 0.0}}
+def marked(batch, query_length=12):
+    """Queries of 12 tokens, of which the last are unread mask tokens (id 4); token 5 of a document has no vector."""
+    ids, mask = batch["input_ids"].copy(), batch["attention_mask"].copy()
+    scored, unread = mask * (ids != 5), np.zeros_like(mask)
+    unread[:, 0, :query_length] = 1 - mask[:, 0, :query_length]
+    ids[:, 0] = np.where(unread[:, 0] > 0, 4, ids[:, 0])
+    mask[:, 0, query_length:] = 0
+    mask = mask | unread
+    scored[:, 0] = mask[:, 0]
+    return batch | {"input_ids": ids, "attention_mask": mask, "scored_tokens": scored, "unread_tokens": unread}
 
 
+def test_late_interaction_and_its_gradients_equal_torch(masked_model):
+    settings = TaskConfig(vector_head="late_interaction", vector_width=6)
+    loaded = load_model(masked_model, (task_head("similarity", 0, settings),), jax.random.key(0))
+    model, batch = make_model(loaded.config, ComputeConfig(), loaded.heads), marked(encoder_batch(3))
+    objective = make_task_objective(model, "similarity", False, settings)
+    (loss, _), gradients = jax.jit(jax.value_and_grad(objective.loss, has_aux=True))(
+        jax.tree.map(jnp.asarray, loaded.params), (), batch, NO_DROPOUT, objective.normalizers(batch)
+    )
+    theirs = transformers.BertModel.from_pretrained(masked_model).eval()
+    theirs.get_input_embeddings().padding_idx = None
+    kernel = torch.tensor(loaded.params["token_embedding"]["kernel"], requires_grad=True)
+    vectors, masks = [], []
+    for text in range(3):
+        ids, mask, scored, unread = (
+            torch.tensor(batch[key][:, text]).long()
+            for key in ("input_ids", "attention_mask", "scored_tokens", "unread_tokens")
+        )
+        hidden = theirs(ids, mask * (1 - unread)).last_hidden_state
+        vectors.append(torch.nn.functional.normalize(hidden @ kernel, dim=-1))
+        masks.append(scored.bool())
+    scores = colbert_scores(
+        vectors[0], torch.stack(vectors[1:], 1), queries_mask=masks[0], documents_mask=torch.stack(masks[1:], 1)
+    )
+    expected = torch.nn.functional.cross_entropy(scores, 2 * torch.arange(EXAMPLES))
+    expected.backward()
+    assert float(loss) == pytest.approx(expected.item(), abs=1e-5)
+    np.testing.assert_allclose(gradients["token_embedding"]["kernel"], kernel.grad, rtol=0, atol=1e-5)
+    wanted = dict(theirs.named_parameters())
+    for key, x in to_tensors({"encoder": gradients["encoder"]}, loaded.config, ()).items():
+        np.testing.assert_allclose(x, wanted[key].grad.numpy(), rtol=0, atol=1e-5, err_msg=key)
+
+
+def test_a_text_without_tokens_has_the_score_0():
+    vectors = jnp.eye(3)[None] * jnp.array([1.0, 0.0, 1.0])[:, None]
+    scores = max_sim(jnp.concatenate([vectors, 0 * vectors]), jnp.concatenate([-vectors, 0 * vectors]))
+    np.testing.assert_array_equal(scores, [[0.0, 0.0], [0.0, 0.0]])
+    gradient = jax.grad(lambda x: max_sim(x, 0 * x).sum())(vectors)
+    np.testing.assert_array_equal(gradient, 0 * vectors)
+
+
+HEADS = {"late_interaction": {"vector_width": 6}, "sparse": {"query_flops_weight": 0.1, "flops_warmup_fraction": 0.0}}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("vector_head", HEADS)
 def test_cached_gradients_equal_uncached_gradients(vector_head):
     """With dropout, and with absent examples."""

@@ -4,25 +4,33 @@ import collections
 import gzip
 import json
 import math
+import os
+import pathlib
 import re
+import subprocess
+import sys
 
 import numpy as np
+import pyarrow
 import pytest
 import pytrec_eval
+from pyarrow import parquet
 
 from bert_jax.errors import UserError
-from bert_jax.scoring import ranking
-from bert_jax.scoring.ranking import NOT_RETRIEVED, measures_of_gains, rank_by_bm25, rank_by_vectors, tie_order
+from bert_jax.scoring.ranking import NOT_RETRIEVED, measures_of_gains, rank_by_bm25, rank_by_vectors
 from bert_jax.scoring.retrieval import ranking_measures
-from bert_jax.scoring.retrieval_files import Collection, read_collection
+from bert_jax.scoring.retrieval_files import Collection, in_tie_order, read_collection
+from bert_jax.search import top_documents
+from tests.helpers.hub_server import Hub
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 IDS = [str(number) for number in (3, 10, 1, 20, 2, 100, 11)] + ["é", "z", "Z"]
 TREC = {"ndcg@10": "ndcg_cut_10", "recall@10": "recall_10", "recall@100": "recall_100", "map": "map"}
 
 
 def collection(documents: int, judgments: dict[str, dict[str, int]]) -> Collection:
     return Collection(
-        document_ids=[f"d{number}" for number in range(documents)],
+        document_ids=in_tie_order(f"d{number}" for number in range(documents)),
         documents=["text"] * documents,
         query_ids=list(judgments),
         queries=["text"] * len(judgments),
@@ -54,13 +62,13 @@ def trec_run(sample: Collection, scores: np.ndarray, depth: int) -> dict[str, di
 
 @pytest.mark.parametrize("depth", [7, 50, 300])
 def test_measures_equal_trec_eval_ties_included(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, "DOCUMENT_BLOCK", 64)
-    monkeypatch.setattr(ranking, "QUERY_BLOCK", 16)
+    monkeypatch.setattr(top_documents, "DOCUMENT_BLOCK", 64)
+    monkeypatch.setattr(top_documents, "QUERY_BLOCK", 16)
     random = np.random.default_rng(depth)
     sample = collection(300, judged_at_random(random, 300, 50))
     # Vectors of few small integers: most scores are equal to others, and exact in float32.
     queries, documents = (random.integers(0, 3, size=(count, 4)).astype(np.float32) for count in (50, 300))
-    rankings = rank_by_vectors(queries, documents, tie_order(sample.document_ids), depth)
+    rankings = rank_by_vectors(queries, documents, depth=depth)
     run = trec_run(sample, queries @ documents.T, depth)
     wanted = pytrec_eval.RelevanceEvaluator(sample.judgments, {"ndcg_cut.10", "recall.10,100", "map"}).evaluate(run)
     computed = ranking_measures(sample, rankings)
@@ -74,25 +82,14 @@ def test_measures_equal_trec_eval_ties_included(depth: int, monkeypatch: pytest.
 
 
 def test_ties_rank_by_bytes_of_the_id() -> None:
-    order = tie_order(IDS)
-    rankings = rank_by_vectors(np.ones((1, 2), np.float32), np.ones((len(IDS), 2), np.float32), order, 20)
-    assert [IDS[index] for index in rankings[0]] == ["é", "z", "Z", "3", "20", "2", "11", "100", "10", "1"]
-
-
-@pytest.mark.parametrize(("queries", "documents"), [(1, 1), (5, 64), (17, 65), (33, 200)])
-def test_search_in_blocks_equals_one_sort(queries: int, documents: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, "DOCUMENT_BLOCK", 64)
-    monkeypatch.setattr(ranking, "QUERY_BLOCK", 16)
-    random = np.random.default_rng(documents)
-    vectors = [random.standard_normal((count, 8)).astype(np.float32) for count in (queries, documents)]
-    rankings = rank_by_vectors(*vectors, np.arange(documents), 30)
-    scores = vectors[0].astype(np.float64) @ vectors[1].T
-    np.testing.assert_array_equal(rankings, np.argsort(-scores, axis=1)[:, :30])
+    ids = in_tie_order(IDS)
+    rankings = rank_by_vectors(np.ones((1, 2), np.float32), np.ones((len(IDS), 2), np.float32), depth=20)
+    assert [ids[index] for index in rankings[0]] == ["é", "z", "Z", "3", "20", "2", "11", "100", "10", "1"]
 
 
 def test_a_document_with_the_id_of_its_query_is_not_ranked() -> None:
     sample = collection(3, {"d1": {"d1": 1, "d2": 1}})
-    computed = ranking_measures(sample, np.array([[1, 0, 2]]))
+    computed = ranking_measures(sample, np.array([[1, 2, 0]]))
     assert computed["mrr@10"].tolist() == [0.5]
     assert computed["recall@10"].tolist() == [0.5]  # as in BEIR, the query's own document stays among the judgments
 
@@ -100,7 +97,7 @@ def test_a_document_with_the_id_of_its_query_is_not_ranked() -> None:
 def test_bm25_equals_its_formula() -> None:
     texts = ["The cat sat. The cat!", "a dog sat on the cat", "birds", "", "Der Hund, der Hund"]
     queries = ["the cat", "hund vogel", "vogel", "x", "birds birds sat"]
-    rankings = rank_by_bm25(queries, texts, np.arange(len(texts)))
+    rankings = rank_by_bm25(queries, texts)
     words = [re.findall(r"\w\w+", text.lower()) for text in texts]
     mean_length = sum(map(len, words)) / len(words)
     for query, ranked in zip(queries, rankings, strict=True):
@@ -136,7 +133,7 @@ def files(tmp_path):
 
 def test_contents_of_a_collection(files) -> None:
     sample = read_collection(files)
-    assert (sample.document_ids, sample.documents) == (["1", "2", "3"], ["Cats sit", "dogs", ""])
+    assert (sample.document_ids, sample.documents) == (["3", "2", "1"], ["", "dogs", "Cats sit"])
     assert (sample.query_ids, sample.queries) == (["0", "2"], ["query 0", "query 2"])
     assert sample.judgments == {"0": {"1": 1, "9": 2}, "2": {"2": 0}}
     assert (sample.num_unjudged, sample.num_unknown, sample.num_empty) == (1, 1, 1)
@@ -171,3 +168,38 @@ def test_an_absent_file_or_split_is_named(files, tmp_path) -> None:
     (files / "corpus.jsonl.gz").unlink()
     with pytest.raises(UserError, match=r"no corpus\.jsonl or corpus\.jsonl\.gz"):
         read_collection(files)
+
+
+def write_nano(directory: pathlib.Path) -> pathlib.Path:
+    """The collection of `files` in the layout of Nano; the judgments have no score."""
+    rows = {
+        "corpus": {"_id": ["1", "2", "3"], "text": ["Cats sit", "dogs", ""]},
+        "queries": {"_id": ["0", "1", "2"], "text": ["query 0", "query 1", "query 2"]},
+        "qrels": {"query-id": ["0", "0", "2"], "corpus-id": ["1", "9", "2"]},
+    }
+    for name, columns in rows.items():
+        (directory / name).mkdir(parents=True)
+        parquet.write_table(pyarrow.table(columns), directory / name / "train-00000-of-00001.parquet")
+    return directory
+
+
+def test_a_collection_in_the_layout_of_nano(tmp_path) -> None:
+    sample = read_collection(write_nano(tmp_path))
+    assert (sample.document_ids, sample.documents) == (["3", "2", "1"], ["", "dogs", "Cats sit"])
+    assert (sample.query_ids, sample.queries) == (["0", "2"], ["query 0", "query 2"])
+    assert sample.judgments == {"0": {"1": 1, "9": 1}, "2": {"2": 1}}
+    assert (sample.num_unjudged, sample.num_unknown, sample.num_empty) == (1, 1, 1)
+
+
+def test_a_nano_collection_is_downloaded_by_its_name(tmp_path) -> None:
+    hub = Hub()
+    hub.add("zeta-alpha-ai/NanoNQ", write_nano(tmp_path / "data"))
+    code = "import pathlib, bert_jax.scoring.retrieval_files as files\n"
+    code += "print(files.read_collection(pathlib.Path('NanoNQ')).documents)"
+    with hub.serving() as url:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+        environment |= {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+    assert done.stdout == "['', 'dogs', 'Cats sit']\n", done.stderr

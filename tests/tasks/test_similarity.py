@@ -232,8 +232,14 @@ def test_a_loss_that_does_not_suit_the_data_is_refused(world, tmp_path, capsys, 
     assert not (tmp_path / "run").exists()
 
 
-HEAD_SETTINGS = {"sparse": "query_flops_weight=0.01 document_flops_weight=0.01"}
-HEAD_CLASSES = {"sparse": sentence_transformers.SparseEncoder}
+HEAD_SETTINGS = {
+    "sparse": "query_flops_weight=0.01 document_flops_weight=0.01",
+    "late_interaction": "vector_width=8 query_length=12 matryoshka_sizes=(4,)",
+}
+HEAD_CLASSES = {
+    "sparse": sentence_transformers.SparseEncoder,
+    "late_interaction": sentence_transformers.MultiVectorEncoder,
+}
 
 
 def of_head(vector_head):
@@ -242,7 +248,7 @@ def of_head(vector_head):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
-@pytest.mark.parametrize("vector_head", HEAD_SETTINGS)
+@pytest.mark.parametrize("vector_head", [pytest.param("sparse", marks=pytest.mark.slow), "late_interaction"])
 def test_a_head_trains_in_micro_batches_and_is_exported(world, tmp_path, vector_head):
     more = of_head(vector_head)
     assert main(command(world, tmp_path / "run", *more, "train.grad_accum_steps=2")) == 0
@@ -272,6 +278,9 @@ def test_an_exported_head_is_trained_further(world, tmp_path, vector_head):
         ("vector_head=sparse matryoshka_sizes=(4,8)", "config.task.matryoshka_sizes has no effect with"),
         ("query_flops_weight=1", "config.task.query_flops_weight has no effect with config.task.vector_head=dense"),
         ("vector_head=spares", "did you mean 'sparse'"),
+        ("query_length=16", "config.task.query_length has no effect with config.task.vector_head=dense"),
+        ("vector_head=late_interaction query_length=32", "exceeds config.task.max_seq_len=24"),
+        ("vector_head=late_interaction query_length=None attend_to_expansion=True", "has no effect with"),
     ],
 )
 def test_settings_of_other_heads_are_refused(world, tmp_path, capsys, settings, says):
@@ -282,6 +291,7 @@ def test_settings_of_other_heads_are_refused(world, tmp_path, capsys, settings, 
 
 def test_sparse_vectors_need_a_masked_token_head(world, tmp_path, capsys):
     save(tmp_path / "bare", "bert", "Model")
+    capsys.readouterr()  # transformers may print progress
     argv = command(world, tmp_path / "run", "task.vector_head=sparse")
     argv = [f"--config.init_from={tmp_path / 'bare'}" if "config.init_from=" in word else word for word in argv]
     assert main(argv) == 2

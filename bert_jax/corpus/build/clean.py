@@ -15,9 +15,9 @@ from bert_jax.corpus.build.dedup_pass import find_copies, removed_file, write_re
 from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.passes import PassProgress, ShowProgress
 from bert_jax.corpus.build.plan import check_workers, make_settings, plan_inputs, preparation_identity
-from bert_jax.corpus.build.sentences import NO_LANGUAGE
 from bert_jax.corpus.build.staging import UnfinishedCorpus
 from bert_jax.corpus.build.summary import check_rejected, count_noun, format_cleaning, hint_about_rejections
+from bert_jax.corpus.languages import NO_LANGUAGE
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
 from bert_jax.readers.rejections import describe_rejections

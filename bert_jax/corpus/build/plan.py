@@ -20,7 +20,7 @@ from bert_jax.corpus.build.corpus_writer import BaseCorpus
 from bert_jax.corpus.build.dedup_decisions import StoredSignatures
 from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.segmenters import check_segmenter, segmenter_manifest
-from bert_jax.corpus.build.sentences import check_language
+from bert_jax.corpus.languages import check_language
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions, documents
 from bert_jax.tokenizer import Tokenizer

@@ -11,7 +11,8 @@ from bert_jax.corpus.build.corpus_writer import ShardInfo
 from bert_jax.corpus.build.dedup_decisions import EXACT, NEAR, OF
 from bert_jax.corpus.build.encoding import MIN_HELDOUT, DocumentCounts, PrepareSettings, fraction_above
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER, SEGMENTERS, segmenter_manifest
-from bert_jax.corpus.build.sentences import NO_LANGUAGE, SENTENCE_ENDS
+from bert_jax.corpus.build.sentences import SENTENCE_ENDS
+from bert_jax.corpus.languages import NO_LANGUAGE, two_letter_code
 from bert_jax.corpus.manifest import SHORT, WORDS_VERSION
 from bert_jax.corpus.statistics import count_predictions, few_predictions_warning
 from bert_jax.corpus.store import MAX_RECORD, MAX_SENTENCE, SPLITS
@@ -198,10 +199,11 @@ def _content_warnings(
             f"{SENTENCE_ENDS[code].description}; for sentence pairs, put each sentence on a line of its own"
             + "".join(f", or give --segmenter {name}" for name in known)
         )
+    two = two_letter_code(settings.language)
     if settings.language != NO_LANGUAGE and len(settings.language.partition("-")[0]) > CODE_LENGTH:
         yield (
-            f"--language {settings.language}: sentencex knows most languages by two letters only (de, not deu), and "
-            "uses the rules of English for a code that it does not know"
+            f"--language {settings.language}: the rules of English are used, because the library that splits sentences "
+            f"knows most languages by two letters only (de, not deu){f'; did you mean {two}?' if two else ''}"
         )
 
 

@@ -34,7 +34,8 @@ from bert_jax.interop.huggingface.peft import read_peft
 from bert_jax.interop.huggingface.weight_files import read_weight_files
 from bert_jax.interop.sentence_modules import cross_encoder_fields
 from bert_jax.interop.tensors import (
-    WITHOUT_PARAMETERS,
+    OUTSIDE_CLASSES,
+    PROJECTION,
     Flat,
     Shapes,
     advice_without,
@@ -49,6 +50,7 @@ from bert_jax.interop.tensors import (
     top_level,
     unflatten_params,
 )
+from bert_jax.interop.token_modules import DENSE
 from bert_jax.models import Head, Params, draw_missing
 from bert_jax.tokenizer import Tokenizer, copy_tokenizer, load_tokenizer
 
@@ -59,6 +61,7 @@ OVER_VOCABULARY = ("masked_token", "next_token")  # heads that share the table o
 SHOWN = 5  # number of names in a message
 
 
+PROJECTION_KERNEL = f"{PROJECTION}/kernel"
 MULTI_LABEL = "multi_label_classification"
 
 
@@ -78,7 +81,10 @@ class Loaded:
 
 
 def load_model(
-    directory: str | os.PathLike[str], wanted: tuple[Head, ...] | None = None, rng: jax.Array | None = None
+    directory: str | os.PathLike[str],
+    wanted: tuple[Head, ...] | None = None,
+    rng: jax.Array | None = None,
+    projection: np.ndarray | None = None,
 ) -> Loaded:
     """Load the architecture and the parameters of a directory of transformers, of any family and head in families/.
 
@@ -90,6 +96,7 @@ def load_model(
             no class, the heads of the largest class that the tensors fill.
         rng: random key for `init`, which draws the parts of `wanted` that the checkpoint lacks. A head
             whose number of classes differs from the checkpoint's counts as lacking.
+        projection: kernel of the head `token_embedding` from another file, float32 `[hidden, outputs]`.
 
     Raises:
         UserError: a field or tensor (the message names it) is missing, contradictory or damaged, or has another shape
@@ -106,12 +113,14 @@ def load_model(
     originals, untied = canonical_names(stored, family, where)
     tensors = {name: stored[original] for name, original in originals.items()}
     absent: tuple[str, ...] = ()
-    if wanted is not None and {head.name for head in wanted} <= {*WITHOUT_PARAMETERS}:
+    if wanted is not None and {head.name for head in wanted} <= {*OUTSIDE_CLASSES}:
         source = family.classes[-1]  # the bare encoder, whichever head the files have
     else:
         source, absent = _class_of_checkpoint(family, described.architecture, tensors, config.causal, str(path))
     labels = _checked_labels(described.labels, source, wanted)
     heads = _heads_of_class(source, labels.classes) if wanted is None else wanted
+    if wanted is None and projection is not None:
+        heads += (Head(PROJECTION, projection.shape[1]),)
     try:
         shapes = shapes_of(config, heads)
     except UserError as error:
@@ -124,6 +133,13 @@ def load_model(
     # A new iterator for each use, instead of a list: a malicious file may claim any number of layers.
     stored_tensors = functools.partial(iterate_stored_tensors, (*family.encoder, *modules), shapes)
     flat = from_tensors(tensors, stored_tensors(), shapes, config, where)
+    if projection is not None and PROJECTION_KERNEL in shapes:
+        if projection.shape != shapes[PROJECTION_KERNEL]:
+            raise UserError(
+                f"{path}: the projection of tokens is {[*projection.shape]}, not {[*shapes[PROJECTION_KERNEL]]}; set "
+                f"config.task.vector_width={projection.shape[1]}"
+            )
+        flat[PROJECTION_KERNEL] = projection
     unknown_tensors = _unknown_tensors(family, shapes, originals, source, where)
     if "sequence_classification" in loaded_heads:
         _check_problem_type(labels, path)
@@ -192,6 +208,12 @@ def export_model(
             model, the directory is in use, or the disk is full.
     """
     target, source = pathlib.Path(output), pathlib.Path(tokenizer_directory)
+    params, extra = dict(params), dict(extra or {})
+    if projection := params.pop(PROJECTION, None):
+        heads = tuple(head for head in heads if head.name != PROJECTION)
+        extra[f"{DENSE}/model.safetensors"] = safetensors.numpy.save(
+            {"linear.weight": np.ascontiguousarray(np.asarray(projection["kernel"], np.float32).T)}
+        )
     model_class, tokenizer = class_of(config, heads), _checked_tokenizer(source, config)
     # Without these ids, transformers uses ids of the published vocabulary, which a smaller vocabulary may lack.
     special_ids = {name: tokenizer.special_ids[role] for name, role in FAMILIES[config.family].special_ids.items()}
@@ -215,7 +237,7 @@ def export_model(
         shutil.copymode(partial / "config.json", partial / "model.safetensors")  # the library makes its file private
         copy_tokenizer(source, partial, spaces_words)
         _adapt_tokenizer(partial / "tokenizer_config.json", tokenizer, config)
-        for name, content in (extra or {}).items():
+        for name, content in extra.items():
             (partial / name).parent.mkdir(exist_ok=True)
             with (partial / name).open("xb") as file:  # "x": never overwrite a file of the model
                 file.write(content.encode() if isinstance(content, str) else content)

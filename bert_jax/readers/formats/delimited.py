@@ -13,7 +13,7 @@ from bert_jax.readers.rows import OPEN_QUOTE, Row, read_rows
 _SEPARATORS = {
     ",": "its columns may be separated by commas: read it with --format csv",
     "\t": "its columns may be separated by tabs: read it with --format tsv",
-    ";": "its columns may be separated by ';', which is not read: write it with commas or tabs (--format csv or tsv)",
+    ";": "separate columns by commas or tabs (--format csv or tsv), not by ';'",
 }
 
 

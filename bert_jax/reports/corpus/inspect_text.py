@@ -118,8 +118,8 @@ def _size_table(sources: Sequence[CorpusSource]) -> list[str]:
 def _preparation_lines(figures: CorpusFigures) -> list[str]:
     """Return lines about stored, rejected, changed and duplicate documents."""
     # Imported here: these load the libraries that prepare text.
-    from bert_jax.corpus.build.sentences import NO_LANGUAGE
     from bert_jax.corpus.build.summary import describe_sentence_rule, format_tokenizer_changes
+    from bert_jax.corpus.languages import NO_LANGUAGE
     from bert_jax.readers.rejections import describe_rejections
 
     lines = []

@@ -200,10 +200,13 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
 def read_training(path: pathlib.Path, label: str) -> Training:
     """Return the training of a directory with metrics.jsonl; without this file, return a training without lines."""
     metrics = path / "metrics.jsonl"
+    lines = [{name: _finite_value_or_none(value) for name, value in line.items()} for line in read_metrics(metrics)]
+    last_step = max((line["step"] for line in lines), default=0)
     return Training(
         label=label,
-        lines=[{name: _finite_value_or_none(value) for name, value in line.items()} for line in read_metrics(metrics)],
-        sessions=read_starts(path),
+        lines=lines,
+        # A command that is repeated after the last step trains nothing.
+        sessions=[start for start in read_starts(path) if start.first_step <= max(1, last_step)],
         checkpoints=sorted(saved_steps(checkpoints_in(path))),
         num_damaged=len(damaged_lines(metrics)),
     )

@@ -13,7 +13,7 @@ from bert_jax.corpus.statistics import QUANTILES, document_sizes, length_distrib
 from bert_jax.errors import UserError
 from bert_jax.reports.html.chart import number_text
 from bert_jax.reports.html.markup import Html, collapsible, element, section, small_paragraph, table
-from bert_jax.reports.next_commands import finetuned_commands, pretrained_commands
+from bert_jax.reports.next_commands import finetuned_commands, masked_sentence, pretrained_commands
 from bert_jax.reports.run.cost import NOT_VERSIONS, AssumedPower, cost_rows
 from bert_jax.reports.run.curves import FRACTIONS, NOT_CURVES, SPLITS, curve_titles, metric_unit
 from bert_jax.reports.run.record import FinetuningResults, PretrainingFacts, Run, Setting, Training
@@ -201,7 +201,9 @@ def use_section(run: Run) -> Html:
         return section("Use it", small_paragraph(f"No commands: {error}."))
     commands = finetuned_commands(path)
     if run.pretraining:
-        commands = pretrained_commands(path, run.pretraining.heads, tokenizer.tokens[tokenizer.mask_id])
+        mixture = find_run_corpus(run.pretraining.data.corpus or "", run.fingerprint.get("corpus"))
+        text = masked_sentence(mixture if isinstance(mixture, Mixture) else None, tokenizer)
+        commands = pretrained_commands(path, run.pretraining.heads, text)
     return section("Use it", element("p", f"The model is in {path}."), element("pre", "\n".join(commands), tabindex=0))
 
 

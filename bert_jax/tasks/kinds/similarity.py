@@ -21,6 +21,7 @@ from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind
 from bert_jax.tasks.kinds.regression import REGRESSION
 from bert_jax.tasks.kinds.texts import separate_features, stack_in_order
+from bert_jax.tasks.late_interaction import token_marker, token_rules
 from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer
@@ -80,7 +81,17 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
         for example in examples
     ]
     fields = ["text", "text_pair", *(f"negative {n}" for n in range(num_negatives))]
-    features, counts = separate_features(with_prompts, fields, tokenizer, settings.max_seq_len, lambda example: {})
+    has_token_vectors, rules = VECTOR_HEADS[settings.vector_head].has_token_vectors, token_rules(settings)
+    query_length = (has_token_vectors and rules.query_length) or settings.max_seq_len
+    queries, query_counts = separate_features(with_prompts, fields[:1], tokenizer, query_length, lambda example: {})
+    documents, counts = separate_features(with_prompts, fields[1:], tokenizer, settings.max_seq_len, lambda example: {})
+    features = [
+        of_query._replace(
+            input_ids=[ids for ids, _ in (*of_query.sequences, *of_documents.sequences)],
+            type_1_start=[start for _, start in (*of_query.sequences, *of_documents.sequences)],
+        )
+        for of_query, of_documents in zip(queries, documents, strict=True)
+    ]
 
     def targets(example: Example, features: Features) -> dict[str, Any]:
         label = example.get("label", settings.positive_from)
@@ -92,10 +103,11 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
             **({SCORES: np.array([example[SCORES]], np.float32)} if SCORES in example else {}),
         }
 
-    return FeaturesAndCounts(
-        [made._replace(targets=targets(example, made)) for example, made in zip(examples, features, strict=True)],
-        counts,
-    )
+    features = [made._replace(targets=targets(example, made)) for example, made in zip(examples, features, strict=True)]
+    if has_token_vectors:
+        mark_tokens, is_query = token_marker(rules, tokenizer), [field == "text" for field in fields]
+        features = [mark_tokens(made, is_query) for made in features]
+    return FeaturesAndCounts(features, {name: count + query_counts[name] for name, count in counts.items()})
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
@@ -104,6 +116,11 @@ def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence
 
 def _fill_settings(settings: TaskConfig, labels: Sequence[str], tokenizer: Tokenizer) -> TaskConfig:
     """Return the settings with the temperature of the head if the user gives none."""
+    if VECTOR_HEADS[settings.vector_head].has_token_vectors and (settings.query_length or 0) > settings.max_seq_len:
+        raise UserError(
+            f"config.task.query_length={settings.query_length} exceeds config.task.max_seq_len={settings.max_seq_len}; "
+            "lower it, or raise the maximum"
+        )
     temperature = VECTOR_HEADS[settings.vector_head].temperature
     return settings if settings.temperature else dataclasses.replace(settings, temperature=temperature)
 
@@ -127,6 +144,10 @@ SIMILARITY = TaskKind(
         "query_flops_weight",
         "document_flops_weight",
         "flops_warmup_fraction",
+        "vector_width",
+        "query_length",
+        "attend_to_expansion",
+        "skip_punctuation",
         "learned_temperature",
         "symmetric",
         "false_negative_margin",
@@ -135,6 +156,7 @@ SIMILARITY = TaskKind(
         "matryoshka_sizes",
         "query_prompt",
         "document_prompt",
+        "retrieval",
     ),
     fill_settings=_fill_settings,
     predict=_predict,

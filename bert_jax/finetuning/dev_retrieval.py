@@ -1,0 +1,77 @@
+"""The measures of retrieval in the evaluations of a training of sentence vectors."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator
+
+import jax
+
+from bert_jax.checkpoints.load_model import OpenModel
+from bert_jax.config import TaskConfig
+from bert_jax.finetuning.inputs import TaskInputs
+from bert_jax.interop.sentence_modules import SentenceModules
+from bert_jax.models import Params
+from bert_jax.models.adapters import merge_into_weights
+from bert_jax.objectives.base import Batch
+from bert_jax.parallel import sharding
+from bert_jax.scoring.retrieval import mean_measures
+from bert_jax.tasks.late_interaction import TokenRules, token_rules
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
+from bert_jax.training.evaluation import Evaluate
+
+
+def sentence_modules_of(inputs: TaskInputs, settings: TaskConfig) -> SentenceModules:
+    """Return the steps from texts to vectors of the trained model; other prompts and the similarity stay."""
+    known, row = inputs.weights.sentences or SentenceModules(), VECTOR_HEADS[settings.vector_head]
+    prompts = {"query": settings.query_prompt, "document": settings.document_prompt}
+    return dataclasses.replace(
+        known,
+        vector_head=settings.vector_head,
+        vector_width=inputs.weights.heads[0].classes,
+        token_rules=token_rules(settings) if row.has_token_vectors else TokenRules(),
+        folder="",
+        normalize=True,
+        similarity=known.similarity if known.vector_head == settings.vector_head else row.similarity,
+        max_seq_len=settings.max_seq_len,
+        prompts={
+            # The name of the prompt tells queries of late interaction from documents.
+            **(dict.fromkeys(prompts, "") if row.has_token_vectors else {}),
+            **known.prompts,
+            **{name: prompt for name, prompt in prompts.items() if prompt},
+        },
+    )
+
+
+def retrieval_scores(inputs: TaskInputs, settings: TaskConfig) -> Callable[[Params], dict[str, float]]:
+    """Return a function from the trained parameters to the measures of `config.task.retrieval`; {} without it."""
+    collection = inputs.collection
+    if collection is None:
+        return lambda params: {}
+
+    def scores_of(params: Params) -> dict[str, float]:
+        mesh = jax.tree.leaves(params)[0].sharding.mesh
+        all_params = jax.device_get(jax.jit(lambda x: x, out_shardings=sharding.replicated(mesh))(params))
+        if inputs.adapter:
+            all_params = merge_into_weights(inputs.adapter, all_params)
+        model = OpenModel(
+            config=inputs.weights.config,
+            heads=inputs.weights.heads,
+            params=jax.device_put(all_params, jax.local_devices()[0]),
+            labels=(),
+            tokenizer=inputs.tokenizer,
+            directory=pathlib.Path(inputs.weights.directory),
+            sentences=sentence_modules_of(inputs, settings),
+        )
+        return mean_measures(model, collection)
+
+    return scores_of
+
+
+def with_retrieval(evaluate: Evaluate, scores_of: Callable[[Params], dict[str, float]]) -> Evaluate:
+    """Return an evaluation that adds the scores of the parameters; an evaluation that a signal stopped stays empty."""
+
+    def evaluate_both(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
+        scores = evaluate(params, frozen, batches)
+        return scores and scores | scores_of(params)
+
+    return evaluate_both

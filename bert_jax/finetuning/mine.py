@@ -1,0 +1,282 @@
+"""The main function of `bert-jax mine`: from pairs of texts and documents to pairs with hard negatives."""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_jax import __version__, errors, strict_json
+from bert_jax.checkpoints.load_model import OpenModel, open_model, weights_digest
+from bert_jax.corpus.build.corpus_writer import write_json
+from bert_jax.corpus.build.passes import FinishedBlocks
+from bert_jax.errors import UserError
+from bert_jax.files import new_file, read_file, sha256_of
+from bert_jax.finetuning.negatives import (
+    NegativeRule,
+    QueryAndPositive,
+    choose_negatives,
+    cross_encoder_scores,
+    retriever_by_bm25,
+    retriever_by_vectors,
+)
+from bert_jax.inference.embed import HEADS
+from bert_jax.inference.inputs import Input, read_inputs, texts_by_key
+from bert_jax.inference.predict import make_predictor
+from bert_jax.scoring.retrieval_files import read_corpus_texts
+from bert_jax.search.bm25 import bm25_of
+from bert_jax.search.text_vectors import DOCUMENTS, text_vectors
+from bert_jax.search.top_documents import DOCUMENT_BLOCK
+from bert_jax.tasks.kinds.similarity import NEGATIVE, SCORES
+
+PAIR_BLOCK = 2_048  # pairs whose negatives are written at once
+VECTORS, LINES = "vectors", "jsonl"  # parts of finished blocks
+JOINED = "all.vectors"
+
+PathLike = str | os.PathLike[str]
+Progress = Callable[[str, int, int], None]
+
+
+class MinedCounts(NamedTuple):
+    """Numbers of written pairs, of pairs without enough negatives, and of repeated and empty documents."""
+
+    written: int
+    without_enough: int
+    repeated: int
+    empty: int
+
+
+def mine_negatives(
+    pairs: PathLike,
+    corpus: PathLike,
+    output: PathLike,
+    *,
+    model: PathLike | None = None,
+    ranks: tuple[int, int] = (10, 50),
+    margin: float | None = None,
+    num_negatives: int = 1,
+    cross_encoder: PathLike | None = None,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda line: None,
+    progress: Progress = lambda task, num_done, total: None,
+) -> MinedCounts:
+    """Write pairs of texts with hard negatives, as JSON lines that a fine-tuning of sentence vectors reads.
+
+    A negative is a document that ranks high for the query and is not one of its positives. Documents equal to the query
+    or to any positive of the query are never negatives. A pair with too few documents is left out and counted. The
+    search is exact, and memory holds the texts and the scores of a block. A killed call keeps its finished blocks, and
+    the same call continues and writes equal bytes.
+
+    Args:
+        pairs: file of JSON lines with `text`, a query, and `text_pair`, its positive.
+        corpus: the documents, as in `read_corpus_texts`.
+        output: .jsonl file to create.
+        model: model whose vectors are compared; None: BM25.
+        ranks: the first rank of negatives and the rank after the last, counted from 0 without positives.
+        margin: documents whose score exceeds the score of the positive minus this number are skipped; None: no limit.
+        num_negatives: negatives of a pair, drawn at random from the remaining documents.
+        cross_encoder: fine-tuned model whose scores of pairs decide about the margin, and are written as `scores`.
+        seed: seed of the draw.
+        say: function that prints a line.
+        progress: called with the name of the work, the number of finished items and the number of all items.
+
+    Raises:
+        UserError: a file is malformed, the ranks are no range, a positive is no document but BM25 needs its score, or
+            no pair has enough negatives.
+    """
+    rule = NegativeRule(*ranks, margin, num_negatives, seed)
+    if not 0 <= rule.first < rule.end or not 1 <= num_negatives <= rule.end - rule.first:
+        raise UserError(
+            f"--ranks {rule.first}:{rule.end} and --number {num_negatives}: give a range such as 10:50, and from 1 to "
+            "as many negatives as the range has ranks"
+        )
+    lines, read = _read_pairs(pathlib.Path(pairs)), read_corpus_texts(pathlib.Path(corpus))
+    texts = [QueryAndPositive(line.fields["text"], line.fields["text_pair"]) for line in lines]
+    documents = [text for text in dict.fromkeys(read) if text.strip()]
+    num_empty = sum(not text.strip() for text in read)
+    index_of_text = {text: index for index, text in enumerate(documents)}
+    opened = None if model is None else open_model(model, HEADS)
+    if opened and not opened.sentences.has_pooling:
+        raise UserError(f"{model}: has no dense vectors, which --model compares; give another model, or --bm25")
+    needs_positive = opened is None and margin is not None and cross_encoder is None
+    for line, pair in zip(lines, texts, strict=True):
+        if needs_positive and pair.positive not in index_of_text:
+            raise UserError(
+                f"{line.where}: text_pair is no document of {corpus}, so BM25 has no score for --margin; add the "
+                "document, or leave out --margin"
+            )
+    judge = None if cross_encoder is None else open_model(cross_encoder)
+    scores_of_pairs = cross_encoder_scores(make_predictor(judge)) if judge else None
+    excluded = _excluded_documents(texts, index_of_text)
+    depth = rule.end + max(map(len, excluded))
+    identity = {
+        "the pairs": sha256_of(pairs),
+        "the corpus": _digest(read),
+        "the model": opened and [weights_digest(opened.params), repr(opened.sentences)],
+        "the cross-encoder": judge and weights_digest(judge.params),
+        "the settings": [*rule],
+        "the program": [__version__, DOCUMENT_BLOCK, PAIR_BLOCK],
+    }
+
+    with _unfinished_blocks(pathlib.Path(output), identity, say) as (embedded, mined):
+        if opened:
+            _embed_documents(embedded, opened, documents, progress)
+            retrieve = retriever_by_vectors(opened, _joined_vectors(embedded, len(documents)), index_of_text)
+        else:
+            retrieve = retriever_by_bm25(bm25_of(documents), index_of_text)
+        for first in range(0, len(texts), PAIR_BLOCK):
+            key, block = (0, first // PAIR_BLOCK), slice(first, min(first + PAIR_BLOCK, len(texts)))
+            progress("mining", first, len(texts))
+            if key in mined.records:
+                continue
+            candidates = retrieve(texts[block], depth)
+            chosen = choose_negatives(
+                rule,
+                range(len(texts))[block],
+                texts[block],
+                candidates,
+                excluded[block],
+                documents,
+                scores_of_pairs,
+            )
+            written = [
+                json.dumps(
+                    {
+                        **line.fields,
+                        NEGATIVE: [documents[index] for index in negatives.indices],
+                        **({SCORES: negatives.scores} if negatives.scores else {}),
+                    },
+                    ensure_ascii=False,
+                )
+                + "\n"
+                for line, negatives in zip(lines[block], chosen, strict=True)
+                if negatives is not None
+            ]
+            mined.begin(key, [LINES])
+            mined.append(key, {LINES: "".join(written).encode()})
+            mined.finish(key, block.stop == len(texts), written=len(written))
+        num_written = sum(record["written"] for record in mined.records.values())
+        if num_written:
+            with mined.writing(), new_file(output, binary=True) as file:
+                for key in mined.in_order():
+                    file.write(mined.path(key, LINES).read_bytes())
+    if not num_written:
+        raise UserError(
+            f"no pair has {num_negatives} negatives; give more documents, other --ranks or a smaller --margin"
+        )
+    return MinedCounts(num_written, len(texts) - num_written, len(read) - num_empty - len(documents), num_empty)
+
+
+def _read_pairs(path: pathlib.Path) -> list[Input]:
+    """Return the lines of a file of pairs; raise UserError for a line that is no pair of texts that belong together."""
+    lines = []
+    for line in read_inputs(path):
+        texts = texts_by_key(line, ("text", "text_pair"))
+        if "text_pair" not in texts or not all(text.strip() for text in texts.values()):
+            raise UserError(f"{line.where}: needs text and text_pair, neither of them empty")
+        for field in ("label", NEGATIVE, SCORES):
+            if field in line.fields:
+                raise UserError(f"{line.where}: has {field}; give pairs that belong together, without this field")
+        lines.append(line)
+    if not lines:
+        raise UserError(f"{path} holds no pair")
+    return lines
+
+
+def _excluded_documents(pairs: Sequence[QueryAndPositive], index_of_text: Mapping[str, int]) -> list[Set[int]]:
+    """Return the documents of each pair that equal its query, or a positive of any pair with this query."""
+    of_query: dict[str, set[int]] = {}
+    for pair in pairs:
+        equal = of_query.setdefault(pair.query, set())
+        equal |= {index_of_text[text] for text in pair if text in index_of_text}
+    return [of_query[pair.query] for pair in pairs]
+
+
+def _embed_documents(finished: FinishedBlocks, model: OpenModel, documents: Sequence[str], progress: Progress) -> None:
+    """Write the vectors of the documents, in blocks of DOCUMENT_BLOCK; skip finished blocks."""
+    for first in range(0, len(documents), DOCUMENT_BLOCK):
+        progress("embedding documents", first, len(documents))
+        key, texts = (0, first // DOCUMENT_BLOCK), documents[first : first + DOCUMENT_BLOCK]
+        if key not in finished.records:
+            vectors = np.asarray(text_vectors(model, texts, DOCUMENTS).vectors, np.float32)
+            finished.begin(key, [VECTORS])
+            finished.append(key, {VECTORS: vectors.tobytes()})
+            finished.finish(key, first + len(texts) == len(documents))
+
+
+def _joined_vectors(finished: FinishedBlocks, num_documents: int) -> np.ndarray:
+    """Return the vectors of all documents, float32 `[documents, width]`, mapped from one file."""
+    path = finished.directory / JOINED
+    with finished.writing(), path.open("wb") as file:
+        for key in finished.in_order():
+            file.write(finished.path(key, VECTORS).read_bytes())
+    return np.memmap(path, np.float32, "r").reshape(num_documents, -1)
+
+
+def _digest(texts: Sequence[str]) -> str:
+    """Return the hex SHA-256 of texts."""
+    sha256 = hashlib.sha256()
+    for text in texts:
+        sha256.update(json.dumps(text).encode())
+    return sha256.hexdigest()
+
+
+class _UnfinishedBlocks(NamedTuple):
+    """The finished blocks of both passes."""
+
+    embedded: FinishedBlocks
+    mined: FinishedBlocks
+
+
+@contextlib.contextmanager
+def _unfinished_blocks(
+    output: pathlib.Path, identity: Mapping[str, Any], say: Callable[[str], None]
+) -> Iterator[_UnfinishedBlocks]:
+    """Yield the blocks that a killed call of equal identity finished, in the directory `.NAME.incomplete`.
+
+    The directory is removed at the end, and also after an error before the first finished block.
+    """
+    directory = output.absolute().parent / f".{output.name}.incomplete"
+    writing = functools.partial(errors.writing, output, "make room, or choose another --output")
+    passes = _UnfinishedBlocks(*(FinishedBlocks(directory / name, writing) for name in ("documents", "pairs")))
+    with writing():
+        directory.mkdir(exist_ok=True)
+        lock = os.open(directory, os.O_RDONLY)
+    try:
+        # The system releases the lock at any end of the process.
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise UserError(f"{output}: another process is writing this file; wait for its end") from None
+    is_done = False
+    try:
+        identity, plan = json.loads(json.dumps(identity)), directory / "plan.json"
+        before = None
+        with contextlib.suppress(OSError, ValueError):
+            before = strict_json.parse(read_file(plan).decode())
+        if before == identity:
+            for blocks in passes:
+                blocks.resume()
+        elif isinstance(before, dict):
+            changed = [name for name, value in identity.items() if before.get(name) != value]
+            say(f"{output}: starts over, as {' and '.join(changed)} changed since it was interrupted")
+        if num_finished := sum(len(blocks.records) for blocks in passes):
+            say(f"{output}: resumes after {num_finished} finished blocks of an interrupted call")
+        else:
+            with writing():
+                for blocks in passes:
+                    shutil.rmtree(blocks.directory, ignore_errors=True)
+                write_json(plan, identity)
+        yield passes
+        is_done = True
+    finally:
+        if is_done or not any(blocks.records for blocks in passes):
+            shutil.rmtree(directory, ignore_errors=True)
+        os.close(lock)

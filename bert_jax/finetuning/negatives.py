@@ -1,0 +1,198 @@
+"""Hard negatives: the documents that rank high for a query, and from which rule they are chosen."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from bert_jax.batches.hashing import Stream, random_bits
+from bert_jax.checkpoints.load_model import OpenModel
+from bert_jax.errors import UserError
+from bert_jax.inference.predict import Predictor
+from bert_jax.search.bm25 import Bm25
+from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, similarity_of, text_vectors
+from bert_jax.search.top_documents import top_documents
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import make_features
+from bert_jax.tasks.kinds.regression import OUTPUT, REGRESSION
+
+
+class Candidates(NamedTuple):
+    """The documents that rank highest for queries, the best first.
+
+    Attributes:
+        scores: float32 `[queries, depth]`; -inf for a document that shares no word with the query.
+        indices: int64 `[queries, depth]`, positions of the documents.
+        positive_scores: float32 `[queries]`, the scores of the positives.
+    """
+
+    scores: np.ndarray
+    indices: np.ndarray
+    positive_scores: np.ndarray
+
+
+class QueryAndPositive(NamedTuple):
+    """A query, and a document that answers it."""
+
+    query: str
+    positive: str
+
+
+# (pairs, documents of a query) -> the candidates of each pair.
+Retriever = Callable[[Sequence[QueryAndPositive], int], Candidates]
+PairScores = Callable[[Sequence[tuple[str, str]]], np.ndarray]  # pairs of texts -> float32 [pairs]
+
+
+def retriever_by_vectors(model: OpenModel, documents: np.ndarray, index_of_text: Mapping[str, int]) -> Retriever:
+    """Return a retriever by the scores of vectors.
+
+    Args:
+        model: the model of the vectors.
+        documents: float32 `[documents, width]`, vectors of the documents.
+        index_of_text: text of a document -> its position.
+    """
+    scores = similarity_of(model).scores
+    score_rows = jax.jit(jax.vmap(lambda query, document: scores(query[None], document[None])[0, 0]))
+
+    def retrieve(pairs: Sequence[QueryAndPositive], depth: int) -> Candidates:
+        queries = text_vectors(model, [pair.query for pair in pairs], QUERIES).vectors
+        unknown = list(dict.fromkeys(pair.positive for pair in pairs if pair.positive not in index_of_text))
+        encoded: dict[str, np.ndarray] = {}
+        if unknown:
+            encoded = dict(zip(unknown, np.asarray(text_vectors(model, unknown, DOCUMENTS).vectors), strict=True))
+        positives = np.stack(
+            [
+                encoded[pair.positive] if pair.positive in encoded else documents[index_of_text[pair.positive]]
+                for pair in pairs
+            ]
+        )
+        best = top_documents(queries, documents, depth, scores)
+        return Candidates(best.scores, best.indices, np.asarray(score_rows(queries, positives)))
+
+    return retrieve
+
+
+def retriever_by_bm25(bm25: Bm25, index_of_text: Mapping[str, int]) -> Retriever:
+    """Return a retriever by shared words; the score of a positive that is no document is NaN."""
+
+    def retrieve(pairs: Sequence[QueryAndPositive], depth: int) -> Candidates:
+        found = []
+        for pair, scores in zip(pairs, bm25([pair.query for pair in pairs]), strict=True):
+            best = np.argsort(-scores, kind="stable")[:depth]
+            position = index_of_text.get(pair.positive)
+            positive = np.asarray(np.nan if position is None else scores[position], np.float32)
+            found.append(Candidates(np.where(scores[best] > 0, scores[best], -np.inf), best, positive))
+        return Candidates(*(np.stack(arrays) for arrays in zip(*found, strict=True)))
+
+    return retrieve
+
+
+def cross_encoder_scores(predictor: Predictor) -> PairScores:
+    """Return a function that scores pairs of texts by a model with a classification head.
+
+    The score is the output of a head with one output. A head of two classes gives the logit of the second class minus
+    the logit of the first class.
+
+    Raises:
+        UserError: the model has another head.
+    """
+    kind = KINDS[predictor.task.kind]
+    num_outputs = kind.classes or len(predictor.task.labels)
+    if kind.head != REGRESSION.head or kind.problem or num_outputs > 2:
+        raise UserError(
+            f"the cross-encoder answers the task {predictor.task.kind} with {num_outputs} outputs; give a model with "
+            "one score or two labels for a pair of texts"
+        )
+
+    def scores_of(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        examples = [{"id": str(n), "text": text, "text_pair": other} for n, (text, other) in enumerate(pairs)]
+        features, _ = make_features(kind, examples, predictor.tokenizer, predictor.settings)
+        outputs = predictor.outputs_of(features, lambda num_done: None)
+        logits = np.stack([output[OUTPUT] for output in outputs])[np.argsort([made.example for made in features])]
+        return logits[:, 1] - logits[:, 0] if num_outputs == 2 else logits[:, 0]
+
+    return scores_of
+
+
+class NegativeRule(NamedTuple):
+    """The rule that chooses negatives from ranked documents.
+
+    Attributes:
+        first, end: ranks from `first` to below `end`, counted from 0 without the excluded documents.
+        margin: documents whose score exceeds the score of the positive minus `margin` are skipped; None: no limit.
+        num_negatives: negatives of a pair, drawn at random from the remaining documents.
+        seed: seed of the draw.
+    """
+
+    first: int
+    end: int
+    margin: float | None
+    num_negatives: int
+    seed: int
+
+
+class ChosenNegatives(NamedTuple):
+    """The positions of the negatives of a pair; the scores of the positive and of the negatives by a cross-encoder."""
+
+    indices: list[int]
+    scores: list[float]
+
+
+def choose_negatives(
+    rule: NegativeRule,
+    pair_numbers: Sequence[int],
+    pairs: Sequence[QueryAndPositive],
+    candidates: Candidates,
+    excluded: Sequence[Set[int]],
+    documents: Sequence[str],
+    cross_encoder: PairScores | None = None,
+) -> Iterator[ChosenNegatives | None]:
+    """Yield the negatives of each pair; None for a pair with fewer documents than the rule asks for.
+
+    With a cross-encoder, its scores decide about the margin.
+
+    Args:
+        rule: the rule.
+        pair_numbers: number of each pair, on which the draw depends.
+        pairs: the pairs.
+        candidates: at least as many as the rule's last rank and the excluded documents of a query.
+        excluded: documents of each query that are right, or equal to the query.
+        documents: texts of all documents.
+        cross_encoder: the scores of (query, document); None: no filter.
+    """
+    of_pairs = []
+    for row, not_negative in enumerate(excluded):
+        columns = [
+            column
+            for column, index in enumerate(candidates.indices[row])
+            if index not in not_negative and np.isfinite(candidates.scores[row, column])
+        ][rule.first : rule.end]
+        of_pairs.append((candidates.indices[row, columns], candidates.scores[row, columns]))
+    positive_scores = candidates.positive_scores
+    if cross_encoder:
+        texts = [(pair.query, pair.positive) for pair in pairs]
+        texts += [
+            (pair.query, documents[index])
+            for pair, (indices, _) in zip(pairs, of_pairs, strict=True)
+            for index in indices
+        ]
+        scores = cross_encoder(texts)
+        positive_scores = scores[: len(pairs)]
+        ends = np.cumsum([len(indices) for indices, _ in of_pairs])[:-1]
+        of_candidates = np.split(scores[len(pairs) :], ends)
+        of_pairs = [(indices, values) for (indices, _), values in zip(of_pairs, of_candidates, strict=True)]
+    for pair_number, (indices, scores), positive in zip(pair_numbers, of_pairs, positive_scores, strict=True):
+        passes = np.ones(len(indices), bool) if rule.margin is None else scores <= positive - rule.margin
+        allowed = np.flatnonzero(passes)
+        if len(allowed) < rule.num_negatives:
+            yield None
+            continue
+        order = np.argsort(
+            random_bits(rule.seed, Stream.NEGATIVES, pair_number, np.arange(len(allowed))), kind="stable"
+        )
+        drawn = np.sort(allowed[order[: rule.num_negatives]])  # the highest rank first
+        yield ChosenNegatives(
+            [int(index) for index in indices[drawn]],
+            [float(positive), *(float(score) for score in scores[drawn])] if cross_encoder else [],
+        )

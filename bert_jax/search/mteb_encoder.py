@@ -1,0 +1,76 @@
+"""A model as an encoder of the package `mteb`, for the Massive Text Embedding Benchmark (Muennighoff et al. 2023).
+
+    mteb.evaluate(mteb_encoder("my-vectors/"), tasks)
+
+`mteb` is imported only here and is not a requirement of bert_jax; it needs PyTorch.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.checkpoints.load_model import OpenModel, open_model
+from bert_jax.inference.embed import HEADS
+from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, similarity_of, text_vectors
+
+
+def mteb_encoder(directory: str | os.PathLike[str]) -> "MtebEncoder":
+    """Return the model of a directory of any family as an encoder of `mteb`."""
+    return MtebEncoder(open_model(directory, HEADS))
+
+
+class MtebEncoder:
+    """The functions of `mteb.EncoderProtocol` for a model; its prompts and its similarity apply."""
+
+    def __init__(self, model: OpenModel):
+        self._model = model
+        self._scores = similarity_of(model).scores
+
+    def encode(
+        self, inputs: Iterable[Mapping[str, Sequence[str]]], *, prompt_type: Any = None, **unused: Any
+    ) -> np.ndarray:
+        """Return the vectors of texts, float32 `[texts, width]`.
+
+        Args:
+            inputs: batches with a list `text`.
+            prompt_type: "query" for queries; everything else is a document.
+            unused: the task and its split, which the vectors do not depend on.
+        """
+        texts = [text for batch in inputs for text in batch["text"]]
+        role = QUERIES if getattr(prompt_type, "value", prompt_type) == "query" else DOCUMENTS
+        vectors = text_vectors(self._model, texts, role).vectors
+        return vectors[np.arange(len(vectors))]
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the scores of all pairs of vectors as a tensor `[first, second]`."""
+        import torch
+
+        first, second = (jnp.atleast_2d(jnp.asarray(vectors, jnp.float32)) for vectors in (embeddings1, embeddings2))
+        return torch.from_numpy(np.array(self._scores(first, second)))
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the score of each vector with the vector at its position, as a tensor `[pairs]`."""
+        import torch
+
+        first, second = (jnp.asarray(vectors, jnp.float32) for vectors in (embeddings1, embeddings2))
+        scores = [self._scores(first[row : row + 1], second[row : row + 1])[0, 0] for row in range(len(first))]
+        return torch.from_numpy(np.array(scores, np.float32))
+
+    @property
+    def mteb_model_meta(self) -> Any:
+        """The facts of the model that `mteb` writes beside its scores."""
+        from mteb.models import ModelMeta
+
+        directory = self._model.directory
+        return ModelMeta.create_empty(
+            {
+                "name": f"{directory.parent.name or 'local'}/{directory.name}",
+                "framework": ["JAX"],
+                "embed_dim": self._model.config.hidden_size,
+                "max_tokens": self._model.sentences.max_seq_len or self._model.config.max_positions,
+                "similarity_fn_name": similarity_of(self._model).name,
+            }
+        )

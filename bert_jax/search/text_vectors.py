@@ -1,0 +1,63 @@
+"""Vectors of queries and documents, with the prompts of the model's directory, and the comparison of the vectors."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from bert_jax.checkpoints.load_model import OpenModel
+from bert_jax.errors import UserError
+from bert_jax.inference.embed import EmbedOptions, VectorsAndCount, encode_with_count
+from bert_jax.inference.vectors import join_vectors
+from bert_jax.objectives.vector_scores import SCORES, Scores
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
+
+CHUNK = 8_192  # texts that are tokenized at once
+QUERIES, DOCUMENTS = "queries", "documents"
+# Role of a text -> names of its prompt, as sentence-transformers looks for them; without one of them, the default
+# prompt of the directory applies.
+PROMPTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {QUERIES: ("query",), DOCUMENTS: ("document", "passage", "corpus")}
+)
+# Similarity of a directory of sentence-transformers -> `EmbedOptions.normalize` before the comparison.
+SIMILARITIES = {"cosine": True, "dot": None, "maxsim": None}
+
+
+class Similarity(NamedTuple):
+    """The name of a similarity, `EmbedOptions.normalize`, and the comparison of the vectors."""
+
+    name: str
+    normalize: bool | None
+    scores: Scores
+
+
+def similarity_of(model: OpenModel) -> Similarity:
+    """Return the similarity of a model, by default of its head; raise UserError for an unsupported similarity."""
+    head = VECTOR_HEADS[model.sentences.vector_head]
+    name = model.sentences.similarity or head.similarity
+    if name not in SIMILARITIES:
+        raise UserError(f"{model.directory}: the similarity {name}; choose a model with {' or '.join(SIMILARITIES)}")
+    return Similarity(name, SIMILARITIES[name], SCORES[head.scores])
+
+
+def text_vectors(
+    model: OpenModel, texts: Sequence[str], role: str, progress: Callable[[int], None] = lambda num_done: None
+) -> VectorsAndCount:
+    """Return the vectors of texts, and the number of texts that were truncated.
+
+    The vectors equal the vectors of `bert-jax embed`.
+
+    Args:
+        model: any model; its heads are used only if its directory names a head of vectors.
+        texts: the texts.
+        role: QUERIES or DOCUMENTS.
+        progress: called with the number of finished texts.
+    """
+    prompt = next((name for name in PROMPTS[role] if name in model.sentences.prompts), None)
+    options = EmbedOptions(truncate=True, prompt_name=prompt, normalize=similarity_of(model).normalize)
+    chunks, num_truncated = [], 0
+    for start in range(0, len(texts), CHUNK):
+        progress(start)
+        values, num_cut = encode_with_count(model, texts[start : start + CHUNK], options)
+        chunks.append(values)
+        num_truncated += num_cut
+    return VectorsAndCount(join_vectors(chunks), num_truncated)

@@ -1,0 +1,84 @@
+"""The tokens of late interaction (ColBERT): expanded queries, and documents without punctuation."""
+
+import string
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.config import TaskConfig
+from bert_jax.tasks.features import Features
+from bert_jax.tokenizer import Tokenizer
+
+# Keys of a batch, int32 in the shape of `input_ids`: 1 for a token whose vector is compared, and 1 for a token that no
+# token reads.
+SCORED, UNREAD = "scored_tokens", "unread_tokens"
+PUNCTUATION = tuple(string.punctuation)
+QUERY = "query"  # name of the prompt of a query
+
+
+class TokenRules(NamedTuple):
+    """The rules that choose the tokens with a vector.
+
+    query_length: maximum tokens of a query; None: the maximum of the model
+    document_length: maximum tokens of a document; None: the maximum of the model
+    expands: whether mask tokens fill a query up to `query_length`
+    attends: whether tokens read these mask tokens
+    skipped_words: tokens of documents that have no vector; words that are no token of the vocabulary have no effect
+    """
+
+    query_length: int | None = None
+    document_length: int | None = None
+    expands: bool = False
+    attends: bool = False
+    skipped_words: tuple[str, ...] = ()
+
+
+def token_rules(settings: TaskConfig) -> TokenRules:
+    """Return the rules in the settings of a task."""
+    return TokenRules(
+        query_length=settings.query_length or settings.max_seq_len,
+        document_length=settings.max_seq_len,
+        expands=settings.query_length is not None,
+        attends=settings.attend_to_expansion,
+        skipped_words=PUNCTUATION if settings.skip_punctuation else (),
+    )
+
+
+def token_marker(rules: TokenRules, tokenizer: Tokenizer) -> Callable[[Features, Sequence[bool]], Features]:
+    """Return a function that adds the arrays SCORED and, if tokens do not read the expansion, UNREAD to an input.
+
+    The function takes an input of one or several texts, each a sequence of tokens of type 0, and for each text whether
+    it is a query.
+    """
+    ids_of_tokens = {token: token_id for token_id, token in enumerate(tokenizer.tokens)}
+    skipped = [ids_of_tokens[word] for word in rules.skipped_words if word in ids_of_tokens]
+
+    def mark_tokens(features: Features, is_query: Sequence[bool]) -> Features:
+        all_ids, starts, scored, unread = [], [], [], []
+        for (ids, type_1_start), of_query in zip(features.sequences, is_query, strict=True):
+            length = max(len(ids), rules.query_length or 0) if of_query and rules.expands else len(ids)
+            all_ids.append(np.append(ids, np.full(length - len(ids), tokenizer.mask_id, ids.dtype)))
+            starts.append(length if type_1_start == len(ids) else type_1_start)
+            scored.append(np.ones(length, np.int32) if of_query else (~np.isin(ids, skipped)).astype(np.int32))
+            unread.append((np.arange(length) >= len(ids)).astype(np.int32))
+        targets = {SCORED: np.concatenate(scored)}
+        if rules.expands and not rules.attends:
+            targets[UNREAD] = np.concatenate(unread)
+        several = isinstance(features.input_ids, list)
+        return features._replace(
+            input_ids=all_ids if several else all_ids[0],
+            type_1_start=starts if several else starts[0],
+            targets={**features.targets, **targets},
+        )
+
+    return mark_tokens
+
+
+def scored_tokens(features: Features, values: np.ndarray) -> np.ndarray:
+    """Return the values `[at least tokens, ...]` of the tokens of a text with a vector; all values without a mark."""
+    if SCORED not in features.targets:
+        return values
+    scored = np.asarray(features.targets[SCORED]) != 0
+    of_tokens: np.ndarray = values[: len(scored)][scored]
+    return of_tokens

@@ -1,0 +1,85 @@
+"""Smaller vectors beside sentence-transformers and brute force in float64."""
+
+import numpy as np
+import pytest
+from sentence_transformers import quantize_embeddings
+
+from bert_jax.errors import UserError
+from bert_jax.search.smaller_vectors import (
+    BINARY,
+    FLOAT,
+    INT8,
+    STORED_FORMS,
+    Form,
+    binary_vectors,
+    int8_vectors,
+    parse_forms,
+    search_stored,
+    truncate_vectors,
+)
+
+
+@pytest.fixture(scope="module")
+def vectors() -> list[np.ndarray]:
+    """Vectors of 20 queries and of 300 documents; a number of the documents never changes."""
+    random = np.random.default_rng(0)
+    queries, documents = (random.standard_normal((count, 40)).astype(np.float32) for count in (20, 300))
+    documents[:, 3] = 0.5
+    return [queries, documents]
+
+
+def test_stored_vectors_equal_the_bytes_of_sentence_transformers(vectors) -> None:
+    np.testing.assert_array_equal(int8_vectors(vectors[1]).vectors, quantize_embeddings(vectors[1], "int8"))
+    np.testing.assert_array_equal(binary_vectors(vectors[1]).vectors, quantize_embeddings(vectors[1], "ubinary"))
+
+
+def test_search_in_int8_ranks_by_the_decoded_vectors(vectors) -> None:
+    stored = int8_vectors(vectors[1])
+    low, high = stored.ranges.astype(np.float64)
+    decoded = low + (stored.vectors.astype(np.float64) + 128) * np.where(high > low, (high - low) / 255, 1)
+    wanted = np.argsort(-(vectors[0] @ decoded.T), axis=1)[:, :10]
+    np.testing.assert_array_equal(search_stored(STORED_FORMS[INT8], vectors[0], stored, 10).indices, wanted)
+
+
+def test_search_in_bits_rescores_the_nearest_by_signs(vectors) -> None:
+    queries, documents = vectors
+    found = search_stored(STORED_FORMS[BINARY], queries, binary_vectors(documents), 5)
+    distances = ((queries > 0)[:, None] != (documents > 0)[None]).sum(axis=2)
+    products = queries.astype(np.float64) @ np.where(documents > 0, 1.0, -1.0).T
+    for row in range(len(queries)):
+        nearest = np.sort(np.argsort(distances[row], kind="stable")[:20])
+        wanted = nearest[np.argsort(-products[row, nearest], kind="stable")[:5]]
+        np.testing.assert_array_equal(found.indices[row], wanted)
+        np.testing.assert_allclose(found.scores[row], products[row, wanted], rtol=1e-5)
+
+
+def test_shortened_vectors_have_length_1_again(vectors) -> None:
+    wanted = vectors[1][:, :16] / np.linalg.norm(vectors[1][:, :16], axis=1, keepdims=True)
+    np.testing.assert_allclose(truncate_vectors(vectors[1], 16, True), wanted, rtol=1e-6)
+    np.testing.assert_array_equal(truncate_vectors(vectors[1], 16, False), vectors[1][:, :16])
+
+
+def test_names_of_forms() -> None:
+    assert parse_forms("float, int8,64,32-binary", 64) == [
+        Form("float", None, FLOAT),
+        Form("int8", None, INT8),
+        Form("64", 64, FLOAT),
+        Form("32-binary", 32, BINARY),
+    ]
+    assert parse_forms("", 64) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("int9", "--vectors int9: give float, int8, binary, a size such as 64, or both such as 64-int8; did you mean"),
+        ("65", "--vectors 65: the vectors of this model have 64 numbers; give a size from 1 to 64"),
+        ("0-int8", "--vectors 0-int8: the vectors of this model have 64 numbers"),
+        ("64int8", "--vectors 64int8: give float"),
+    ],
+)
+def test_other_forms_are_refused(text: str, message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        parse_forms(text, 64)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
