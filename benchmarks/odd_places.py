@@ -362,7 +362,7 @@ READERS: dict[str, list[str]] = {  # field of World -> rows of INPUTS that read 
     "run": [
         "evaluate --workdir", "plot --workdir", "report WORKDIR", "export --workdir", "fill-mask --model", "verify DIR",
     ],
-    "tuned": ["predict --model", "report WORKDIR", "export --workdir", "verify DIR"],
+    "tuned": ["predict --model", "report WORKDIR", "verify DIR"],
     "task": ["finetune task.data"],
 }  # fmt: skip
 
@@ -405,16 +405,28 @@ ODD_FILES: dict[str, Callable[[pathlib.Path], object]] = {
 def files_of(directory: pathlib.Path) -> list[pathlib.Path]:
     """Return the files of a directory that are not empty; files of later checkpoints come later."""
     paths = [path for path in directory.rglob("*") if path.is_file() and path.stat().st_size]
+    # The arrays of checkpoints, which Orbax opens in the user's own runs, and the second copy of a model.
+    paths = [path for path in paths if not re.search(r"/state/|/best-", f"{path}")]
     return sorted(paths, key=lambda path: [(len(part), part) for part in path.parts])
 
 
-def odd_copies(world: World, field: str, scratch: pathlib.Path) -> Iterator[tuple[str, pathlib.Path, int]]:
+class OddCopy(NamedTuple):
+    """A copy of a directory with an odd file, the user of its trials, and the rows of INPUTS that read it."""
+
+    kind: str
+    directory: pathlib.Path
+    user: int
+    readers: list[str]
+
+
+def odd_copies(world: World, field: str, scratch: pathlib.Path) -> Iterator[OddCopy]:
     """Yield copies of a directory of the world, each with an odd file in the place of one of its files."""
     source = getattr(world, field)
     sums = "SHA256SUMS"
     names = {KIND_OF_NAME.sub("*", f"{path.relative_to(source)}"): path for path in files_of(source)}
     for (shown, path), (kind, make), listed in itertools.product(names.items(), ODD_FILES.items(), (True, False)):
-        if not listed and not (path.parent / sums).exists():
+        has_sums = (path.parent / sums).exists()
+        if not listed and not has_sums:
             continue
         target = scratch / f"{field} {shown} {kind} {listed}".replace("/", "_").replace("*", "_")
         shutil.copytree(source, target, symlinks=True)
@@ -427,11 +439,10 @@ def odd_copies(world: World, field: str, scratch: pathlib.Path) -> Iterator[tupl
             shutil.rmtree(target)
             continue
         make(odd)
-        yield (
-            f"{shown}: {kind}{'' if listed else ', without SHA256SUMS'}",
-            target,
-            NOBODY if kind == "no permission" else 0,
-        )
+        # Files that SHA256SUMS lists are checked in one way before any verb reads them.
+        readers = [READERS[field][0], READERS[field][-1]] if listed and has_sums else READERS[field]
+        user = NOBODY if kind == "no permission" else 0
+        yield OddCopy(f"{shown}: {kind}{'' if listed else ', without SHA256SUMS'}", target, user, readers)
         shutil.rmtree(target)
     # Names that a stranger wrote.
     if (source / sums).exists():
@@ -445,7 +456,7 @@ def odd_copies(world: World, field: str, scratch: pathlib.Path) -> Iterator[tupl
             shutil.copytree(source, target)
             with open(target / sums, "a", errors="surrogateescape") as sums_file:
                 sums_file.write(f"{'0' * 64}  {name}\n")
-            yield f"{sums}: a name with {kind}", target, 0
+            yield OddCopy(f"{sums}: a name with {kind}", target, 0, READERS[field])
             shutil.rmtree(target)
 
 
@@ -467,13 +478,14 @@ def trials(world: World, scratch: pathlib.Path) -> Iterator[Trial]:
                 for path in sorted({*places.rglob("*")} - before, reverse=True):
                     path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         unmount(places / "full")
-    for field, names in READERS.items():
-        for kind, directory, user in odd_copies(world, field, fresh(scratch / "places")):
-            for name in names:
+    for field in READERS:
+        for copy in odd_copies(world, field, fresh(scratch / "places")):
+            for name in copy.readers:
                 out = fresh(scratch / "out")
                 out.chmod(0o777)
-                argv = [word.replace("ODD", f"{directory}").replace("OUT", f"{out}/x") for word in INPUTS[name](world)]
-                yield Trial(f"{name}: {field}/{kind}", argv, user)
+                given = [word.replace("ODD", f"{copy.directory}") for word in INPUTS[name](world)]
+                argv = [word.replace("OUT", f"{out}/x") for word in given]
+                yield Trial(f"{name}: {field}/{copy.kind}", argv, copy.user)
 
 
 def with_suffix(word: str, odd: str, places: pathlib.Path) -> str:

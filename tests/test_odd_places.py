@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import pathlib
+import re
 import socket
 import struct
 import subprocess
@@ -111,16 +112,29 @@ def test_every_error_of_the_operating_system_is_one_line(
     (tmp_path / "a").write_text("x")
     operations: dict[str, Callable[[], object]] = {
         "open": lambda: files.open_regular_file(tmp_path / "a"),
+        "read": lambda: files.read_file(tmp_path / "a"),
         "write": lambda: files.write_text(tmp_path / "b", "x"),
         "rename": lambda: files.write_text(tmp_path / "b", "x"),
         "listing": lambda: list(os.scandir(tmp_path)),
         "anything": unnamed,
     }
-    patches = {"open": (files.os, "open"), "write": (files.os, "fsync"), "rename": (files.os, "replace")}
+
+    class Unreadable(io.FileIO):
+        """A file whose storage fails."""
+
+        read = fail  # type: ignore[assignment]
+
+    patches: dict[str, tuple[object, str]] = {
+        "open": (files.os, "open"),
+        "write": (files.os, "fsync"),
+        "rename": (files.os, "replace"),
+    }
     for name, operation in operations.items():
         with monkeypatch.context() as patch:
             if name in patches:
                 patch.setattr(*patches[name], fail)
+            if name == "read":
+                patch.setattr(files.os, "fdopen", Unreadable)
             if name == "listing":
                 patch.setattr(os, "scandir", fail)
             verb = cli.VERBS["verify"]
@@ -166,6 +180,40 @@ def test_the_trials_give_odd_paths_to_every_option() -> None:
             if action.metavar in PATHS:
                 option = (action.option_strings or [action.metavar])[0]
                 assert f"{name} {option}" in rows
+
+
+def test_every_printed_name_is_escaped() -> None:
+    """No module prints a text that may hold a stranger's name, except through `escaped`, `shown` or JSON."""
+    plain = re.compile(r"^ +print\((?!escaped\(|json|shown\().+\)$")
+    package = pathlib.Path(files.__file__).parent
+    lines = {
+        line.strip()
+        for path in package.rglob("*.py")
+        for line in path.read_text().splitlines()
+        if plain.match(line) and not re.search(r"bert-jax \{|\{count:,\}", line)  # messages of the boundary; counts
+    }
+    assert lines == {
+        "print(server.getsockname()[1], flush=True)",
+        'print(completion_script(verbs, args.shell), end="")',  # names of verbs and options
+        "print(error, file=sys.stderr)",  # of a UserError, whose text is escaped
+        'print(f"bert-jax: the cache is {directory}, since {reason}; XDG_CACHE_HOME chooses another", file=sys.stderr)',
+    }
+
+
+@pytest.mark.parametrize("error", [TypeError, RuntimeError, ValueError])
+def test_a_library_that_cannot_open_a_name_is_one_line(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(args: object) -> None:
+        raise error("incompatible constructor arguments")
+
+    monkeypatch.setitem(cli.VERBS, "verify", replaced(cli.VERBS["verify"], fail))
+    assert cli.main(["verify", os.fsdecode(b"caf\xe9")]) == 2
+    assert capsys.readouterr().err == (
+        "bert-jax verify: caf\\xe9: this name is not UTF-8, and a library cannot open it; rename it (mv)\n"
+    )
+    with pytest.raises(error):  # a bug keeps its traceback
+        cli.main(["verify", "caf\u00e9"])
 
 
 def test_a_work_directory_whose_name_is_not_utf_8_is_refused(tmp_path: pathlib.Path) -> None:

@@ -16,7 +16,7 @@ from bert_jax.cli.command import (
     print_json,
     print_text,
 )
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, escaped
 
 INPUT_HELP = (
     "inputs: files, directories (all files of known formats in them), or quoted glob patterns, also at gs:// "
@@ -407,7 +407,7 @@ def run_prepare(args: argparse.Namespace) -> None:
                 **options,
             )
     for warning in manifest["warnings"]:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(escaped(f"warning: {warning}"), file=sys.stderr)
     print_text(format_summary(manifest, args.output))
 
 

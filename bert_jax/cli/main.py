@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from bert_jax.console import STANDARD_OUTPUT
 from bert_jax.errors import CONTROL_CHARACTER, FULL, UserError, escaped, file_error, resource_error_message, shown
 
 BROKEN_PIPE = 141
+NOT_UTF8 = re.compile("[\ud800-\udfff]")  # a byte of a word of the command line, as Python stores it
 VERBS: dict[str, Verb] = {
     "tokenizer": data.TOKENIZER,
     "clean": data.CLEAN,
@@ -64,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         status, message = 130, "interrupted"
     except Exception as error:  # the one boundary; an error without a message is raised again
         output = getattr(args, "output", None) or getattr(args, "workdir", None)
-        status, message = _status_and_message(error, output, VERBS[args.verb].memory_advice)
+        words = sys.argv[1:] if argv is None else argv
+        status, message = _status_and_message(error, output, VERBS[args.verb].memory_advice, words)
         if isinstance(error, OSError) and error.filename == STANDARD_OUTPUT:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest again at the exit
         elif not message or args.debug:
@@ -74,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _status_and_message(error: Exception, output: object, memory_advice: str) -> tuple[int, str]:
+def _status_and_message(error: Exception, output: object, memory_advice: str, words: Sequence[str]) -> tuple[int, str]:
     """Return the exit status and the line for an error of a verb; no line for a bug, whose traceback is printed.
 
     Every error of the operating system that no function has worded ends here. The error of a write names no path, so
@@ -93,5 +96,8 @@ def _status_and_message(error: Exception, output: object, memory_advice: str) ->
         return worded.status, str(worded)
     if isinstance(error, UnicodeEncodeError) and CONTROL_CHARACTER.search(error.object):
         return 2, f"{escaped(error.object):.200}: this name is not UTF-8; rename the file or directory (mv)"
+    if isinstance(error, TypeError | RuntimeError | ValueError):  # of libraries in C++, each of its own class
+        for word in (word for word in words if NOT_UTF8.search(word)):
+            return 2, f"{escaped(word):.200}: this name is not UTF-8, and a library cannot open it; rename it (mv)"
     message = resource_error_message(error, memory_advice)  # a lack of memory or of devices has no exception class
     return (2, shown(message)) if message else (1, "")

@@ -54,7 +54,7 @@ def run_pairs(args: argparse.Namespace) -> None:
         )
     omitted = f"; {counts.num_without:,} records have too few sentences" if counts.num_without else ""
     dev = f", and {counts.dev:,} right and wrong pairs each for dev.jsonl" if counts.dev else "; no held-out document"
-    print(f"{counts.train:,} training pairs{dev}{omitted} -> {args.output}")
+    print_text(f"{counts.train:,} training pairs{dev}{omitted} -> {args.output}")
 
 
 PAIRS = Verb(

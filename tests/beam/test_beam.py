@@ -30,7 +30,7 @@ from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.cache import local_corpus
 from bert_jax.corpus.manifest import verify_corpus
 from bert_jax.corpus.store import open_corpus
-from bert_jax.errors import UserError
+from bert_jax.errors import StorageError, UserError
 from bert_jax.readers import ReadOptions, storage
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 from tests.beam.runners import IN_MEMORY, RETRYING, RUNNERS, processes
@@ -248,6 +248,20 @@ def test_an_internal_error_keeps_its_traceback(texts, tokenizer, tmp_path, monke
     with pytest.raises(ZeroDivisionError) as raised:
         run(texts, tokenizer, tmp_path / "corpus", IN_MEMORY)
     assert raised.value.__notes__ == [f"{tmp_path / 'corpus'}: incomplete; remove it before the next try"]
+
+
+def test_a_lost_worker_is_a_failure_of_the_storage(texts, tokenizer, tmp_path, monkeypatch):
+    """As `benchmarks/beam_workers.py` measures: launchers start the command again."""
+    raises = compile(
+        "raise RuntimeError('Channel closed prematurely.')", "site-packages/apache_beam/data_plane.py", "exec"
+    )
+    monkeypatch.setattr(with_beam, "_add_steps", lambda *arguments: exec(raises))
+    with pytest.raises(StorageError) as raised:
+        run(texts, tokenizer, tmp_path / "corpus", IN_MEMORY)
+    assert str(raised.value) == (
+        "a worker of Apache Beam was lost (Channel closed prematurely.); start again\n"
+        f"{tmp_path / 'corpus'}: incomplete; remove it before the next try"
+    )
 
 
 def test_workers_of_another_version_are_refused(texts, tokenizer, tmp_path, monkeypatch):

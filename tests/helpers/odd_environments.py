@@ -54,7 +54,7 @@ ENVIRONMENTS = {
         {name: value.replace("/work", "{0}") for name, value in IMAGE_VARIABLES.items()}, NO_NAME, is_read_only=True
     ),
 }
-# Row of `benchmarks.odd_places.INPUTS` -> the field of its world that is an honest input.
+# Row of `benchmarks.odd_places.INPUTS` -> the file or directory of its world that is an honest input.
 ROWS = {
     "tokenizer --input": "texts",
     "clean --input": "texts",
@@ -73,6 +73,7 @@ ROWS = {
     "fill-mask --model": "model",
     "attention --model": "model",
     "pairs --corpus": "corpus",
+    "mine --pairs": "pairs.jsonl",
     "finetune task.data": "task",
     "predict --model": "tuned",
     "embed --model": "model",
@@ -143,11 +144,11 @@ def main(world_directory: str, scratch: str) -> None:
 
     odd_places.preload()
     directory = pathlib.Path(world_directory)
-    world = World(directory, *(directory / name for name in World._fields[1:]))
-    for index, (row, field) in enumerate(ROWS.items()):
+    world = World(directory, *(directory / part for part in World._fields[1:]))
+    for index, (row, name) in enumerate(ROWS.items()):
         here = pathlib.Path(scratch, f"trial{index}")
         here.mkdir()
-        honest = str(getattr(world, field))
+        honest = str(directory / name)
         words = [word.replace("ODD", honest).replace("OUT", f"{here}/x") for word in odd_places.INPUTS[row](world)]
         ended = start(words, here).wait()
         print(json.dumps({"row": row, "status": ended.status, "text": ended.text}))

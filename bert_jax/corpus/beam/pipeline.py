@@ -1,5 +1,7 @@
 """Functions for Apache Beam, an optional package: pipelines, chunks for all steps, versions and errors of workers."""
 
+import re
+import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,7 +11,7 @@ from bert_jax.corpus.build.chunks import Partition
 from bert_jax.corpus.build.cleaning.recipe import version_of
 from bert_jax.corpus.build.dedup_decisions import load_decisions
 from bert_jax.corpus.build.encoding import Chunk, PrepareSettings
-from bert_jax.errors import UserError, needs_packages
+from bert_jax.errors import StorageError, UserError, needs_packages
 from bert_jax.tokenizer import Tokenizer
 
 with needs_packages("--runner beam", "'apache-beam>=2.77'", ", with bert_jax in an environment of its own"):
@@ -22,8 +24,10 @@ __all__ = [
     "installed_package_versions",
     "make_pipeline",
     "spread_chunks",
-    "user_error_message",
+    "worded_error",
 ]
+
+WORDED = re.compile(r"(User|Storage)Error: ")
 
 
 def make_pipeline(arguments: Sequence[str]) -> beam.Pipeline:
@@ -78,8 +82,19 @@ def check_versions(packages: Sequence[str], wanted: str) -> None:
         )
 
 
-def user_error_message(error: Exception) -> str:
-    """Return the message of a UserError, or ''. An error of another process has the message inside a traceback."""
-    if not isinstance(error, UserError) and "UserError: " not in str(error):
-        return ""
-    return str(error).rpartition("UserError: ")[2].partition(" [while running")[0].strip()
+def worded_error(error: Exception) -> UserError | None:
+    """Return the error of a pipeline as a UserError; None for a bug, whose traceback is shown.
+
+    An error of another process has its message inside a traceback. An error that Beam itself raises, with no function
+    of bert_jax in it, is a lost worker or a lost connection to a worker.
+    """
+    if isinstance(error, UserError):
+        return error
+    text = str(error)
+    if messages := list(WORDED.finditer(text)):
+        message = text[messages[-1].end() :].partition(" [while running")[0].strip()
+        return (StorageError if messages[-1][1] == "Storage" else UserError)(message)
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and "apache_beam" in frames[-1].filename and __package__.partition(".")[0] not in text:
+        return StorageError(f"a worker of Apache Beam was lost ({' '.join(text.split())[:200]}); start again")
+    return None

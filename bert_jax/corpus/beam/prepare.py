@@ -16,7 +16,7 @@ from bert_jax.corpus.beam.pipeline import (
     check_versions,
     installed_package_versions,
     make_pipeline,
-    user_error_message,
+    worded_error,
 )
 from bert_jax.corpus.beam.records import write_corpus
 from bert_jax.corpus.build.append import open_signatures
@@ -31,7 +31,7 @@ from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.plan import LIBRARIES, PrepareOptions, make_settings, plan_inputs
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER, SEGMENTERS
 from bert_jax.corpus.manifest import MANIFEST
-from bert_jax.errors import UserError, check_output
+from bert_jax.errors import UserError, check_output, with_message
 from bert_jax.readers import ReadOptions, storage
 from bert_jax.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 
@@ -91,8 +91,8 @@ def prepare_with_beam(
                 storage.remove(f"{output}/{UNFINISHED}")
         except Exception as error:  # a runner raises its own types
             note = f"{output}: incomplete; remove it before the next try"
-            if message := user_error_message(error):
-                raise UserError(f"{message}\n{note}") from None
+            if worded := worded_error(error):
+                raise with_message(worded, f"{worded}\n{note}") from None
             error.add_note(note)
             raise
     with storage.open_file(f"{output}/{MANIFEST}") as file:

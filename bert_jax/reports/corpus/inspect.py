@@ -15,7 +15,7 @@ from bert_jax.batches.pipeline import Sequences, make_sequences, symbols_of
 from bert_jax.config import DataConfig, PretrainConfig, check_choices, read_config, refuse_fields_without_effect
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, open_mixture
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, escaped
 from bert_jax.reports.corpus.checks import corpus_warnings
 from bert_jax.reports.corpus.examples import sequence_examples
 from bert_jax.reports.corpus.figures import CorpusFigures, corpus_figures, figures_json
@@ -130,7 +130,7 @@ def inspect_corpus(inspection: Inspection, as_json: bool, html: str | None = Non
         html: .html file for `inspection_page`, whose name is then printed in place of the figures.
     """
     if html is not None:
-        print(write_page(html, lambda: inspection_page(inspection)))
+        print(escaped(write_page(html, lambda: inspection_page(inspection))))
         return
     if as_json:
         print(json.dumps(inspection_json(inspection)))

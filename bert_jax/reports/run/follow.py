@@ -8,6 +8,7 @@ import pathlib
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ LOOPBACK = "127.0.0.1"
 REFRESH_SECONDS = 10
 IDLE_SECONDS = 30  # after which a connection is closed
 MAX_CONNECTIONS = 32  # at a time
+REFUSAL_SECONDS = 0.1  # between two refused connections, so that refusing takes little of the CPU
 WATCHED_FILES = ("run.json", "metrics.jsonl", "results.json", "checkpoints/*", "tensorboard/*")  # of each training
 
 
@@ -67,6 +69,7 @@ class _Server(http.server.ThreadingHTTPServer):
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
+            time.sleep(REFUSAL_SECONDS)
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax.config import TaskConfig
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, escaped
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.records import is_missing, record_id
@@ -27,7 +27,7 @@ MANY_LINES = re.compile(r"\.tsv(\.gz)?:\d+-\d+$")
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr)
+    print(escaped(line), file=sys.stderr)
 
 
 def read_task_examples(
