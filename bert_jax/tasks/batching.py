@@ -1,5 +1,6 @@
 """Batches of features: lengths to pad to (buckets) or rows to fill, and the features and arrays of each batch."""
 
+import math
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +25,7 @@ SHORTEST = 16  # tokens of the shortest bucket, if the buckets are chosen before
 PROGRAM_TOKENS = 200_000
 # Lengths of rows to try, in lengths of the longest sequence: so many that some number of rows has little filler.
 ROW_FACTORS = (*(1.0 + step / 16 for step in range(17)), 2.5, 3.0, 3.5, 4.0)
-SAMPLED_BATCHES = 64  # from which the number of rows of a batch is found; a batch with more tokens has more rows
+SAMPLED_BATCHES = 128  # from which the number of rows of a batch is found; a batch with more tokens has more rows
 
 
 class Feed(NamedTuple):
@@ -178,7 +179,11 @@ def choose_rows(
 
     longest = feed.buckets[-1]
     in_rows = feed._replace(buckets=(longest,), rows=empty)
-    planned = plan_training_epoch(in_rows, features, seed=0, epoch=0)
+    # A small set is sampled in all its epochs, because a batch that needs more rows is another program.
+    num_epochs = min(math.ceil(passes), -(-SAMPLED_BATCHES * feed.batch_size // len(features)))
+    planned = [
+        batch for epoch in range(num_epochs) for batch in plan_training_epoch(in_rows, features, seed=0, epoch=epoch)
+    ]
     sampled = [_sequence_lengths(features, batch) for batch in planned[:: -(-len(planned) // SAMPLED_BATCHES)]]
     candidates = [feed]
     for factor in ROW_FACTORS:
