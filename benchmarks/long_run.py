@@ -5,11 +5,11 @@
 The processes are killed by SIGKILL. When the hours are over, the run is stopped by SIGTERM, unless it has finished its
 last step before. With --workdir, its model is kept.
 
-A life is the time from a start of the command to the end of its process. The goodput of a life is a ratio: the number
-of steps that the next life does not repeat, over the number of steps that fit in the time of the life at the speed
-between its first and its last step (evaluations and saves included). Prints the goodput and, from its parts (restart
-and lost work), an estimate for a failure every 5 minutes. OUTPUT.csv has a sample of the process every 5 s, and
-OUTPUT.png has the curves.
+A life is the time from a start of the command to the end of its process. The goodput of a life is the number of useful
+steps, which the next life does not repeat, divided by the number of possible steps. Possible steps are the length of
+the life times the speed between its first and its last step, with evaluations and saves. Prints the goodput and, from
+its parts (restart and lost work), an estimate for a failure every 5 minutes. OUTPUT.csv has a sample of the process
+every 5 s, and OUTPUT.png has the curves.
 """
 
 import argparse

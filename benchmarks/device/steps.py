@@ -44,7 +44,7 @@ Run = Callable[[int], None]  # runs a number of steps and waits for the last
 
 
 class Repeats(NamedTuple):
-    """Repetitions of a step: `steps` are dispatched together; the figure is the median of `stretches` such times."""
+    """A measurement times `steps` steps that are dispatched together; the result is the median of `stretches` times."""
 
     warmup: int = 5
     steps: int = 20

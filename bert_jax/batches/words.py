@@ -34,7 +34,7 @@ def with_marked_words(split: ReadableSplit, continues: np.ndarray) -> ReadableSp
 
 
 class UnmarkedIds(NamedTuple):
-    """Token ids without marks, int32 [tokens], and whether each token had a mark, bool [tokens]."""
+    """Token ids without the mark of a word's beginning, int32 [tokens]; whether each had the mark, bool [tokens]."""
 
     ids: np.ndarray
     begins_word: np.ndarray

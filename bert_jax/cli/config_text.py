@@ -34,7 +34,7 @@ def config_text(recipe: str | None, overrides: Sequence[str]) -> str:
         UserError: as `read_config`.
     """
     if recipe is None and not overrides:
-        pretraining, finetuning = (_printed_fields(kind, None, ()) for kind in (PretrainConfig, FinetuneConfig))
+        pretraining, finetuning = (_fields_to_print(kind, None, ()) for kind in (PretrainConfig, FinetuneConfig))
         shared = {(field.key, field.default) for field in pretraining}
         finetuning = [field for field in finetuning if (field.key, field.default) not in shared]
         return (
@@ -43,7 +43,7 @@ def config_text(recipe: str | None, overrides: Sequence[str]) -> str:
             f"recipes:\n{_recipe_list()}\n\n`bert-jax config RECIPE` prints the fields of a recipe"
         )
     kind = _config_class(recipe, overrides)
-    fields = _printed_fields(kind, recipe, overrides)
+    fields = _fields_to_print(kind, recipe, overrides)
     changed = sum(field.value != field.default for field in fields)
     return (
         f"{recipe or 'defaults'}, for `bert-jax {VERB_OF[kind]}`; "
@@ -54,7 +54,7 @@ def config_text(recipe: str | None, overrides: Sequence[str]) -> str:
 def config_json(recipe: str | None, overrides: Sequence[str]) -> dict[str, Any]:
     """Return the fields as JSON values; without a recipe, also return the names of the recipes."""
     kind = _config_class(recipe, overrides)
-    fields = [dataclasses.asdict(field) for field in _printed_fields(kind, recipe, overrides)]
+    fields = [dataclasses.asdict(field) for field in _fields_to_print(kind, recipe, overrides)]
     described: dict[str, Any] = {"verb": VERB_OF[kind], "recipe": recipe, "fields": fields}
     return described if recipe else described | {"recipes": list(recipes())}
 
@@ -66,11 +66,11 @@ def _config_class(recipe: str | None, overrides: Sequence[str]) -> Any:
     return FinetuneConfig if any(key.startswith("--config.task.") for key in overrides) else PretrainConfig
 
 
-def _printed_fields(kind: Any, recipe: str | None, overrides: Sequence[str]) -> list[PrintedField]:
-    """Return the fields of a recipe's config, which has the class `kind`."""
-    described = {key: (field, inner) for key, field, inner in fields_of(kind)}
+def _fields_to_print(config_class: Any, recipe: str | None, overrides: Sequence[str]) -> list[PrintedField]:
+    """Return the fields of a recipe's config, which has the class `config_class`."""
+    described = {key: (field, inner) for key, field, inner in fields_of(config_class)}
     fields = []
-    for key, (value, default) in values_and_defaults(read_config(kind, recipe, overrides)).items():
+    for key, (value, default) in values_and_defaults(read_config(config_class, recipe, overrides)).items():
         field, inner = described[with_first_phase_index(command_line_key(key))]
         meaning, takes = field.metadata["meaning"], _allowed_values_text(field, inner)
         fields.append(

@@ -180,7 +180,11 @@ PREDICT = Verb(
 def _add_embed_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--input", default="-", metavar="FILE", help=f"{INPUT_FILE_HELP} (default: -)")
-    add_output(parser, "FILE.npy", "file to create: .npy, or .safetensors with --pooling tokens")
+    add_output(
+        parser,
+        "FILE.npy",
+        "file to create: .npy; .safetensors for a vector per token; .jsonl or .npz for sparse vectors",
+    )
     parser.add_argument(
         "--pooling",
         choices=["mean", "cls", "max", "tokens"],
@@ -259,8 +263,8 @@ def run_embed(args: argparse.Namespace) -> None:
 EMBED = Verb(
     summary="turn texts into vectors",
     description=(
-        "Writes one vector per text as .npy, or one vector per token as .safetensors. Input objects in JSON "
-        "lines have `text`, and optionally `text_pair`."
+        "Writes one vector per text as .npy, one vector per token as .safetensors, or sparse vectors as .jsonl "
+        "or .npz. Input objects in JSON lines have `text`, and optionally `text_pair`."
     ),
     example="--model my-bert/ --input texts.txt --output vectors.npy",
     add_options=_add_embed_options,

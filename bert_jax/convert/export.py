@@ -81,6 +81,11 @@ def export_directory(
     files.check_sums(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)
     row, weights = FORMATS[target], read_weights(model, console=console, step=step, part=part)
     exported, is_huggingface = with_exported_heads(weights, row.is_class, head), row.write is write_huggingface
+    if exported.sentences and not is_huggingface and (vector_head := exported.sentences.vector_head) != "dense":
+        raise UserError(
+            f"{model}: only --format huggingface writes the vectors of this model (vector_head={vector_head}); "
+            "the other formats have no program for them"
+        )
     if is_huggingface:
         row.write(exported, output, {CARD: card_text(exported, model, card_facts)})
     elif row.title:

@@ -242,7 +242,7 @@ class Split:
         readers: dict[int, ArrayRecordReader] = vars(self._open).setdefault("readers", {})  # readers of this thread
         data = [b""] * len(positions)
 
-        def read(shard: int) -> None:
+        def read_shard_into_data(shard: int) -> None:
             indexes = np.flatnonzero(shard_of == shard)
             try:
                 if shard not in readers:
@@ -253,7 +253,7 @@ class Split:
                 raise _damaged_shard_error(self._shards[shard], error) from None
 
         with concurrent.futures.ThreadPoolExecutor(SHARDS_AT_ONCE) as pool:
-            list(pool.map(read, np.unique(shard_of).tolist()))
+            list(pool.map(read_shard_into_data, np.unique(shard_of).tolist()))
         return data
 
 

@@ -254,7 +254,7 @@ def _total_and_hbm_bytes(module: HloModule, computation: Computation, op: Instru
     if op.opcode == "fusion":
         for part in called_computation_names(op, "calls"):
             fused = module.computations[part]
-            numbered, carries = _fusion_parameters(fused), _continues_transfer(part, fused)
+            numbered, carries = _fusion_parameters(fused), _continues_async_collective(part, fused)
             for index, name in enumerate(op.operands):
                 in_vmem = by_name[name].arrays[0].in_vmem if by_name[name].arrays else True
                 moved.append((_fusion_bytes_read(module, fused, numbered[index], carries), in_vmem))
@@ -364,7 +364,7 @@ def _instruction_collectives(module: HloModule, computation: Computation, op: In
         for part in called_computation_names(op, "calls"):
             fused = module.computations[part]
             scatter = part.startswith("all-reduce-scatter")  # TPU: an all-reduce of which each device takes its slice
-            for inner in fused.instructions.values() if not _continues_transfer(part, fused) else ():
+            for inner in fused.instructions.values() if not _continues_async_collective(part, fused) else ():
                 for kind, size, group in _instruction_collectives(module, fused, inner):
                     yield _Collective("reduce-scatter" if scatter and kind == "all-reduce" else kind, size, group)
         return
@@ -384,7 +384,7 @@ def _dcn_bytes(computation: Computation, op: Instruction) -> float:
     return float(computation.instructions[op.operands[0]].arrays[0].bytes) if crosses else 0.0
 
 
-def _continues_transfer(name: str, fused: Computation) -> bool:
+def _continues_async_collective(name: str, fused: Computation) -> bool:
     """Return whether a fusion continues, during other work, a transfer that another fusion started (TPU)."""
     instructions = fused.instructions.values()
     starts = any('"AsyncCollectiveStart"' in op.attributes for op in instructions)

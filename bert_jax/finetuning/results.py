@@ -14,7 +14,7 @@ from bert_jax.errors import writing
 from bert_jax.finetuning.inputs import TaskInputs
 from bert_jax.finetuning.task_data import TaskSplit, score_split
 from bert_jax.finetuning.training import ELSEWHERE
-from bert_jax.inference.outputs import Outputs, local_predictor
+from bert_jax.inference.outputs import Outputs, single_device_predictor
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.models import make_model
 from bert_jax.objectives.tasks import predicting_model
@@ -62,7 +62,7 @@ def write_results(
         (directory / "predictions").mkdir(exist_ok=True)
     loaded = read_weights(source, inputs.weights.heads, console=console)
     model = predicting_model(make_model(loaded.config, compute, loaded.heads), task.kind, settings)
-    outputs_of = local_predictor(model, loaded.params, feed, compute)
+    outputs_of = single_device_predictor(model, loaded.params, feed, compute)
 
     def predict(split: TaskSplit) -> list[Outputs]:
         total = len(split.features)

@@ -47,7 +47,7 @@ def make_predict(
     return predict
 
 
-def local_predictor(model: Model, params: Params, feed: Feed, compute: ComputeConfig) -> LocalPredict:
+def single_device_predictor(model: Model, params: Params, feed: Feed, compute: ComputeConfig) -> LocalPredict:
     """Return a function from inputs to outputs on one device of this process; each shape is compiled once."""
     mesh = sharding.single_device_mesh()
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)

@@ -26,7 +26,7 @@ from bert_jax.inference.inputs import (
     read_inputs,
     source_name,
 )
-from bert_jax.inference.outputs import LocalPredict, Outputs, local_predictor
+from bert_jax.inference.outputs import LocalPredict, Outputs, single_device_predictor
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.models import Head, make_model
 from bert_jax.models.heads import OF_PRETRAINING
@@ -125,7 +125,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
         raise UserError(
             f"{loaded.directory} has no {', '.join(sorted(missing))}, which {TASK_FILE} names; export again"
         )
-    outputs_of = local_predictor(model, {name: loaded.params[name] for name in model.shapes}, feed, compute)
+    outputs_of = single_device_predictor(model, {name: loaded.params[name] for name in model.shapes}, feed, compute)
     if loaded.activation and loaded.heads[0].classes == 1:
         outputs_of = functools.partial(_activated_outputs, outputs_of, SCORE_ACTIVATIONS[loaded.activation])
     return Predictor(outputs_of, loaded.tokenizer, task, settings, threshold)

@@ -39,7 +39,7 @@ def read_vector_width(folder: pathlib.Path) -> int:
 
 
 def read_token_rules(transformer: Mapping[str, Any], mask: pathlib.Path, where: str, mask_token: object) -> TokenRules:
-    """Return the rules of a MultiVectorEncoder.
+    """Return the rules by which a MultiVectorEncoder chooses the tokens of a query and of a document that get a vector.
 
     Args:
         transformer: the fields of the Transformer.

@@ -132,7 +132,7 @@ def _gather_hellos(peers: Peers, seconds: float) -> Membership:
             elif not hmac.compare_digest(_token_bytes(hello.token), _token_bytes(peers.token)):
                 num_strangers += 1
                 _send_error_and_close([link], PeerTimeout(f"process 0 ({hosts[0]}) {CLOSED}"))
-            elif wrong := _contradiction_message(hello, hosts, count):
+            elif wrong := _find_contradiction(hello, hosts, count):
                 mismatch = PeerMismatch(wrong)
                 _send_error_and_close([*links.values(), link], mismatch)
                 raise mismatch
@@ -246,17 +246,17 @@ def _receive_hello(sock: socket.socket, received: bytearray) -> Hello | Literal[
     return Hello(**message) if types == [int, int, str, str] and len(message) == 4 else False
 
 
-def _contradiction_message(hello: Hello, hosts: dict[int, str], count: int) -> str:
+def _find_contradiction(hello: Hello, joined_hosts: dict[int, str], count: int) -> str:
     """Return a message if a process contradicts the options of the other processes, otherwise ''."""
     process_id = hello.process_id
     if hello.num_processes != count:
         return (
             f"process {process_id} ({hello.host}) was started with --num_processes {hello.num_processes}, process 0 "
-            f"({hosts[0]}) with {count}; pass the same number to all of them"
+            f"({joined_hosts[0]}) with {count}; pass the same number to all of them"
         )
-    if process_id in hosts or not 0 < process_id < count:
+    if process_id in joined_hosts or not 0 < process_id < count:
         return (
-            f"two processes have --process_id {process_id}, on {hello.host} and on {hosts.get(process_id)}; "
+            f"two processes have --process_id {process_id}, on {hello.host} and on {joined_hosts.get(process_id)}; "
             "pass a different number to each"
         )
     return ""
@@ -328,10 +328,10 @@ def _join_process_0(peers: Peers, seconds: float) -> Membership:
 def loopback_address(host: str) -> str:
     """Return the address of a host that has only loopback addresses, such as 127.0.0.1; "" for other hosts."""
     try:
-        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return ""
-    addresses = sorted({str(address[0]) for *_, address in found}, key=lambda address: ":" in address)
+    addresses = sorted({str(address[0]) for *_, address in entries}, key=lambda address: ":" in address)
     return addresses[0] if all(ipaddress.ip_address(address).is_loopback for address in addresses) else ""
 
 

@@ -55,7 +55,7 @@ def most_common_reason(reasons: Mapping[str, int]) -> str:
     return max(sorted(reasons), key=lambda reason: reasons[reason], default="")
 
 
-def rejection_hint(reasons: Mapping[str, int], fields: str, options: ReadOptions) -> str:
+def hint_for_most_common_reason(reasons: Mapping[str, int], fields: str, options: ReadOptions) -> str:
     """Return advice about the most common reason."""
     usual = "look at the input, and describe it with --format and --field"
     return HINTS.get(most_common_reason(reasons), usual).format(field=options.field, fields=fields or "none")

@@ -29,7 +29,7 @@ def _read_pairs(path: pathlib.Path) -> list[Item]:
 
 
 def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return the queries of the tokens that both sentences share, each masked alone, as in the published metric.
+    """Return a query for each token that both sentences share, with only this token masked, as in the published metric.
 
     `difflib` finds the shared tokens by their ids, as in the published script.
     """

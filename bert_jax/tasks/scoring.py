@@ -132,7 +132,8 @@ class EntitySpan(NamedTuple):
 def entity_spans(labels: Sequence[str]) -> set[EntitySpan]:
     """Return the entities of a sentence with labels in IOB, IOBES or BILOU.
 
-    The rule is conlleval's (CoNLL-2000): an entity begins at B- and S-, after O, E- and S-, and where the type changes.
+    As in conlleval (CoNLL-2000), a tag other than O begins an entity if it is B- or S-, if the tag before it is O, E-
+    or S-, or if its type differs from the type of the tag before it.
     """
     spans = set[EntitySpan]()
     begin, previous_tag, previous_type = 0, "O", ""

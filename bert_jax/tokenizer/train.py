@@ -8,7 +8,7 @@ from typing import NamedTuple
 from bert_jax import readers as sources
 from bert_jax.errors import UserError, check_not_input, check_output, did_you_mean, with_message, writing
 from bert_jax.readers import ReadOptions
-from bert_jax.readers.rejections import Rejections, rejection_hint
+from bert_jax.readers.rejections import Rejections, hint_for_most_common_reason
 from bert_jax.tokenizer import training_report as report
 from bert_jax.tokenizer import training_sample as sample
 from bert_jax.tokenizer.kinds import TOKENIZERS
@@ -79,7 +79,7 @@ def train_tokenizer(
         rejections = Rejections()
         counts.append(sample.count_characters(_cut_texts(reader.texts(index, rejections))))
         if not counts[-1].characters:
-            hint = rejection_hint(rejections.reasons, rejections.fields, read_options)
+            hint = hint_for_most_common_reason(rejections.reasons, rejections.fields, read_options)
             raise UserError(
                 f"{source[0]}: no text to train a vocabulary from{report.left_out_text(rejections.reasons)}; {hint}"
             )

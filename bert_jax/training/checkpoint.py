@@ -95,7 +95,7 @@ class CheckpointPolicy:
 def steps_until_save(steps: int, seconds: float, wanted: float) -> int:
     """Return the number of steps until `wanted` seconds have passed, if `steps` took `seconds`; 0 if they have passed.
 
-    The number is at most `steps`, because an estimate from few steps is uncertain.
+    The result is at most `steps`, because the time of a step is estimated from few steps.
     """
     return 0 if seconds >= wanted else min(steps, math.ceil((wanted - seconds) * steps / max(seconds, 1e-9)))
 
@@ -254,7 +254,7 @@ class Checkpoints:
         except Exception as error:  # Orbax raises whatever its storage layers raise
             damage = CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}")
         _raise_on_all_processes(damage)
-        _check_digests(record["digests"], digests(state["state"]))
+        _check_leaf_digests(record["digests"], digests(state["state"]))
         return Restored(state["state"], record)
 
     def restore_params(self, step: int) -> Restored:
@@ -272,7 +272,7 @@ class Checkpoints:
             part = AVERAGE if any(name.startswith(f"{AVERAGE}.") for name in record["digests"]) else "params"
             params = self._read_part(part.split("."), self.directory / str(step) / "state")
             saved = {name: digest for name, digest in record["digests"].items() if name.startswith(f"{part}.")}
-            _check_digests(saved, {f"{part}.{name}": digest for name, digest in digests(params).items()})
+            _check_leaf_digests(saved, {f"{part}.{name}": digest for name, digest in digests(params).items()})
         except CorruptCheckpointError as error:
             damage = error
         except Exception as error:  # Orbax raises whatever its storage layers raise
@@ -291,7 +291,7 @@ class Checkpoints:
             state = self._read_part([], self.directory / str(step) / "state")
         except Exception as error:  # Orbax raises whatever its storage layers raise
             raise CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}") from error
-        _check_digests(record["digests"], digests(state))
+        _check_leaf_digests(record["digests"], digests(state))
         return VerifiedCheckpoint(record, sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
 
     def _read_part(self, path: list[str], state_directory: Place) -> Tree:
@@ -452,9 +452,9 @@ def _raise_on_all_processes(damage: CorruptCheckpointError | None) -> None:
         raise damage or CorruptCheckpointError(f"process {elsewhere[0]} cannot read it")
 
 
-def _check_digests(saved: dict[str, str], present: dict[str, str]) -> None:
+def _check_leaf_digests(saved: dict[str, str], restored: dict[str, str]) -> None:
     """Raise CorruptCheckpointError if a leaf is missing, or differs from the saved leaf."""
-    wrong = sorted(name for name in saved.keys() | present.keys() if saved.get(name) != present.get(name))
+    wrong = sorted(name for name in saved.keys() | restored.keys() if saved.get(name) != restored.get(name))
     if wrong:
         raise CorruptCheckpointError(f"{len(wrong)} of its digests do not match, first the digest of {wrong[0]}")
 

@@ -19,7 +19,7 @@ Evaluate = Callable[[Params, Params, Iterator[Batch]], dict[str, float]]
 def evaluation_batch_size(max_seq_len: int, mesh: jax.sharding.Mesh) -> int:
     """Return the default number of sequences of an evaluation step, over all devices of the mesh.
 
-    The number depends on `max_seq_len`, not on the batches of the training, so that any number of devices can evaluate.
+    The batch size depends on `max_seq_len`, not on the batches of the training, so any number of devices can evaluate.
     """
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
     return shards * max(1, min(TOKENS // max_seq_len, SEQUENCES // shards))

@@ -1,4 +1,4 @@
-"""The inputs of the training loop: the complete plan of a run, its data, and the session of a process."""
+"""The inputs of the training loop: plan and data of the run; and the console, signals and watchdog of the process."""
 
 import contextlib
 import dataclasses

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import ComputeConfig
-from bert_jax.inference.outputs import local_predictor
+from bert_jax.inference.outputs import single_device_predictor
 from bert_jax.inference.row_limits import row_limits
 from bert_jax.models import PRESETS
 from bert_jax.parallel.sharding import single_device_mesh
@@ -41,7 +41,7 @@ def test_outputs_equal_the_outputs_of_each_input_alone(tmp_path, kind, family):
         compiled.append(batch)
         return model.apply(params, batch, rng)
 
-    outputs_of = local_predictor(dataclasses.replace(model, apply=apply), params, feed, ComputeConfig())
+    outputs_of = single_device_predictor(dataclasses.replace(model, apply=apply), params, feed, ComputeConfig())
     outputs = outputs_of(features, lambda done: None)
     assert 1 <= len(compiled) <= 2
     assert all("row_tokens" in batch for batch in compiled)

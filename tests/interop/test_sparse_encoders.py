@@ -115,3 +115,14 @@ def test_other_poolings_are_refused(masked_model, tmp_path, pooling, activation)
     save_theirs(masked_model, tmp_path / "theirs", pooling, activation)
     with pytest.raises(UserError, match=r"only '(max|relu)' can be read"):
         bert_jax.load(tmp_path / "theirs")
+
+
+def test_formats_without_a_program_for_sparse_vectors_are_refused(masked_model, tmp_path, capsys):
+    save_theirs(masked_model, tmp_path / "theirs")
+    for name in ("onnx", "stablehlo", "openvino"):
+        words = ["export", "--model", str(tmp_path / "theirs"), "--output", str(tmp_path / name), "--format", name]
+        assert main(words) == 2
+        assert (
+            "only --format huggingface writes the vectors of this model (vector_head=sparse)" in capsys.readouterr().err
+        )
+        assert not (tmp_path / name).exists()

@@ -329,4 +329,6 @@ def test_a_missing_column_is_reported_before_reading(tmp_path):
     ],
 )
 def test_hints_for_rejected_documents(reasons, says):
-    assert re.match(f".*{says}", rejections.rejection_hint(reasons, "'a', '{b}'", ReadOptions(field="bo{dy")))
+    assert re.match(
+        f".*{says}", rejections.hint_for_most_common_reason(reasons, "'a', '{b}'", ReadOptions(field="bo{dy"))
+    )

@@ -16,7 +16,7 @@ from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.passes import PassProgress, ShowProgress
 from bert_jax.corpus.build.plan import check_workers, make_settings, plan_inputs, preparation_identity
 from bert_jax.corpus.build.staging import UnfinishedCorpus
-from bert_jax.corpus.build.summary import check_rejected, count_noun, format_cleaning, hint_about_rejections
+from bert_jax.corpus.build.summary import check_rejected, count_noun, format_cleaning, hint_about_rejected_documents
 from bert_jax.corpus.languages import NO_LANGUAGE
 from bert_jax.errors import UserError, check_not_input
 from bert_jax.readers import ReadOptions
@@ -96,7 +96,7 @@ def clean_texts(
                 unfinished.discard()
                 raise UserError(
                     f"0 of {counts.documents:,} documents are kept: {describe_rejections(rejected)}; "
-                    f"{hint_about_rejections(rejected, counts.fields, read_options)}"
+                    f"{hint_about_rejected_documents(rejected, counts.fields, read_options)}"
                 )
     counts = dataclasses.replace(counts, characters_kept=written.characters)
     return {

@@ -80,7 +80,7 @@ class ShardInfo:
 
     @property
     def name(self) -> str:
-        """File name of the shard until `assemble_corpus` renames it."""
+        """File name of the shard until `move_into_corpus` renames it."""
         return f"{self.partition:05}-{self.block:05}.{self.split}.arrayrecord"
 
     @property
@@ -224,7 +224,7 @@ def write_shard(
         return writer.close()
 
 
-def assemble_corpus(
+def move_into_corpus(
     source: pathlib.Path,
     target: pathlib.Path,
     shards: Iterable[ShardInfo],
@@ -291,7 +291,7 @@ def write_indexes(
 
     Args:
         source: directory with the rows of the shards.
-        target, dtype, base: as in `assemble_corpus`.
+        target, dtype, base: as in `move_into_corpus`.
         by_split: result of `group_shards_by_split`.
     """
     splits: dict[str, Any] = {}

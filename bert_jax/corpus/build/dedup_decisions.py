@@ -233,7 +233,10 @@ class _DocumentRows:
 
 
 def _find_exact_copies(rows: _DocumentRows) -> np.ndarray:
-    """Return the index of the first document with an equal normal form, int64 [documents]; -1: no copy, or no text."""
+    """Return, for each document, the index of the first document with the same normal form, int64 [documents].
+
+    The index is -1 if the document has no copy or no text.
+    """
     hashes = rows.column("equal")
     for document in np.flatnonzero(rows.ends - rows.starts > 1).tolist():
         hashes[document] = np.frombuffer(rows.equal_hash(document), "<u8")

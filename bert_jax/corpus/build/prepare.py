@@ -13,7 +13,7 @@ from bert_jax.corpus.build.chunks import read_chunks
 from bert_jax.corpus.build.cleaning.chunk import sum_cleaning_counts
 from bert_jax.corpus.build.cleaning.recipe import read_recipe
 from bert_jax.corpus.build.cleaning.stage import clean_documents, copy_removed, num_passes
-from bert_jax.corpus.build.corpus_writer import ShardInfo, ShardWriter, assemble_corpus, token_dtype
+from bert_jax.corpus.build.corpus_writer import ShardInfo, ShardWriter, move_into_corpus, token_dtype
 from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES, searches_copies
 from bert_jax.corpus.build.dedup_pass import find_copies, load_signatures, removed_file, write_removed
 from bert_jax.corpus.build.encoding import Chunk, DocumentCounts, EncodedChunk, encode_chunk, sum_document_counts
@@ -177,7 +177,7 @@ def prepare(
             if not base:
                 save_tokenizer(tokenizer, directory / "tokenizer")
             dtype = token_dtype(tokenizer.vocab_size)
-            return assemble_corpus(unfinished.encoded.directory, directory, shards, dtype, summary, signatures, base)
+            return move_into_corpus(unfinished.encoded.directory, directory, shards, dtype, summary, signatures, base)
 
 
 def _write_encoded_block(

@@ -18,7 +18,7 @@ from bert_jax.corpus.statistics import count_predictions, few_predictions_warnin
 from bert_jax.corpus.store import MAX_RECORD, MAX_SENTENCE, SPLITS
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
-from bert_jax.readers.rejections import HINTS, describe_rejections, most_common_reason, rejection_hint
+from bert_jax.readers.rejections import HINTS, describe_rejections, hint_for_most_common_reason, most_common_reason
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.tokenizer.changes import changes_warning, unexpected_changes
 
@@ -56,7 +56,7 @@ def summarize_corpus(
     if not stored:
         raise UserError(
             f"0 of {num_read:,} documents could be used: {rejected}; "
-            f"{hint_about_rejections(counts.rejected, counts.fields, settings.read_options)}"
+            f"{hint_about_rejected_documents(counts.rejected, counts.fields, settings.read_options)}"
         )
     check_rejected(counts.rejected, num_read, counts.fields, settings)
     if not train:
@@ -120,18 +120,18 @@ def check_rejected(rejected: Mapping[str, int], num_documents: int, fields: str,
     if num_faults > settings.max_rejected_fraction * num_documents:
         raise TooManyRejectedUserError(
             f"{num_faults:,} of {num_documents:,} documents were rejected: {describe_rejections(faults)}; "
-            f"{rejection_hint(faults, fields, settings.read_options)}. Where that is right, allow it with "
+            f"{hint_for_most_common_reason(faults, fields, settings.read_options)}. Where that is right, allow it with "
             f"--max_rejected_fraction {math.ceil(100 * num_faults / num_documents) / 100:g}"
         )
 
 
-def hint_about_rejections(rejected: Mapping[str, int], fields: str, options: ReadOptions) -> str:
+def hint_about_rejected_documents(rejected: Mapping[str, int], fields: str, options: ReadOptions) -> str:
     """Return advice about the reason for which most documents were rejected."""
     if OF in (reason := most_common_reason(rejected)) and _is_intended_rejection(reason):
         return "they are in that corpus already; leave it out of the recipe's `against` to keep copies"
     if _is_cleaning_rule(reason):
         return "change the recipe of the cleaning, or leave its rule out"
-    return rejection_hint(rejected, fields, options)
+    return hint_for_most_common_reason(rejected, fields, options)
 
 
 def _is_cleaning_rule(reason: str) -> bool:
@@ -190,7 +190,7 @@ def _content_warnings(
     reason = most_common_reason(counts.rejected)
     num_rejected = counts.rejected.get(reason, 0)
     if reason in HINTS and num_rejected > MANY_REJECTED * counts.documents:
-        hint = rejection_hint(counts.rejected, counts.fields, settings.read_options)
+        hint = hint_for_most_common_reason(counts.rejected, counts.fields, settings.read_options)
         yield f"{num_rejected:,} of {counts.documents:,} documents were rejected ({reason}): {hint}"
     if (code := settings.language.partition("-")[0]) in SENTENCE_ENDS and not _finds_sentences(settings.segmenter):
         known = [name for name in SEGMENTERS if SEGMENTERS[name].language == code and _finds_sentences(name)]

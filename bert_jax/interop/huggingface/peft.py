@@ -160,7 +160,7 @@ def peft_files(
             tensors[stored.name] = x.T if stored.path.endswith("/kernel") else x
     prefix = f"{family.prefix}." if model_class.is_bare else ""
     tensors = {PREFIX + name.removeprefix(prefix): np.ascontiguousarray(x, np.float32) for name, x in tensors.items()}
-    saved = dict.fromkeys(_outermost_module(module.name, family) for module in model_class.modules)
+    saved = dict.fromkeys(_top_module_below_prefix(module.name, family) for module in model_class.modules)
     task_type = TASK_TYPES.get(heads[0].name)
     fields = {
         "auto_mapping": None if task_type else {"base_model_class": model_class.name, "parent_library": "transformers"},
@@ -183,9 +183,9 @@ def peft_files(
     }
 
 
-def _outermost_module(name: str, family: Family) -> str:
-    """Return the outermost module that contains the module `name`: `pooler` for `bert.pooler.dense`."""
-    return top_level(name.removeprefix(f"{family.prefix}."), ".")
+def _top_module_below_prefix(module_name: str, family: Family) -> str:
+    """Return the outermost module around a module, without the family's prefix: `pooler` for `bert.pooler.dense`."""
+    return top_level(module_name.removeprefix(f"{family.prefix}."), ".")
 
 
 def _shortest_target_suffixes(targets: Sequence[Target], num_layers: int, family: Family) -> list[str]:
@@ -233,11 +233,11 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
     merged = {name: stored[original] for name, original in originals.items()}
     adapter = _read_tensors(directory / WEIGHTS)
 
-    def canonical(name: str) -> str:
+    def name_in_base(name: str) -> str:
         return name if name in merged or f"{family.prefix}.{name}" not in merged else f"{family.prefix}.{name}"
 
     for module, matrices in adapter.low_rank.items():
-        name = canonical(f"{module}.weight")
+        name = name_in_base(f"{module}.weight")
         if matrices.keys() != {"A", "B"}:
             raise UserError(f"{where}: '{module}' has one of its two matrices; the file is damaged")
         (rank, inputs), (outputs, columns) = (matrices[x].shape for x in ("A", "B"))
@@ -249,7 +249,7 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
             )
         product = np.matmul(matrices["B"], matrices["A"]) * np.float32(_lora_scaling(fields, module, rank))
         merged[name] = merged[name] + product
-    merged |= {canonical(name): x for name, x in adapter.saved.items()}
+    merged |= {name_in_base(name): x for name, x in adapter.saved.items()}
     model_class = _class_of_adapter(fields, family, adapter.saved, described, directory / CONFIG)
     _check_saved_modules(adapter.saved, merged, model_class, family, where, base)
     classes = _count_classes(model_class, merged)
@@ -358,7 +358,7 @@ def _check_saved_modules(
         if not names & (merged.keys() | saved.keys()) and not model_class.is_bare:
             raise UserError(
                 f"{where}: the trained {module.name} was not saved, and {base} has none; save the adapter again with "
-                f"modules_to_save=['{_outermost_module(module.name, family)}', ...]"
+                f"modules_to_save=['{_top_module_below_prefix(module.name, family)}', ...]"
             )
 
 

@@ -37,7 +37,7 @@ def read_html(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[Ra
     yield page
 
 
-def page_text(data: str, options: ReadOptions) -> str:
+def main_text_of_page(data: str, options: ReadOptions) -> str:
     """Return the main text of a page, without menus, tables and comments; empty lines separate the blocks.
 
     Raises:

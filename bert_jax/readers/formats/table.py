@@ -12,7 +12,7 @@ from bert_jax.readers.formats import tfrecord
 from bert_jax.readers.formats.arrow import read_arrow_records
 from bert_jax.readers.formats.delimited import read_delimited_records
 from bert_jax.readers.formats.epub import book_text, read_epub
-from bert_jax.readers.formats.html import fragment_text, page_text, read_html
+from bert_jax.readers.formats.html import fragment_text, main_text_of_page, read_html
 from bert_jax.readers.formats.json_records import json_field_text, read_json_records
 from bert_jax.readers.formats.markdown import markdown_text
 from bert_jax.readers.formats.parquet import read_parquet_records
@@ -72,7 +72,7 @@ FORMATS: dict[str, InputFormat] = {
         patterns=("*.rst", "*.rest"),
         option="documents",
     ),
-    "html": InputFormat(read=read_html, extract_text=page_text, patterns=("*.html", "*.htm", "*.xhtml")),
+    "html": InputFormat(read=read_html, extract_text=main_text_of_page, patterns=("*.html", "*.htm", "*.xhtml")),
     "epub": InputFormat(read=read_epub, extract_text=book_text, patterns=("*.epub",), is_text=False),
     "pdf": InputFormat(read=read_pdf, patterns=("*.pdf",), is_text=False, extract_from_bytes=pdf_text),
     "jsonl": InputFormat(

@@ -113,7 +113,7 @@ class PretrainingFacts:
     plateau_end: int  # step by which the loss should be below the unigram loss
 
     def tokens_read(self, step: int) -> int:
-        """Return the tokens of training up to a step, padding included."""
+        """Return the number of tokens that were trained on up to a step, with padding."""
         return sum(
             max(0, min(step, phase.end) - phase.begin) * phase.batch_size * phase.seq_len for phase in self.phases
         )

@@ -29,7 +29,7 @@ def window_features(examples: Sequence[Example], tokenizer: Tokenizer, settings:
     not contain the whole answer or there is no answer. In a set that is only scored, answers have no place (`start`)
     and windows have no targets. `alignment` has context_offsets int32 `[n, 2]`, the characters of the context at each
     token, or (-1, -1) outside of the context; and max_context bool `[n]`, True if no other window shows more context
-    around the token. The counts have the names `COUNTS`. `split_contexts` counts questions whose context has several
+    around the token. `COUNTS` has the names of the counts. `split_contexts` counts questions whose context has several
     windows. A question counts as above `max_answer_length` if all its answers are longer. WordPiece does not split
     words of more than 100 characters; a context with such words is counted once.
 
