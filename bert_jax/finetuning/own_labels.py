@@ -93,7 +93,8 @@ def describe_own_file(file: OwnFile) -> OwnTask:
 
 def column_names(path: str, delimiter: str | None) -> str:
     """Return the names of the columns of a file, for a message; raise UserError as `describe_own_file`."""
-    first = next(iter(read_file_records(os.path.abspath(path), "", {}, {}, (), None, None, delimiter)), None)
+    notes = collections.Counter[str]()
+    first = next(iter(read_file_records(os.path.abspath(path), "", {}, {}, (), None, notes, delimiter)), None)
     return ", ".join(first.row) if first and first.row else "no rows"
 
 
