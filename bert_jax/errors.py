@@ -47,6 +47,15 @@ FAILED_STORAGE = {
     errno.EMFILE: "raise the limit of open files (ulimit -n 65536), then start again",
     errno.ENFILE: "raise the limit of open files of the machine (sysctl fs.file-max), then start again",
 }
+# Names in a directory, all of which are there -> the content of the directory, for messages.
+CONTENTS = {
+    ("run.json",): "a run",
+    ("config.json",): "a model",
+    ("model.stablehlo",): "a model",
+    ("manifest.json", "tokenizer"): "a corpus",
+    ("tokenizer.json",): "a vocabulary",
+    ("vocab.txt",): "a vocabulary",
+}
 START_AGAIN = "check the storage, then start again"
 CONTROL_CHARACTER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # without tab and line end
 
@@ -216,6 +225,12 @@ def needs_packages(subject: str, packages: str, advice: str = "") -> Iterator[No
         raise UserError(f"{subject} needs {packages}: pip install {packages}{advice}") from None
 
 
+def check_not_input(output: str | os.PathLike[str], inputs: Iterable[str]) -> None:
+    """Raise UserError if the output is one of the inputs; the advice to remove the output would destroy the input."""
+    if any(os.path.realpath(output) == os.path.realpath(path) for path in inputs):
+        raise UserError(f"{output}: --output is also --input; choose another --output")
+
+
 def check_output(output: str | os.PathLike[str]) -> None:
     """Refuse an existing output directory that is not empty; call this before any work.
 
@@ -226,6 +241,6 @@ def check_output(output: str | os.PathLike[str]) -> None:
     if output.is_dir() and not any(output.iterdir()):
         return
     if output.exists():
-        is_corpus = (output / "manifest.json").exists() and (output / "tokenizer").is_dir()  # as no other directory
-        content = "a corpus" if is_corpus else "something else"
+        known = (content for names, content in CONTENTS.items() if all((output / name).exists() for name in names))
+        content = next(known, "something else")
         raise UserError(f"{output}: holds {content} already; remove it or choose another --output")

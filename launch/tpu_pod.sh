@@ -162,7 +162,7 @@ check_provisioning() {
 
 read_env() {
     local line key
-    [[ -f $1 ]] || die "$1: no such file"
+    [[ -f $1 ]] || die "$1: no such file; write lines such as PROJECT=my-project and ZONE=us-west4-a into it (--help lists all settings)"
     while IFS= read -r line || [[ $line ]]; do
         [[ $line =~ ^[[:space:]]*(#|$) ]] && continue
         key=${line%%=*}

@@ -112,7 +112,7 @@ def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
             size += _total_bytes(model, *files.read_sums(model))
         except UserError as error:
             damage.append(str(error))
-    return Verified(f"{count} checkpoints, run.json, tokenizer/", list(dict.fromkeys(damage)), size)
+    return Verified(f"{count} checkpoint{'s' * (count != 1)}, run.json, tokenizer/", list(dict.fromkeys(damage)), size)
 
 
 def _tokenizer_damage(path: pathlib.Path, sha256: str, source: str) -> list[str]:

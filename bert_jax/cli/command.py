@@ -6,7 +6,7 @@ import dataclasses
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 from bert_jax.errors import escaped, writing
@@ -38,6 +38,8 @@ class Verb:
     config_kinds: tuple[str, ...] = ()  # configs whose keys can be overridden: "pretrain", "finetune"
     bare_words: tuple[str, ...] = ()  # options that words without an option fill, in this order
     positional_hint: str = ""  # advice for a word that belongs to no option; {0} is the word
+    # Options of other tools -> advice, where no option or key alone has the meaning; {0} is the value.
+    other_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     memory_advice: str = "use a machine with more"  # printed where memory runs out
 
 

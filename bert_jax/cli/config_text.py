@@ -28,7 +28,7 @@ class PrintedField:
 
 
 def config_text(recipe: str | None, overrides: Sequence[str]) -> str:
-    """Return the fields of a recipe as text; without a recipe, return the recipes and the defaults.
+    """Return the fields of a recipe as text; without a recipe, return the defaults and the recipes.
 
     Raises:
         UserError: as `read_config`.
@@ -38,8 +38,9 @@ def config_text(recipe: str | None, overrides: Sequence[str]) -> str:
         shared = {(field.key, field.default) for field in pretraining}
         finetuning = [field for field in finetuning if (field.key, field.default) not in shared]
         return (
-            f"recipes:\n{_recipe_list()}\n\ndefaults of pretrain:\n{_format_fields(pretraining)}\n\n"
-            f"defaults of finetune, where they are different:\n{_format_fields(finetuning)}"
+            f"defaults of pretrain:\n{_format_fields(pretraining)}\n\n"
+            f"defaults of finetune, where they are different:\n{_format_fields(finetuning)}\n\n"
+            f"recipes:\n{_recipe_list()}\n\n`bert-jax config RECIPE` prints the fields of a recipe"
         )
     kind = _config_class(recipe, overrides)
     fields = _fields_to_print(kind, recipe, overrides)

@@ -20,6 +20,7 @@ from bert_jax.cli.command import (
 )
 from bert_jax.errors import UserError
 
+TEXT_ADVICE = "write the texts into a file, one per line, and give it as --input FILE.txt"
 OTHER_SUFFIXES = (".csv", ".tsv", ".parquet", ".xlsx")  # of files that hold no JSON lines
 
 
@@ -75,7 +76,7 @@ def _add_attention_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_output(
         parser,
-        "FILE",
+        "FILE.html",
         "file to create: an .html page, or a .png, .svg or .pdf picture, which needs pip install matplotlib",
     )
     add_flag(parser, "--words", "show attention between words (default: between tokens)")
@@ -171,6 +172,7 @@ PREDICT = Verb(
     run=run_predict,
     bare_words=("model", "input", "output"),
     positional_hint="; give a file as --input {0} or --output {0}",
+    other_options={"--text": TEXT_ADVICE},
     memory_advice="lower --batch_size",
 )
 
@@ -179,7 +181,9 @@ def _add_embed_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--input", default="-", metavar="FILE", help=f"{INPUT_FILE_HELP} (default: -)")
     add_output(
-        parser, "FILE", "file to create: .npy; .safetensors for a vector per token; .jsonl or .npz for sparse vectors"
+        parser,
+        "FILE.npy",
+        "file to create: .npy; .safetensors for a vector per token; .jsonl or .npz for sparse vectors",
     )
     parser.add_argument(
         "--pooling",
@@ -267,5 +271,6 @@ EMBED = Verb(
     run=run_embed,
     bare_words=("model", "input", "output"),
     positional_hint="; give a file as --input {0} or --output {0}",
+    other_options={"--text": TEXT_ADVICE},
     memory_advice="lower --batch_size",
 )

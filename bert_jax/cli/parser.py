@@ -41,13 +41,16 @@ OTHER_VERBS = {
     "prune": "compress",
     "quantize": "export",
     "benchmark": "score",
-    "resume": "pretrain",
-    "continue": "pretrain",
     "demo": "pretrain --config=demo",
     "similarity": "embed",
     "dedup": "prepare --deduplicate",
     "download": "export",
 }
+# Words of other tools -> advice, where no verb has the meaning alone.
+OTHER_TASKS = dict.fromkeys(
+    ("resume", "continue", "restart"),
+    "to resume a run, repeat the `bert-jax pretrain` or `bert-jax finetune` command with its --workdir",
+)
 # Words for choices in other tools -> the choices of bert-jax.
 OTHER_CHOICES = {
     "sentencepiece": "unigram",
@@ -176,8 +179,10 @@ def _without_separators(name: str) -> str:
 
 
 def _suggested_verb(word: str, verbs: Mapping[str, Verb]) -> str:
-    """Return `; did you mean ...?` with the verb that a word may stand for, or advice to list the verbs."""
+    """Return `; did you mean ...?` with the verb that a word may stand for, or advice."""
     name = word.lower().replace("_", "-")
+    if name in OTHER_TASKS:
+        return f"; {OTHER_TASKS[name]}"
     near = OTHER_VERBS.get(name) or nearest(name, verbs, cutoff=0.6)
     return f"; did you mean '{near}'?" if near else "; `bert-jax help` lists the verbs"
 
@@ -190,7 +195,8 @@ def _is_option(word: str) -> bool:
 def _unknown_words_message(unknown: Sequence[str], verb: Verb, parser: Parser) -> str:
     """Return the message about words that belong to no option.
 
-    The message names the first word. If each wrong option has one suggestion, the message names all wrong options.
+    The message names the first word. An option of `Verb.other_options` gets the advice of the verb. If each wrong
+    option has one suggestion, the message names all wrong options.
     """
     if not _is_option(unknown[0]) and "=" not in unknown[0]:
         return f"'{unknown[0]}' belongs to no option{verb.positional_hint.format(unknown[0])}"
@@ -199,6 +205,8 @@ def _unknown_words_message(unknown: Sequence[str], verb: Verb, parser: Parser) -
         name, equals, value = word.partition("=")
         if _is_option(word) or not suggestions:
             value = value if equals else "VALUE" if following.startswith("-") else following
+            if name in verb.other_options:
+                return f"'{name}' is not an option; {verb.other_options[name].format(value)}"
             suggestions[word] = _suggested_options(name, value, verb, parser)
     if len(suggestions) > 1 and all(len(names) == 1 for names in suggestions.values()):
         meant = " ".join(name.strip("'") for names in suggestions.values() for name in names)
@@ -240,14 +248,20 @@ def _parse_verb(parser: Parser, words: Sequence[str], bare_word_options: Sequenc
                 setattr(args, action.dest, parser._get_value(action, unknown.pop(0)))
             except argparse.ArgumentError as error:
                 parser.error(str(error))
-    missing = ["/".join(action.option_strings) for action in parser.postponed if getattr(args, action.dest) is None]
+    missing = [_option_and_value(action) for action in parser.postponed if getattr(args, action.dest) is None]
     for group in parser.postponed_groups:
-        names = ["/".join(action.option_strings) for action in group._group_actions]
+        names = [_option_and_value(action) for action in group._group_actions]
         if all(getattr(args, action.dest) in (None, False) for action in group._group_actions):
             missing.append(" or ".join(names))
     if missing and not any(map(_is_option, unknown)):  # a wrong option is the cause, which the caller reports
-        parser.error(f"the following arguments are required: {', '.join(missing)}")
+        parser.error(f"give {' and '.join(missing)}")
     return _ParsedVerb(args, unknown)
+
+
+def _option_and_value(action: argparse.Action) -> str:
+    """Return an option with a word for its value, such as `--output FILE.png`."""
+    value = action.metavar or "|".join(map(str, action.choices or ()))
+    return f"{'/'.join(action.option_strings)} {value}".strip()
 
 
 def _with_full_option_names(words: Sequence[str], parser: Parser) -> list[str]:

@@ -62,7 +62,7 @@ EVALUATE = Verb(
 
 def _add_plot_options(parser: argparse.ArgumentParser) -> None:
     add_workdir(parser)
-    add_output(parser, "FILE", "picture to create: .png, .pdf or .svg")
+    add_output(parser, "FILE.png", "picture to create: .png, .pdf or .svg")
 
 
 def run_plot(args: argparse.Namespace) -> None:
@@ -90,7 +90,7 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
         "workdir", nargs="+", type=path_or_url, metavar="WORKDIR", help="work directories of `pretrain` or `finetune`"
     )
     form = parser.add_mutually_exclusive_group(required=True)
-    form.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
+    form.add_argument("--output", type=local_path, metavar="FILE.html", help=".html file to create")
     add_flag(
         form,
         "--follow",

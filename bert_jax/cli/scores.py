@@ -60,7 +60,7 @@ def _add_score_options(parser: argparse.ArgumentParser) -> None:
     )
     _add_fraction(parser)
     parser.add_argument(
-        "--output", type=local_path, metavar="FILE", help="JSON file to create, with the scores of all sentences"
+        "--output", type=local_path, metavar="FILE.json", help="JSON file to create, with the scores of all sentences"
     )
     parser.add_argument(
         "--retrieval",
@@ -132,7 +132,7 @@ def _add_bias_options(parser: argparse.ArgumentParser) -> None:
     for name, metavar, meaning in BIAS_DATA:
         parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=meaning)
     _add_fraction(parser)
-    parser.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
+    parser.add_argument("--output", type=local_path, metavar="FILE.html", help=".html file to create")
     add_flag(parser, "--json", "print one JSON object instead of tables; `export --bias` reads it")
 
 

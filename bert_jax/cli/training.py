@@ -20,6 +20,8 @@ from bert_jax.cli.command import (
 from bert_jax.errors import UserError, escaped
 
 MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or the values of the phase"
+DELIMITERS = {"\\t": "\t", "tab": "\t"}  # words for a character
+MESH_ADVICE = "give the size of each axis, such as --config.mesh.data=4 --config.mesh.fsdp=2 --config.mesh.tensor=1"
 
 
 class _ResultAndRank(NamedTuple):
@@ -84,7 +86,7 @@ CONFIG = Verb(
     summary="print the fields of a recipe",
     description=(
         "Prints the key, the value, the meaning and the allowed values of every field. A star marks fields that "
-        "differ from their default. Without a recipe, prints the names of all recipes, and the defaults."
+        "differ from their default. Without a recipe, prints the defaults, and then the names of all recipes."
     ),
     example="bert_base --config.train.steps=500000",
     add_options=_add_config_options,
@@ -245,6 +247,7 @@ PRETRAIN = Verb(
     run=run_pretrain,
     config_kinds=("pretrain",),
     bare_words=("config", "workdir"),
+    other_options={"--mesh": MESH_ADVICE},
     positional_hint="; give a corpus as --corpus {0}",
     memory_advice=MEMORY_ADVICE,
 )
@@ -293,10 +296,11 @@ def _apply_description_of_data(args: argparse.Namespace) -> None:
         if not args.config:
             args.parser.error("give --config RECIPE, or your own file: --data FILE --text COLUMN --label COLUMN")
         return
-    if not (args.text and args.label):
-        args.parser.error("--data needs --text COLUMN and --label COLUMN")
+    from bert_jax.finetuning.own_labels import OwnFile, column_names, describe_own_file
 
-    from bert_jax.finetuning.own_labels import OwnFile, describe_own_file
+    if missing := [f"--{name} COLUMN" for name in ("text", "label") if not getattr(args, name)]:
+        delimiter = DELIMITERS.get(args.delimiter, args.delimiter)
+        raise UserError(f"give {' and '.join(missing)}; {args.data} has {column_names(args.data, delimiter)}")
 
     described = describe_own_file(
         OwnFile(
@@ -305,7 +309,7 @@ def _apply_description_of_data(args: argparse.Namespace) -> None:
             label=args.label,
             kind=args.kind,
             label_separator=args.label_separator,
-            delimiter={"\\t": "\t", "tab": "\t"}.get(args.delimiter, args.delimiter),
+            delimiter=DELIMITERS.get(args.delimiter, args.delimiter),
             dev=args.dev,
             dev_fraction=args.dev_fraction,
             skip_unlabeled=args.skip_unlabeled,
@@ -348,5 +352,10 @@ FINETUNE = Verb(
     run=run_finetune,
     config_kinds=("finetune",),
     positional_hint="; give weights as --init_from {0}, a file as --data {0}",
+    other_options={
+        "--mesh": MESH_ADVICE,
+        "--task": "give your own file as --data FILE --kind KIND, such as token_classification, or a benchmark as "
+        "--config.task.name=NAME, such as conll2003 or mrpc",
+    },
     memory_advice=MEMORY_ADVICE,
 )

@@ -91,7 +91,9 @@ def _add_mine_options(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="documents: JSON lines with text and perhaps title, or a directory with corpus.jsonl",
     )
-    add_output(parser, "FILE", "file to create: JSON lines with text, text_pair and negative, which `finetune` reads")
+    add_output(
+        parser, "FILE.jsonl", "file to create: JSON lines with text, text_pair and negative, which `finetune` reads"
+    )
     parser.add_argument(
         "--ranks",
         type=_rank_range,

@@ -32,22 +32,40 @@ IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 
-def pretrain_config(recipe: str | None = None) -> ml_collections.ConfigDict:
+def pretrain_config(recipe: str | None = None, overrides: Mapping[str, Any] | None = None) -> ml_collections.ConfigDict:
     """Return a recipe, or all defaults of a pretraining run, as a mutable `ConfigDict`.
 
     Args:
         recipe: a file or a name that `find_recipe` knows, such as `small_cpu`; None: the defaults, which a recipe
             changes.
+        overrides: values by key that replace values of the recipe: `{"train.steps": 9}`.
 
     Raises:
-        UserError: no recipe of this name exists, or it is a recipe for fine-tuning.
+        UserError: no recipe of this name exists, or it is a recipe for fine-tuning; or there is no key of this name.
     """
-    return _recipe_or_defaults(PretrainConfig, recipe)
+    return _config_with_values(PretrainConfig, recipe, overrides or {})
 
 
-def finetune_config(recipe: str | None = None) -> ml_collections.ConfigDict:
+def finetune_config(recipe: str | None = None, overrides: Mapping[str, Any] | None = None) -> ml_collections.ConfigDict:
     """Return a recipe, such as `glue`, or all defaults of a fine-tuning run, as `pretrain_config` does."""
-    return _recipe_or_defaults(FinetuneConfig, recipe)
+    return _config_with_values(FinetuneConfig, recipe, overrides or {})
+
+
+def _config_with_values(
+    kind: type[AnyConfig], recipe: str | None, overrides: Mapping[str, Any]
+) -> ml_collections.ConfigDict:
+    """Return a recipe or the defaults with other values; raise UserError for an unknown key or a wrong value."""
+    config = _recipe_or_defaults(kind, recipe)
+    known = _known_keys(config)
+    for key in overrides:
+        if key not in known:
+            raise UserError(f"config has no key '{key}'{suggestion_text(key, known)}")
+    return _with_overrides_and_none(kind, config, {key: str(value) for key, value in overrides.items()})
+
+
+def _known_keys(config: ml_collections.ConfigDict) -> list[str]:
+    """Return the keys of a config as the command line spells them."""
+    return [command_line_key(key) for key in flatten(_as_plain_values(config))]
 
 
 def _recipe_or_defaults(kind: type[AnyConfig], recipe: str | None) -> ml_collections.ConfigDict:
@@ -82,7 +100,7 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
         or has no effect.
     """
     config = _recipe_or_defaults(kind, recipe)
-    known = [command_line_key(key) for key in flatten(_as_plain_values(config))]
+    known = _known_keys(config)
     values: dict[str, str] = {}
     for override in overrides:
         key, equals, values[key] = override.removeprefix("--config.").partition("=")
@@ -92,11 +110,19 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
             raise UserError(f"config has no key '{key}'{suggestion_text(key, known)}")
         if not equals:
             raise UserError(f"{override}: write {override}=VALUE")
-    config = _with_overrides(kind, config, {key: value for key, value in values.items() if value != "None"})
-    for key in (key for key, value in values.items() if value == "None"):  # ml_collections has no spelling for it
-        config_flags.config_path.set_value(key, config, None)
+    config = _with_overrides_and_none(kind, config, values)
     built = resolve(kind, config, values)
     return dataclasses.replace(built, recipe=_own_recipe(recipe)) if recipe and built.recipe is None else built
+
+
+def _with_overrides_and_none(
+    kind: type[AnyConfig], config: ml_collections.ConfigDict, values: Mapping[str, str]
+) -> ml_collections.ConfigDict:
+    """Return a config with the values of the command line, also with None, which ml_collections cannot spell."""
+    config = _with_overrides(kind, config, {key: value for key, value in values.items() if value != "None"})
+    for key in (key for key, value in values.items() if value == "None"):
+        config_flags.config_path.set_value(key, config, None)
+    return config
 
 
 def recipe_kind(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
@@ -344,7 +370,7 @@ def find_recipe(recipe: str) -> str:
     if path:
         return f"{path}{colon}{argument}"
     near = nearest(pathlib.Path(name).stem, short)
-    suggestion = f"did you mean {near}?" if near else "such as small_cpu, bert_base or finetune/glue;"
+    suggestion = f"did you mean '{near}'?" if near else "such as small_cpu, bert_base or finetune/glue;"
     raise UserError(f"--config={recipe}: no such file or recipe; {suggestion} `bert-jax config` lists all")
 
 

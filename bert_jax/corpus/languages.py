@@ -50,7 +50,7 @@ def check_language(code: str) -> None:
         meant = f"the language of this country is {_COUNTRIES[word]}; "
     else:
         name = nearest(word.partition("_")[0].partition("-")[0], [*_CODES, *_TWO_LETTERS.split()], cutoff=0.8)
-        meant = f"did you mean {_CODES.get(name, name)}? " if name else ""
+        meant = f"did you mean '{_CODES.get(name, name)}'? " if name else ""
     raise UserError(
         f"--language {code}: {meant}give a code such as de, ko or zh, as Wikipedia uses, or none for text without "
         "sentences"

@@ -53,6 +53,11 @@ def read_manifest(directory: pathlib.Path, snapshot: str = "") -> dict[str, Any]
                 "--config.data.text=FILES"
             )
         raise UserError(f"{directory}: no such corpus directory; make a corpus with `prepare --output {directory}`")
+    if (directory / "run.json").is_file():
+        raise UserError(
+            f"{directory}: a run, not a corpus; give the corpus, or show the run: "
+            f"`bert-jax report {directory} --output FILE.html`"
+        )
     manifest = _read_manifest_file(directory, MANIFEST)
     name = snapshot_file(manifest, snapshot, str(directory)) if snapshot else MANIFEST
     return manifest if name == MANIFEST else _read_manifest_file(directory, name)

@@ -100,7 +100,7 @@ def parse_topology(name: str) -> Topology:
         return parse_topology(f"{CLOUD_CHIPS[kind]}:{sizes_of[int(count)]}")
     chip, _, shape = name.partition(":")
     if chip not in AXES and chip not in GPUS:
-        examples = f"; write v5e:4x4 for TPUs ({', '.join(AXES)}), h100:8 for GPUs ({', '.join(GPUS)})"
+        examples = f"; write v5e-64 or v5e:8x8 for TPUs ({', '.join(AXES)}), h100:8 for GPUs ({', '.join(GPUS)})"
         near = nearest(chip, [*AXES, *GPUS], cutoff=0.6)
         meant = _suggested_topology(name) or (f"; did you mean '{near}'?" if near else examples)
         raise UserError(f"--topology={name}: unknown chip '{chip}'{meant}")

@@ -91,6 +91,13 @@ def describe_own_file(file: OwnFile) -> OwnTask:
     return OwnTask(recipe=kind.recipe, task=task, lines=_lines(file, kind, task, len(rows), len(labels), notes))
 
 
+def column_names(path: str, delimiter: str | None) -> str:
+    """Return the names of the columns of a file, for a message; raise UserError as `describe_own_file`."""
+    notes = collections.Counter[str]()
+    first = next(iter(read_file_records(os.path.abspath(path), "", {}, {}, (), None, notes, delimiter)), None)
+    return ", ".join(first.row) if first and first.row else "no rows"
+
+
 def _kind_of(text: Any, labels: Sequence[Any], label_separator: str | None) -> str:
     """Return the kind of task that fits the values of a file; raise UserError if `text` has no text."""
     for name, kind in KINDS.items():

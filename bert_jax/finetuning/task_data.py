@@ -48,7 +48,7 @@ def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, 
         counts = count_labels(kind, examples)
         console.say(f"{task.name} {name}: {label_counts_text(task.labels, counts)}")
         if name == "train" and not task.published:
-            for warning in label_warnings(task.labels, counts, several=bool(kind.problem)):
+            for warning in label_warnings(task.labels, counts):
                 console.say(f"{task.name} {name}: warning: {warning}")
     features, cuts = make_features(kind, examples, tokenizer, config)
     cut = [f"{count:,} {what.replace('_', ' ')}" for what, count in cuts.items() if count and what != SPELLED]

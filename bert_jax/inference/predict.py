@@ -87,8 +87,9 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
         and (path.is_file() or head.name not in OF_PRETRAINING)
     ]
     if not kinds:
-        names = ", ".join(head.name for head in loaded.heads) or "no head"
-        raise UserError(f"{loaded.directory}: a model with {names}, which has no head of a task; fine-tune it first")
+        names = " and ".join(head.name.replace("_", " ") for head in loaded.heads)
+        predicts = f"predicts the {names} only" if names else "predicts nothing"
+        raise UserError(f"{loaded.directory}: this model {predicts}; fine-tune it first (`bert-jax finetune`)")
     labels = loaded.labels or tuple(f"LABEL_{label_index}" for label_index in range(loaded.heads[0].classes))
     described: dict[str, Any]
     described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0, "thresholds": []}

@@ -20,7 +20,7 @@ from bert_jax.reports.corpus.checks import sequence_warnings
 from bert_jax.training.schedules import Phase
 
 CPU_FLOPS_PER_CORE = 50e9  # an optimistic speed of training in float32; the machine may be slower
-MAX_CPU_DAYS = 2  # a longer run on CPUs gets a warning
+MAX_CPU_HOURS = 6  # a longer run on CPUs gets a warning
 CHECKED_SEQUENCES = 512  # sequences of each phase that are checked for likely problems
 
 
@@ -67,6 +67,7 @@ def describe_run(
         f"on {len(devices)} x {devices[0].device_kind}, "
         f"attention by {describe_used_kernel(model, compute, devices[0].platform)}"
     )
+    warnings: dict[str, None] = {}
     for index, phase in enumerate(phases, 1):
         tokens = (phase.end - phase.begin) * phase.batch_size * phase.seq_len
         if not tokens:
@@ -81,18 +82,20 @@ def describe_run(
         masked = data_config_of_phase(data, rules.phases[phase.index])
         sequences = make_sequences(split, symbols, phase.seq_len, rules.seed, masked)
         figures = sequence_figures(sequences, symbols.vocabulary.mask, CHECKED_SEQUENCES)
-        for line in sequence_warnings(figures, masked).values():
-            yield f"warning: {line}"
+        warnings |= dict.fromkeys(sequence_warnings(figures, masked).values())  # of two phases, an equal line once
+    for line in warnings:
+        yield f"warning: {line}"
 
 
 def too_long_for_cpus(flops: float, mesh: Mesh) -> str:
-    """Return a warning if a run of so many model FLOPs takes days on the CPUs of a mesh; otherwise ''."""
+    """Return a warning if a run of so many model FLOPs takes a day or so on the CPUs of a mesh; otherwise ''."""
     if mesh.devices.flat[0].platform != "cpu":
         return ""
-    days = flops / (CPU_FLOPS_PER_CORE * (os.cpu_count() or 1) * jax.process_count()) / 86_400
-    if days < MAX_CPU_DAYS:
+    hours = flops / (CPU_FLOPS_PER_CORE * (os.cpu_count() or 1) * jax.process_count()) / 3_600
+    if hours < MAX_CPU_HOURS:
         return ""
+    time = f"{hours:,.0f} hours" if hours < 48 else f"{hours / 24:,.0f} days"
     return (
-        f"warning: a recipe for accelerators: on CPUs these steps take at least {days:,.0f} days; --config=small_cpu "
+        f"warning: a recipe for accelerators: on CPUs these steps take at least {time}; --config=small_cpu "
         "takes an hour, and --budget 2h fits the model to the time"
     )

@@ -107,13 +107,13 @@ def read_initial_weights(
         UserError: the architecture or the vocabulary of the weights differs from the run's.
     """
     weights = read_weights(init_from, heads, jax.random.key(seed), console)
+    if load_tokenizer(weights.directory).tokens != tokenizer.tokens:  # before the architecture, which has its size
+        raise UserError(
+            f"{corpus} was prepared with another vocabulary than {init_from}; prepare it again with --tokenizer "
+            f"{weights.directory}, or give the weights its vocabulary (`bert-jax vocabulary`)"
+        )
     weights = with_longer_positions(weights, model, console)
     _check_architecture(weights.config, model, f"--config.init_from={init_from}", "config.model")
-    if load_tokenizer(weights.directory).tokens != tokenizer.tokens:
-        raise UserError(
-            f"{corpus} was prepared with another vocabulary than {init_from}; "
-            f"prepare it again with --tokenizer {weights.directory}"
-        )
     describe_start(init_from, weights, console.say)
     params, key = weights.params, jax.random.fold_in(jax.random.key(seed), 1)
     for name, part in auxiliary.items():

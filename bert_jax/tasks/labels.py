@@ -37,13 +37,12 @@ def label_counts_text(labels: Sequence[str], counts: Mapping[int, int]) -> str:
     return "labels " + ", ".join([*shown, *rest])
 
 
-def label_warnings(labels: Sequence[str], counts: Mapping[int, int], several: bool) -> list[str]:
+def label_warnings(labels: Sequence[str], counts: Mapping[int, int]) -> list[str]:
     """Return a line for each group of labels that may be one label, and for labels that may be missing values or lists.
 
     Args:
         labels: names in the order of the indices.
         counts: index of a label -> number of examples.
-        several: True if an example may have several labels.
     """
 
     def with_counts(indices: Iterable[int]) -> str:
@@ -59,7 +58,7 @@ def label_warnings(labels: Sequence[str], counts: Mapping[int, int], several: bo
     ]
     if missing := [index for index, name in enumerate(labels) if name.casefold() in MISSING]:
         lines.append(f"labels that may be missing values: {with_counts(missing)}; remove them from the file if so")
-    if not several and (separator := list_separator(labels)):
+    if separator := list_separator(labels):
         joined = [index for index, name in enumerate(labels) if separator in name]
         lines.append(
             f"{len(joined)} labels look like lists: {with_counts(joined[:5])}; if a text may have several labels, add "

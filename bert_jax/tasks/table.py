@@ -445,11 +445,16 @@ def resolve_task(config: TaskConfig) -> Task:
         names = (*TASKS, NAME)
         same_end = [name for name in names if config.name and name.endswith(f"-{config.name}")]
         wanted_kind = KINDS_OF_WORDS.get((config.name or "").lower().replace("-", "_"), "")
-        of_kind = [name for name in TASKS if TASKS[name].kind == wanted_kind] or same_end
+        of_kind = [name for name in TASKS if TASKS[name].kind == wanted_kind][:4]
         if not config.name:
             reason = "no task; give --config.task.name, such as sst2, squad1 or conll2003"
         elif of_kind:
-            reason = f"no task '{config.name}'; did you mean one of {', '.join(of_kind)}?"
+            raise UserError(
+                f"config.task.name: '{config.name}' is a kind of task; give a benchmark ({', '.join(of_kind)}), or "
+                f"your own file as --data FILE --kind {wanted_kind}"
+            )
+        elif same_end:
+            reason = f"no task '{config.name}'; did you mean one of {', '.join(same_end)}?"
         else:
             reason = f"no task '{config.name}'{did_you_mean(config.name, names)}"
         raise UserError(f"config.task.name: {reason} (docs/finetune.md lists all; {NAME} is for your own files)")

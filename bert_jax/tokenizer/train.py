@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bert_jax import readers as sources
-from bert_jax.errors import UserError, check_output, did_you_mean, with_message, writing
+from bert_jax.errors import UserError, check_not_input, check_output, did_you_mean, with_message, writing
 from bert_jax.readers import ReadOptions
 from bert_jax.readers.rejections import Rejections, hint_for_most_common_reason
 from bert_jax.tokenizer import training_report as report
@@ -68,6 +68,7 @@ def train_tokenizer(
         raise UserError(f"--kind {kind}: unknown; known are {', '.join(TOKENIZERS)}{did_you_mean(kind, TOKENIZERS)}")
     normalization = _checked_normalization(kind, normalization)
     sample.check_sampling(len(inputs), smoothing, weights, sample_characters)
+    check_not_input(output, (path for source in inputs for path in source))
     check_output(output)
     files = [sources.find_files(source, read_options, say) for source in inputs]
     sources.check_read_options([path for source in files for path in source], read_options)

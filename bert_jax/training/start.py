@@ -41,7 +41,9 @@ def open_checkpoints(plan: Plan, session: Session) -> Iterator[Checkpoints | Non
         session.watchdog.wait_for_all()
         sharding.warm_up_collectives(plan.mesh)
         if session.interrupt.should_stop():
-            session.console.say(f"{session.interrupt.name}: stopped before the start")
+            session.console.say(
+                f"{session.interrupt.name}: stopped before the first step; the same command starts the run"
+            )
             yield None
             return
         checkpoints = Checkpoints(plan.workdir, plan.checkpoint)

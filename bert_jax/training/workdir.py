@@ -174,7 +174,10 @@ def read_run(workdir: pathlib.Path) -> RecordedRun:
                 f"{workdir}: a model, but no run here (no run.json); give the work directory that `pretrain` or "
                 "`finetune` wrote"
             )
-        raise UserError(f"{workdir}: no run here (no run.json); `bert-jax pretrain` trains a run")
+        runs = sorted(run.parent.name for run in workdir.parent.glob("*/run.json"))
+        known = f"; the runs of {workdir.parent} are {', '.join(map(repr, runs[:MAX_NAMED]))}" if runs else ""
+        absent = "no run.json" if workdir.is_dir() else "no such directory"
+        raise UserError(f"{workdir}: no run here ({absent}){known or '; `bert-jax pretrain` trains a run'}")
     try:
         run = strict_json.parse(read_file(path, strict_json.MAX_BYTES).decode())
         values, fingerprint = run["config"], run["fingerprint"]

@@ -49,6 +49,6 @@ def test_without_a_recipe_it_lists_recipes_and_defaults(run) -> None:
 
 
 def test_recipes_and_keys_that_do_not_exist(refused) -> None:
-    refused("config", "bert_bas", says=("bert_bas", "did you mean bert_base"))
+    refused("config", "bert_bas", says=("bert_bas", "did you mean 'bert_base'"))
     refused("config", "bert_base", "--config.train.stpes=3", says=("did you mean 'train.steps'",))
     refused("config", "glue", "--config.model.dropout=0", says=("fine-tuning takes the architecture of",))

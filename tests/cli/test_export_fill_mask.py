@@ -48,7 +48,7 @@ def test_other_formats(world, tmp_path, run, refused, monkeypatch) -> None:
     argv = ["export", "--workdir", world.run, "--output", tmp_path / "made", "--format"]
     assert run(*argv, "stablehlo")[0] == 0
     assert {"model.stablehlo", "weights.npz", "manifest.json"} <= files(tmp_path / "made").keys()
-    refused(*argv, "onnx", says=(str(tmp_path / "made"), "holds something else already"))
+    refused(*argv, "onnx", says=(str(tmp_path / "made"), "holds a model already"))
     shutil.rmtree(tmp_path / "made")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     refused(*argv, "onnx", says=("onnxscript", "pip install onnxscript torch"), after=1)

@@ -175,9 +175,9 @@ def test_outputs_that_hold_something_are_kept(world, tmp_path, refused) -> None:
     refused(*prepare_command(world, world.corpus), says=("holds a corpus already",))
     refused(*prepare_command(world, world.recipe), says=("holds something else already",))
     argv = ["tokenizer", "--input", world.texts, "--vocab_size", 200, "--output"]
-    refused(*argv, world.tokenizer, says=(str(world.tokenizer), "holds something else already"))
+    refused(*argv, world.tokenizer, says=(str(world.tokenizer), "holds a vocabulary already"))
     argv = ["export", "--workdir", world.run, "--output", world.model]
-    refused(*argv, says=(str(world.model), "holds something else already"))
+    refused(*argv, says=(str(world.model), "holds a model already"))
     after = sorted(path.stat().st_mtime_ns for path in (*world.corpus.rglob("*"), *world.model.rglob("*")))
     assert before == after
 

@@ -59,7 +59,7 @@ def test_report_refuses_a_path_without_a_run_and_bad_options(world, refused, tmp
     refused("report", world.run, "--output", tmp_path / "absent" / "a.html", says=says)
     says = ("is given twice",)
     refused("report", world.run, world.run, "--output", tmp_path / "a.html", says=says)
-    refused("report", world.run, says=("required: --output or --follow",))
+    refused("report", world.run, says=("give --output FILE.html or --follow",))
     refused("report", world.run, "--follow", "--output", tmp_path / "a.html", says=("not allowed with",))
     refused("report", world.run, "--port", 0, "--output", tmp_path / "a.html", says=("--port: only with --follow",))
     assert is_empty(tmp_path)

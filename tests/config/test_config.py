@@ -78,7 +78,7 @@ def test_bad_override_is_refused_by_name(override: str, words: list[str]) -> Non
 def test_bad_recipe_files(tmp_path: pathlib.Path) -> None:
     with pytest.raises(UserError, match="no such file or recipe"):
         read(recipe=str(tmp_path / "absent.py"))
-    with pytest.raises(UserError, match=r"did you mean bert_base\? `bert-jax config` lists all"):
+    with pytest.raises(UserError, match=r"did you mean 'bert_base'\? `bert-jax config` lists all"):
         read(recipe="bert_bse")
     (tmp_path / "empty.py").write_text("")
     with pytest.raises(UserError, match="get_config"):

@@ -118,7 +118,7 @@ def test_an_unknown_size_is_refused_with_the_sizes() -> None:
 
 
 def test_an_unknown_recipe_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"no such file or recipe; did you mean bert_base\? `bert-jax config`"):
+    with pytest.raises(UserError, match=r"no such file or recipe; did you mean 'bert_base'\? `bert-jax config`"):
         load("bert_bse")
 
 

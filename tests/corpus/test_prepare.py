@@ -238,7 +238,7 @@ def test_bad_arguments(tmp_path, texts, tokenizer):
         ({"read_options": ReadOptions(documents="page")}, "'page' is none of"),
         ({"heldout_fraction": 1.0}, "heldout_fraction"),
         ({"workers": 0}, "--workers 0"),
-        ({"output": texts}, "holds something else"),
+        ({"output": texts}, "--output is also --input"),
     ]
     for change, words in cases:
         usual = {"inputs": [str(texts)], "tokenizer_directory": tokenizer, "output": tmp_path / "c", "workers": 1}

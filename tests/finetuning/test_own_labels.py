@@ -103,7 +103,6 @@ def test_refusals(tmp_path, settings, says):
     [
         ([], "give --config RECIPE, or your own file"),
         (["--config=glue", "--text=x"], "--text needs --data"),
-        (["--data=t.csv", "--text=x"], "--data needs --text COLUMN and --label COLUMN"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path, capsys, options, says):

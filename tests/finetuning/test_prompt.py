@@ -114,4 +114,4 @@ def test_a_start_without_the_head_is_refused(world, tmp_path, capsys):
 
 def test_a_pretrained_model_is_no_predictor(world, capsys):
     assert main(["predict", "--model", str(world / "modern"), "--input", str(world / KIND / "dev.jsonl")]) == 2
-    assert "which has no head of a task; fine-tune it first" in capsys.readouterr().err
+    assert "this model predicts the masked token only; fine-tune it first" in capsys.readouterr().err

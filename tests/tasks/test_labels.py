@@ -59,13 +59,13 @@ def test_rows_are_matched_by_name_then_by_name_in_any_case(seed):
 def test_names_that_look_alike_are_listed_with_their_counts():
     labels = ["Pos", "pos", "neg", "0", "0.0", "nan", "ＰＯＳ"]  # noqa: RUF001
     counts = dict(enumerate([3, 4, 5, 1, 1, 2, 1]))
-    lines = label_warnings(labels, counts, several=False)
+    lines = label_warnings(labels, counts)
     assert len(lines) == 3
     assert "'Pos' (3), 'pos' (4)" in lines[0]
     assert "'0' (1), '0.0' (1)" in lines[1]
     assert "missing values: 'nan' (2)" in lines[2]
-    assert label_warnings(["B-LOC", "I-LOC", "O"], {}, several=False) == []
-    assert label_warnings(["R&B", "C++", "C", "C#"], {}, several=False) == []  # symbols are no spelling
+    assert label_warnings(["B-LOC", "I-LOC", "O"], {}) == []
+    assert label_warnings(["R&B", "C++", "C", "C#"], {}) == []  # symbols are no spelling
     assert label_counts_text(["no", "yes"], {1: 1234}) == "labels 0 'no' 0, 1 'yes' 1,234"
 
 
@@ -75,10 +75,9 @@ def test_labels_that_look_like_lists_are_named():
     assert list_separator(["Sales/Marketing", "IT", "R/D"]) == ""  # the parts are no labels
     assert list_separator(["a", "b"]) == ""
     assert list_separator(["-;", ";", "x"]) == ""
-    (line,) = label_warnings(["a", "b", "a;b"], {2: 7}, several=False)
+    (line,) = label_warnings(["a", "b", "a;b"], {2: 7})
     assert "'a;b' (7); if" in line
     assert "--label_separator ';'" in line
-    assert label_warnings(["a", "b", "a;b"], {}, several=True) == []
 
 
 def test_places_in_few_words():

@@ -18,7 +18,7 @@ from bert_jax.corpus.build.plan import check_workers, make_settings, plan_inputs
 from bert_jax.corpus.build.staging import UnfinishedCorpus
 from bert_jax.corpus.build.summary import check_rejected, count_noun, format_cleaning, hint_about_rejected_documents
 from bert_jax.corpus.languages import NO_LANGUAGE
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, check_not_input
 from bert_jax.readers import ReadOptions
 from bert_jax.readers.rejections import describe_rejections
 
@@ -57,6 +57,7 @@ def clean_texts(
         UserError: bad input, recipe or output; too many rejected documents; no kept document.
     """
     # The plan, as in `prepare`, without a tokenizer.
+    check_not_input(output, inputs)
     output = pathlib.Path(output)
     steps = read_recipe(recipe, evaluation_files)
     options = {

@@ -33,7 +33,7 @@ from bert_jax.corpus.build.summary import (
     sum_copies_of_append,
     summarize_corpus,
 )
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, check_not_input
 from bert_jax.readers import ReadOptions
 from bert_jax.tokenizer import load_tokenizer, save_tokenizer
 
@@ -91,6 +91,7 @@ def prepare(
             options that contradict the corpus.
     """
     # The plan: recipe, settings, tokenizer, inputs, and the signatures of documents that are in a corpus already.
+    check_not_input(output, inputs)
     output = pathlib.Path(output)
     recipe = None if clean is None else read_recipe(clean, evaluation_files)
     existing = read_existing_corpus(output, tokenizer_directory, options, recipe) if append else None

@@ -203,7 +203,7 @@ def _content_warnings(
     if settings.language != NO_LANGUAGE and len(settings.language.partition("-")[0]) > CODE_LENGTH:
         yield (
             f"--language {settings.language}: the rules of English are used, because the library that splits sentences "
-            f"knows most languages by two letters only (de, not deu){f'; did you mean {two}?' if two else ''}"
+            f"knows most languages by two letters only (de, not deu){f'; did you mean {two!r}?' if two else ''}"
         )
 
 

@@ -114,7 +114,7 @@ def config_for_budget(
     else:
         choice = recorded
         console.say(f"budget {text}: as chosen when the run began ({directory / FILE})")
-    print_choice(choice, console)
+    print_choice(choice, text, console)
     return apply_choice(config, choice, given)
 
 
@@ -181,8 +181,8 @@ def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] 
     )
 
 
-def print_choice(choice: Choice, console: Console) -> None:
-    """Print a choice."""
+def print_choice(choice: Choice, budget: str, console: Console) -> None:
+    """Print the choice for a budget."""
     parameters = choice.flops / choice.tokens / 6
     console.say(
         f"  size: {choice.num_layers} layers x {choice.hidden_size}, the largest with {TOKENS_PER_PARAMETER:g} tokens "
@@ -192,7 +192,9 @@ def print_choice(choice: Choice, console: Console) -> None:
         f"  tokens: {choice.tokens / 1e6:,.2f} M, {choice.epochs:.2f} passes over the corpus, {choice.flops:.2e} FLOPs"
     )
     if choice.capped:
-        console.say(f"  the budget buys more than {MAX_EPOCHS} passes over this corpus: the run ends earlier")
+        console.say(
+            f"  limit: {MAX_EPOCHS} passes over the corpus, which take less than {budget}; prepare more text to use it"
+        )
     console.say(f"  steps: {choice.steps:,} of {choice.step_tokens:,} tokens")
 
 

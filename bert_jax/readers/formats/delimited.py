@@ -13,7 +13,7 @@ from bert_jax.readers.rows import OPEN_QUOTE, Row, read_rows
 _SEPARATORS = {
     ",": "its columns may be separated by commas: read it with --format csv",
     "\t": "its columns may be separated by tabs: read it with --format tsv",
-    ";": "separate columns by commas or tabs (--format csv or tsv), not by ';'",
+    ";": "separate columns by commas (csv) or tabs (tsv), not by ';'",
 }
 
 
@@ -73,9 +73,10 @@ def _rows_without_open_quote(name: str, rows: Iterable[Row]) -> Iterator[Row]:
 def _no_column(name: str, names: Sequence[str], field: str, separator: str) -> UserError:
     """Return the error for a missing column, with a hint about the separator or a similar name."""
     header = "".join(names)
-    hints = (hint for mark, hint in _SEPARATORS.items() if mark != separator and header.count(mark) > len(names) - 1)
-    if hint := next(hints, ""):
-        return UserError(f"{name}: no column '{field}' (there are {format_names(names)}); {hint}")
+    likely = [mark for mark in _SEPARATORS if mark != separator and header.count(mark) > len(names) - 1]
+    if likely:
+        columns = format_names(separator.join(names).split(likely[0]))
+        return UserError(f"{name}: no column '{field}' (there are {columns}); {_SEPARATORS[likely[0]]}")
     near = did_you_mean(field, filter(str.isprintable, names))
     return UserError(
         f"{name}: no column '{field}'{near} (there are {format_names(names)}); "

@@ -93,14 +93,14 @@ def read_delimited(
 def _find_separator(data: bytes, usual: str, required: Set[str]) -> str:
     """Return the separator with which the header has most of the required columns; `usual` wins a tie.
 
-    If the header lacks a required column with each separator, the number of columns breaks ties, so that an error can
-    name the columns.
+    If no column is required, or the header lacks a required column with each separator, the number of columns breaks
+    ties, so that an error can name the columns.
     """
 
     def matches(separator: str) -> tuple[int, int]:
         names = next(read_rows(io.BytesIO(data), separator, True, max_bytes=len(data))).values
         num_required = len(required & {name.strip() for name in names})
-        return num_required, len(names) if num_required < len(required) else 0
+        return num_required, 0 if required and num_required == len(required) else len(names)
 
     return max(dict.fromkeys((usual, *SEPARATORS)), key=matches)
 
@@ -396,6 +396,8 @@ def read_file_records(
     """
     format_name = format_name or format_of_suffix(path, suffixes) or ""
     if not format_name:
+        if path.lower().endswith((".xlsx", ".xls", ".ods")):
+            raise UserError(f"{path}: tables of Excel are not read; save the sheet as CSV in UTF-8, and give that file")
         known = ", ".join(SUFFIXES | dict(suffixes))
         raise UserError(f"{path}: unknown format; use one of {known}, or add format=NAME to the columns")
     if delimiter is None:

@@ -192,7 +192,7 @@ def _find_recipe(recipe: str) -> pathlib.Path:
         return file
     near = nearest(path.stem, known)
     raise UserError(
-        f"{recipe}: no such file or recipe of cleaning{f'; did you mean {near}?' if near else ''} "
+        f"{recipe}: no such file or recipe of cleaning{f'; did you mean {near!r}?' if near else ''} "
         f"(recipes: {', '.join(known)})"
     )
 
