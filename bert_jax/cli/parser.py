@@ -42,7 +42,6 @@ OTHER_VERBS = {
     "quantize": "export",
     "benchmark": "score",
     "demo": "pretrain --config=demo",
-    "similarity": "embed",
     "dedup": "prepare --deduplicate",
     "download": "export",
 }

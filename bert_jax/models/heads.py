@@ -161,7 +161,9 @@ def token_classification(head: Head, x: Encoded) -> Arrays:
 def question_answering(head: Head, x: Encoded) -> Arrays:
     """Return `start_logits` and `end_logits` `[batch, length]`."""
     if x.config.question_separator_id is not None:
-        question = question_mask(x.batch["input_ids"], x.config.question_separator_id)
+        question = question_mask(
+            x.batch["input_ids"].reshape(-1, x.batch["input_ids"].shape[-1]), x.config.question_separator_id
+        )
         logits = AnswerHead(x.config, x.dtype, name=head.name)(x.tokens, x.seed).astype(jnp.float32)
         logits = padded_sequences(logits, x.batch) + jnp.where(question, QUESTION_LOGIT, 0.0)[..., None]
     else:  # BERT has no dropout here

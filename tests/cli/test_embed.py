@@ -107,7 +107,7 @@ def test_texts_come_from_standard_input_and_models_from_work_directories(
         (["--batch_size", "0"], ["batch_size 0: at least 1"]),
         (["--pooling", "tokens"], ["vectors.npy", ".safetensors"]),
         (["--input", "/absent/texts"], ["/absent/texts", "No such file"]),
-        (["--model", "/absent/model"], ["/absent/model", "config.json"]),
+        (["--model", "/absent/model"], ["/absent/model", "no such directory"]),
         (["--output", "/absent/vectors.npy"], ["/absent/vectors.npy", "cannot be written"]),
     ],
 )
@@ -137,16 +137,17 @@ def test_vectors_that_may_not_grow(tmp_path, embed, refused) -> None:
 def test_ctrl_c_in_the_middle_leaves_nothing(tmp_path, embed, run, monkeypatch) -> None:
     from bert_jax.inference import embed as module
 
-    collate, seen = module.collate, []
+    collate_batches, seen = module.collate_batches, []
 
     def interrupted(*args):
-        seen.append([path.name for path in (tmp_path / "out").iterdir()])
-        if len(seen) == 3:
-            raise KeyboardInterrupt
-        return collate(*args)
+        for batch in collate_batches(*args):
+            seen.append([path.name for path in (tmp_path / "out").iterdir()])
+            if len(seen) == 3:
+                raise KeyboardInterrupt
+            yield batch
 
-    monkeypatch.setattr(module, "collate", interrupted)
-    status, out, err = run(*embed(vocabulary()))
+    monkeypatch.setattr(module, "collate_batches", interrupted)
+    status, out, err = run(*embed(vocabulary(), "--batch_size", 1))
     assert (status, out, err) == (130, "", "bert-jax embed: interrupted\n")
     (name,) = seen[-1]
     assert name.startswith(".vectors.npy.")  # which did exist

@@ -120,7 +120,7 @@ def test_a_signal_in_the_last_evaluation_loses_nothing(grid, world, tmp_path, mo
                 os.kill(os.getpid(), signal.SIGTERM)
         progress(self, what, done, *more)
 
-    smaller = "evaluate.batch_size=8"  # three batches
+    smaller = "evaluate.batch_size=2"  # several batches
     with monkeypatch.context() as patch:
         patch.setattr(Console, "progress", kill)
         assert finetune(world, tmp_path, "sequence_classification", *GRID, smaller) is None

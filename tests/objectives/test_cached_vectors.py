@@ -158,6 +158,7 @@ def test_micro_batches_hold_every_row_once():
     assert sorted(micros[..., 0].reshape(-1).tolist()) == list(range(0, 24, 2))
 
 
+@pytest.mark.slow
 def test_memory_grows_with_the_vectors_alone():
     """A batch of 4,096 pairs in micro-batches of 64, beside a batch of 64, by the compiler's own count."""
     encoder = EncoderConfig(**SIZES, hidden_size=64, mlp_size=256)

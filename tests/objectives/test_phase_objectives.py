@@ -105,15 +105,14 @@ def test_a_run_measures_each_phase_and_resumes_bit_for_bit(corpus: pathlib.Path,
     assert [line["step"] for line in lines if line["split"] == "train"] == [4, 8, 10, 12, 16, 20]
     with pytest.raises(UserError, match="step 0"):
         pretrain(two_phases(corpus, objective=None), tmp_path / "whole")
-    for step in (5, 10, 15):
-        shutil.copytree(tmp_path / "whole", tmp_path / str(step))
-        for newer in (tmp_path / str(step) / "checkpoints").iterdir():
-            if int(newer.name) > step:
-                shutil.rmtree(newer)
-        assert pretrain(config, tmp_path / str(step))
-        again = read_metrics(tmp_path / str(step) / "metrics.jsonl")
-        for name in ("step", "loss", "grad_norm"):
-            assert [line.get(name) for line in again] == [line.get(name) for line in lines]
+    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
+    for checkpoint in (tmp_path / "resumed" / "checkpoints").iterdir():
+        if int(checkpoint.name) > 5:
+            shutil.rmtree(checkpoint)
+    assert pretrain(config, tmp_path / "resumed")
+    again = read_metrics(tmp_path / "resumed" / "metrics.jsonl")
+    for name in ("step", "loss", "grad_norm"):
+        assert [line.get(name) for line in again] == [line.get(name) for line in lines]
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ def test_a_record_without_the_field_lists_its_fields(tmp_path):
         (
             "a.csv",
             "id;text",
-            r"no column 'text' \(there are 'id;text'\); its columns may be separated by ';', which is not",
+            r"no column 'text' \(there are 'id', 'text'\); separate columns by commas",
         ),
         ("a.csv", "id\ttext", "separated by tabs: read it with --format tsv"),
         ("a.tsv", "id,text", "separated by commas: read it with --format csv"),
