@@ -116,7 +116,7 @@ COMMANDS = [
     ("predict model", 2, "fine-tune it first"),
     ("classify --model model --input tickets.csv", 2, "did you mean 'predict'?"),
     ("vocabulary model --output v", 2, "give --tokenizer DIR"),
-    ("compress --model model --layers 2 --output m3", 2, "did you mean '--method layers'?"),
+    ("compress --model model --layers 2 --output m3", 2, "give --method layers --amount FRACTION"),
     ("score --model model --input texts/00.txt", 2, "did you mean '--text'?"),
     ("embed --model model --input unknown.txt --output v.npy", 0, "1 of 2 texts have mostly unknown tokens"),
     ("fill-mask --model model '\N{CJK UNIFIED IDEOGRAPH-6F22} [MASK]'", 0, "the text has mostly unknown tokens"),
