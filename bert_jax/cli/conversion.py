@@ -166,6 +166,7 @@ COMPRESS = Verb(
     example="--model runs/qnli --method layers --amount 0.25 --output smaller/",
     add_options=_add_compress_options,
     run=run_compress,
+    other_options={"--layers": "give --method layers --amount FRACTION, the fraction of the layers to remove"},
     bare_words=("model", "output"),
 )
 

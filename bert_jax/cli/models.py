@@ -20,6 +20,7 @@ from bert_jax.cli.command import (
 )
 from bert_jax.errors import UserError
 
+UNKNOWN_WARNING = "warning: {} mostly unknown tokens; the vocabulary does not fit the text, so choose another model"
 TEXT_ADVICE = "write the texts into a file, one per line, and give it as --input FILE.txt"
 OTHER_SUFFIXES = (".csv", ".tsv", ".parquet", ".xlsx")  # of files that hold no JSON lines
 
@@ -45,9 +46,13 @@ def run_fill_mask(args: argparse.Namespace) -> None:
     total = None if args.input is None else num_inputs(args.input)
     model = open_model(args.model, HEADS)
     with open_console(silent=sys.stdout.isatty()) as console:
-        num_texts = 0
+        num_texts, fits = 0, True
         for num_texts, text in enumerate(inputs, 1):
-            predictions = fill_masks(model, texts_by_key(text)["text"], args.top_k, text.where)
+            words = texts_by_key(text)["text"]
+            predictions = fill_masks(model, words, args.top_k, text.where)
+            if fits and model.tokenizer.is_mostly_unknown(model.tokenizer.encode(words)):
+                fits = False
+                print(UNKNOWN_WARNING.format(f"{text.where} has"), file=sys.stderr)
             if num_texts > 1:
                 console.progress("filling", num_texts - 1, total, "texts")
             if args.json:
@@ -258,6 +263,8 @@ def run_embed(args: argparse.Namespace) -> None:
     print_text(
         f"{made.texts:,} texts{cut}{spelled}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}"
     )
+    if made.unknown:
+        print(UNKNOWN_WARNING.format(f"{made.unknown:,} of {made.texts:,} texts have"), file=sys.stderr)
 
 
 EMBED = Verb(

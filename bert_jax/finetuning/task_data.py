@@ -19,7 +19,7 @@ from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
 from bert_jax.tasks.batching import Feed, collate_batches, plan_training_epoch
-from bert_jax.tasks.features import SPELLED, Features
+from bert_jax.tasks.features import SPELLED, UNKNOWN, Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, TaskKind, Threshold, Tuned, make_features
 from bert_jax.tasks.labels import label_counts_text, label_warnings
@@ -51,9 +51,18 @@ def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, 
             for warning in label_warnings(task.labels, counts):
                 console.say(f"{task.name} {name}: warning: {warning}")
     features, cuts = make_features(kind, examples, tokenizer, config)
-    cut = [f"{count:,} {what.replace('_', ' ')}" for what, count in cuts.items() if count and what != SPELLED]
+    cut = [
+        f"{count:,} {what.replace('_', ' ')}"
+        for what, count in cuts.items()
+        if count and what not in (SPELLED, UNKNOWN)
+    ]
     if cut:
         console.say(f"{task.name} {name}: {', '.join(cut)} (config.task.max_seq_len={config.max_seq_len})")
+    if UNKNOWN in cuts:
+        console.say(
+            f"{task.name} {name}: warning: {cuts[UNKNOWN]:,} of {len(examples):,} texts have mostly unknown tokens "
+            f"({tokenizer.special.unk}); start from a model whose vocabulary fits the texts"
+        )
     if cuts[SPELLED]:
         sep = tokenizer.special.sep
         console.say(

@@ -28,7 +28,7 @@ from bert_jax.models.token_rows import encoder_inputs, padded_sequences, sequenc
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel.sharding import SINGLE_HOST, single_device_mesh
 from bert_jax.tasks.batching import Feed, collate_batches, fixed_buckets
-from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts
+from bert_jax.tasks.features import SPELLED, UNKNOWN, Features, FeaturesAndCounts
 from bert_jax.tasks.kinds.texts import text_features
 from bert_jax.tasks.late_interaction import QUERY, TokenRules, scored_tokens, token_marker
 from bert_jax.tasks.prediction_batches import plan_predictions
@@ -105,6 +105,7 @@ class Summary:
     tokens: int  # number of tokens, with special tokens and without padding
     truncated: int  # number of texts that were cut
     spelled: int  # number of texts that spell a special token such as [SEP], which is read as this token
+    unknown: int  # number of texts with more unknown tokens than known tokens
     empty: int  # number of texts without a character, which have only special tokens
     width: int
 
@@ -198,6 +199,7 @@ def embed_file(
         tokens=int(lengths.sum()),
         truncated=counts["truncated_texts"],
         spelled=counts[SPELLED],
+        unknown=counts[UNKNOWN],
         empty=counts["empty_texts"],
         width=embedder.width,
     )

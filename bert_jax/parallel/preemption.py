@@ -18,6 +18,7 @@ class Interrupt:
         self.stopping = False
         self._shared = False  # the decision is shared with other processes
         self._calls = 0
+        self._writer: int | None = None  # Python writes the number of each signal here at once
 
     def __enter__(self) -> "Interrupt":
         """Begin to record signals.
@@ -27,12 +28,19 @@ class Interrupt:
         if threading.current_thread() is not threading.main_thread():
             self._old: dict[signal.Signals, Any] = {}
             return self
+        reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        self._old_writer = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        threading.Thread(target=_answer_signals, args=(reader,), name="signals", daemon=True).start()
         self._old = {signum: signal.signal(signum, self._handle) for signum in (signal.SIGTERM, signal.SIGINT)}
         return self
 
     def __exit__(self, *_: Any) -> None:
         for signum, handler in self._old.items():
             signal.signal(signum, handler)
+        if self._writer is not None:
+            signal.set_wakeup_fd(self._old_writer)
+            os.close(self._writer)  # ends the thread
 
     def use_preemption_service(self) -> None:
         """Share the decision to stop with the other processes; call it once, after `jax.distributed.initialize`."""
@@ -65,3 +73,14 @@ class Interrupt:
         self.received = signal.Signals(signum).name
         if self._shared:
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _answer_signals(reader: int) -> None:
+    """Print a line as the first SIGTERM or Ctrl-C arrives: Python handles a signal only between two compiled steps."""
+    answered = False
+    with open(reader, "rb", buffering=0) as signals:
+        while number := signals.read(1):
+            if number[0] in (signal.SIGTERM, signal.SIGINT) and not answered:
+                name = signal.Signals(number[0]).name
+                os.write(2, f"{name}: the run stops after this step or compilation, and saves its state\n".encode())
+                answered = True

@@ -9,6 +9,7 @@ import numpy as np
 Encoded = TypeVar("Encoded")
 
 SPELLED = "texts_with_spelled_special_tokens"  # name of a count: inputs whose text spells [PAD], [CLS], [SEP] or [MASK]
+UNKNOWN = "texts_of_mostly_unknown_tokens"  # name of a count, which is absent if it is 0
 CHUNK = 1_000  # texts per call of the tokenizer library, to bound its memory
 _NONE: Mapping[str, Any] = MappingProxyType({})
 

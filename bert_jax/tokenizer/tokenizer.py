@@ -116,6 +116,11 @@ class Tokenizer:
         """Return whether the ids of a text include [PAD], [CLS], [SEP] or [MASK]."""
         return not self._spelled_ids.isdisjoint(ids)
 
+    def is_mostly_unknown(self, ids: Sequence[int]) -> bool:
+        """Return whether the ids of a text have more unknown tokens than known tokens; special tokens do not count."""
+        num_unknown = ids.count(self.unk_id)
+        return num_unknown > 0 and 2 * num_unknown > sum(token not in self._spelled_ids for token in ids)
+
     @functools.cached_property
     def _spelled_ids(self) -> frozenset[int]:
         """Ids of the special tokens that no text produces unless it spells them."""

@@ -116,8 +116,10 @@ COMMANDS = [
     ("predict model", 2, "fine-tune it first"),
     ("classify --model model --input tickets.csv", 2, "did you mean 'predict'?"),
     ("vocabulary model --output v", 2, "give --tokenizer DIR"),
-    ("compress --model model --layers 2 --output m3", 2, "did you mean '--method layers'?"),
+    ("compress --model model --layers 2 --output m3", 2, "give --method layers --amount FRACTION"),
     ("score --model model --input texts/00.txt", 2, "did you mean '--text'?"),
+    ("embed --model model --input unknown.txt --output v.npy", 0, "1 of 2 texts have mostly unknown tokens"),
+    ("fill-mask --model model '\N{CJK UNIFIED IDEOGRAPH-6F22} [MASK]'", 0, "the text has mostly unknown tokens"),
     ("bias --model nothere", 2, "no model here"),
     ("attention --model model text", 2, "--output"),
     ("score --model model", 2, "nothing to score; give --pairs"),
@@ -185,6 +187,7 @@ def place(world: World, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Pat
     rows = "".join(f"{row};betreff {row};text {row};{'AB'[row % 2]}\n" for row in range(60))
     (place / "tickets.csv").write_text(f"ticket_id;betreff;text;hauptkategorie\n{rows}")
     (place / "tickets.xlsx").write_text("")
+    (place / "unknown.txt").write_text("a b c\n\N{CJK UNIFIED IDEOGRAPH-6F22}\n")
     (place / "short.txt").write_text("a b c\n")
     for name, made in {"texts": world.texts, "tok": world.tokenizer, "corpus": world.corpus, "run": world.run}.items():
         shutil.copytree(made, place / name)

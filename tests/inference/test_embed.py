@@ -67,11 +67,15 @@ def test_means_equal_the_means_of_transformers(tmp_path, source, family, monkeyp
         not special.isdisjoint(tokenizer(text, add_special_tokens=False)["input_ids"])
         for text in (line["text"] for line in LINES)
     )
+    encoded = [tokenizer(line["text"], add_special_tokens=False)["input_ids"] for line in LINES]
+    known = [[token for token in ids if token not in special] for ids in encoded]
+    unknown = sum(sum(token == tokenizer.unk_token_id for token in ids) > len(ids) / 2 for ids in known)
     assert dataclasses.asdict(summary) == {
         "texts": len(LINES),
         "tokens": sum(len(ids) for ids, _ in states),
         "truncated": 0,
         "spelled": spelled,
+        "unknown": unknown,
         "empty": 1,
         "width": 16,
     }

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts, TokenSequence, encode_distinct
+from bert_jax.tasks.features import SPELLED, UNKNOWN, Features, FeaturesAndCounts, TokenSequence, encode_distinct
 from bert_jax.tasks.kinds.kind import Counts, Examples, Outputs, Predictions, Threshold
 from bert_jax.tasks.task import Example
 from bert_jax.tokenizer import Tokenizer
@@ -24,7 +24,7 @@ def text_features(
 ) -> FeaturesAndCounts:
     """Return [CLS] text [SEP], or [CLS] text [SEP] text_pair [SEP], for each example, and counts.
 
-    The counts are `truncated_texts` and `SPELLED`.
+    The counts are `truncated_texts`, `SPELLED` and, if it is not 0, `UNKNOWN`.
 
     Args:
         examples: examples with `text`, and perhaps `text_pair`.
@@ -139,7 +139,10 @@ def _lay_out_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, max_seq_len: int
         type_1_start = len(head) if has_types else len(head) + len(tail)
         sequences.append(TokenSequence(np.array(head + tail, np.int32), type_1_start))
     spelled = sum(not spelling.isdisjoint(pair) for pair in pairs) if spelling else 0
-    return _SequencesAndCounts(sequences, {"truncated_texts": truncated, SPELLED: spelled})
+    unknown = {text for text, tokens in ids.items() if tokenizer.is_mostly_unknown(tokens)}
+    num_unknown = sum(not unknown.isdisjoint(pair) for pair in pairs) if unknown else 0
+    counts = {"truncated_texts": truncated, SPELLED: spelled} | ({UNKNOWN: num_unknown} if num_unknown else {})
+    return _SequencesAndCounts(sequences, counts)
 
 
 def class_predictions(
