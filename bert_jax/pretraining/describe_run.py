@@ -67,7 +67,7 @@ def describe_run(
         f"on {len(devices)} x {devices[0].device_kind}, "
         f"attention by {describe_used_kernel(model, compute, devices[0].platform)}"
     )
-    warnings: dict[str, None] = {}
+    warned = set[str]()  # lines that an earlier phase has printed
     for index, phase in enumerate(phases, 1):
         tokens = (phase.end - phase.begin) * phase.batch_size * phase.seq_len
         if not tokens:
@@ -82,9 +82,9 @@ def describe_run(
         masked = data_config_of_phase(data, rules.phases[phase.index])
         sequences = make_sequences(split, symbols, phase.seq_len, rules.seed, masked)
         figures = sequence_figures(sequences, symbols.vocabulary.mask, CHECKED_SEQUENCES)
-        warnings |= dict.fromkeys(sequence_warnings(figures, masked).values())  # of two phases, an equal line once
-    for line in warnings:
-        yield f"warning: {line}"
+        lines = [line for line in sequence_warnings(figures, masked).values() if line not in warned]
+        yield from (f"warning: {line}" for line in lines)
+        warned.update(lines)
 
 
 def too_long_for_cpus(flops: float, mesh: Mesh) -> str:
