@@ -61,8 +61,8 @@ def label_warnings(labels: Sequence[str], counts: Mapping[int, int]) -> list[str
     if separator := list_separator(labels):
         joined = [index for index, name in enumerate(labels) if separator in name]
         lines.append(
-            f"{len(joined)} labels look like lists: {with_counts(joined[:5])}; if a text may have several labels, add "
-            f"--label_separator '{separator}' (config.task.label_separator), with kind multilabel_classification"
+            f"{len(joined)} labels look like lists: {with_counts(joined[:5])}; to split them, add "
+            f"--label_separator '{separator}' (config.task.label_separator) and --kind multilabel_classification"
         )
     return lines
 

@@ -76,7 +76,7 @@ def test_labels_that_look_like_lists_are_named():
     assert list_separator(["a", "b"]) == ""
     assert list_separator(["-;", ";", "x"]) == ""
     (line,) = label_warnings(["a", "b", "a;b"], {2: 7})
-    assert "'a;b' (7); if" in line
+    assert "'a;b' (7); to split" in line
     assert "--label_separator ';'" in line
 
 
