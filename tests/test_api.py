@@ -133,7 +133,7 @@ def test_equal_calls_compile_once(bert, monkeypatch) -> None:
         (lambda model: model.encode(["a", 3]), "text 1: 'text' is 3; give a text"),
         (lambda model: model.encode([("a", "b", "c")]), "text 0: .*give a text"),
         (lambda model: model.predict("a text"), "give a list"),
-        (lambda model: model.predict(["a"]), "masked_token, which has no head of a task"),
+        (lambda model: model.predict(["a"]), "this model predicts the masked token only; fine-tune it first"),
         (lambda model: model.fill_mask("no mask"), r"no \[MASK\]"),
     ],
 )

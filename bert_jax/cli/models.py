@@ -18,7 +18,7 @@ from bert_jax.cli.command import (
     print_json,
     print_text,
 )
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, escaped
 
 UNKNOWN_WARNING = "warning: {} mostly unknown tokens; the vocabulary does not fit the text, so choose another model"
 TEXT_ADVICE = "write the texts into a file, one per line, and give it as --input FILE.txt"
@@ -52,7 +52,7 @@ def run_fill_mask(args: argparse.Namespace) -> None:
             predictions = fill_masks(model, words, args.top_k, text.where)
             if fits and model.tokenizer.is_mostly_unknown(model.tokenizer.encode(words)):
                 fits = False
-                print(UNKNOWN_WARNING.format(f"{text.where} has"), file=sys.stderr)
+                print(escaped(UNKNOWN_WARNING.format(f"{text.where} has")), file=sys.stderr)
             if num_texts > 1:
                 console.progress("filling", num_texts - 1, total, "texts")
             if args.json:
@@ -264,7 +264,7 @@ def run_embed(args: argparse.Namespace) -> None:
         f"{made.texts:,} texts{cut}{spelled}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}"
     )
     if made.unknown:
-        print(UNKNOWN_WARNING.format(f"{made.unknown:,} of {made.texts:,} texts have"), file=sys.stderr)
+        print(escaped(UNKNOWN_WARNING.format(f"{made.unknown:,} of {made.texts:,} texts have")), file=sys.stderr)
 
 
 EMBED = Verb(

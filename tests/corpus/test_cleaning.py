@@ -394,7 +394,7 @@ def test_a_file_whose_name_is_not_utf_8(trial, tmp_path):
 def test_other_mistakes(trial, tmp_path):
     (tmp_path / "r.toml").write_text("deduplicate = 'near'\n" + few_words(100_000))
     inputs = [str(trial[0] / "texts")]
-    with pytest.raises(UserError, match="no such file or recipe of cleaning; did you mean web"):
+    with pytest.raises(UserError, match="no such file or recipe of cleaning; did you mean 'web'"):
         read_recipe("webb")
     with pytest.raises(UserError, match=r"--deduplicate exact: .* has near; leave one of them out"):
         prepare(inputs, trial[2], tmp_path / "c", deduplicate="exact", clean=tmp_path / "r.toml")

@@ -227,7 +227,11 @@ REFUSED: dict[str, tuple[dict[str, str | bytes], dict[str, str], str]] = {
         "write it without compression, or as Parquet",
     ),
     "half an Arrow file": ({"t.arrow": table_of_field("arrow")[:900]}, {}, "cannot be read as Arrow"),
-    "a table with semicolons": ({"t.csv": "id;text\n1;a\n"}, {}, "by commas or tabs (--format csv or tsv), not by ';'"),
+    "a table with semicolons": (
+        {"t.csv": "id;text\n1;a\n"},
+        {},
+        "separate columns by commas (csv) or tabs (tsv), not by ';'",
+    ),
     "a broken download": ({"a.txt.gz": gzip.compress(b"One." * 99)[:20]}, {}, "broken archive"),
     "markup without a field": (
         {"a.txt": "One."},
