@@ -169,7 +169,8 @@ def in_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("in_checkout")
-@pytest.mark.parametrize(("first", "status"), [pytest.param("checked", 0, marks=pytest.mark.slow), ("wrong", 1)])
+@pytest.mark.parametrize(("first", "status"), [("checked", 0), ("wrong", 1)])
+@pytest.mark.slow
 def test_the_deadline_ends_a_part_that_hangs_and_names_the_rest(
     first: str, status: int, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
 ) -> None:

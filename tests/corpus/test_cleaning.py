@@ -274,6 +274,7 @@ def test_a_corpus_that_is_cleaned_is_the_corpus_of_the_cleaned_text(trial, tmp_p
     assert (tmp_path / "r2").read_bytes() == (tmp_path / "r").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_change_of_recipe_or_of_an_evaluation_file_starts_over(trial, tmp_path):
     place = tmp_path / "copy"
     make_texts(place)

@@ -495,7 +495,8 @@ def test_babysit_with_a_host_that_lost_its_run(cloud) -> None:
     assert cloud.steps() == STEPS
 
 
-@pytest.mark.parametrize("verb", ["describe", pytest.param("ssh", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["describe", "ssh"])
 def test_babysit_outlives_a_question_that_hangs(cloud, verb) -> None:
     cloud.env["STANDIN_SECONDS"] = "0.2"
     process = cloud.start("babysit", *FAST, "--state_timeout", "3")
