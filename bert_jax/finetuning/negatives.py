@@ -77,13 +77,13 @@ def retriever_by_bm25(bm25: Bm25, index_of_text: Mapping[str, int]) -> Retriever
     """Return a retriever by shared words; the score of a positive that is no document is NaN."""
 
     def retrieve(pairs: Sequence[QueryAndPositive], depth: int) -> Candidates:
-        found = []
+        candidates = []
         for pair, scores in zip(pairs, bm25([pair.query for pair in pairs]), strict=True):
             best = np.argsort(-scores, kind="stable")[:depth]
             position = index_of_text.get(pair.positive)
             positive = np.asarray(np.nan if position is None else scores[position], np.float32)
-            found.append(Candidates(np.where(scores[best] > 0, scores[best], -np.inf), best, positive))
-        return Candidates(*(np.stack(arrays) for arrays in zip(*found, strict=True)))
+            candidates.append(Candidates(np.where(scores[best] > 0, scores[best], -np.inf), best, positive))
+        return Candidates(*(np.stack(arrays) for arrays in zip(*candidates, strict=True)))
 
     return retrieve
 
