@@ -30,6 +30,7 @@ STEPS, SEQUENCES, LENGTH, NUM_LABELS = 3, 16, 16, 3
 SIZES = {"vocab_size": VOCAB, "hidden_size": 32, "num_heads": 4, "mlp_size": 64, "max_positions": LENGTH}
 SIZES |= {"initializer_range": 0.1}
 RUN = PretrainConfig(optimizer=OptimizerConfig(peak_learning_rate=1e-3, warmup_fraction=0.0))
+WEIGHTS = {"positives": 5, "example_weights": 10}  # every n-th example has the weight 0
 STUDENT, TEACHER = (EncoderConfig(**SIZES, num_layers=layers) for layers in (2, 4))  # both with dropout
 
 
@@ -45,9 +46,9 @@ def pretraining(objective: str, **values: dict[str, object]) -> Objective:
 
 def task(kind: str, settings: TaskConfig, teacher: EncoderConfig | None = None) -> Objective:
     student, taught = (
-        one and make_model(one, ComputeConfig(), (task_head(kind, NUM_LABELS),)) for one in (STUDENT, teacher)
+        one and make_model(one, ComputeConfig(), (task_head(kind, NUM_LABELS, settings),)) for one in (STUDENT, teacher)
     )
-    return make_task_objective(student, kind, False, settings, taught)
+    return make_task_objective(student, kind, False, settings, taught, STEPS)
 
 
 def adapter() -> Objective:
@@ -91,7 +92,7 @@ def prompts(step: int) -> dict[str, np.ndarray]:
 
 
 def pairs(step: int) -> dict[str, np.ndarray]:
-    """Two texts of each example; some examples are no positives, and some texts are copies on another device."""
+    """Two texts of each example; some examples are no positives or absent, and some texts are on two devices."""
     both = [random_batch(2 * SEQUENCES * step + first, SEQUENCES, LENGTH) for first in (0, SEQUENCES)]
     texts = {
         name: np.stack([one[name] for one in both], 1) for name in ("input_ids", "token_type_ids", "attention_mask")
@@ -100,7 +101,22 @@ def pairs(step: int) -> dict[str, np.ndarray]:
         x[9, 0], x[12, 1] = x[1, 0], x[2, 1]
     text_ids = np.arange(2 * SEQUENCES, dtype=np.int32).reshape(SEQUENCES, 2)
     text_ids[9, 0], text_ids[12, 1] = text_ids[1, 0], text_ids[2, 1]
-    return texts | {"text_ids": text_ids, "positives": (np.arange(SEQUENCES) % 5 > 0).astype(np.float32)}
+    labels = {name: (np.arange(SEQUENCES) % n > 0).astype(np.float32) for name, n in WEIGHTS.items()}
+    return texts | {"text_ids": text_ids} | labels
+
+
+def marked_pairs(step: int) -> dict[str, np.ndarray]:
+    """Pairs whose first texts end in unread mask tokens, and whose second texts have tokens without a vector."""
+    batch = pairs(step)
+    padding = 1 - batch["attention_mask"]
+    unread = padding * np.array([[1], [0]], np.int32)
+    scored = batch["attention_mask"] * (batch["input_ids"] % 7 > 0)
+    scored[:, 0] = 1
+    return batch | {
+        "attention_mask": batch["attention_mask"] | unread,
+        "scored_tokens": scored.astype(np.int32),
+        "unread_tokens": unread,
+    }
 
 
 class Case(NamedTuple):
@@ -116,6 +132,8 @@ def cases() -> dict[str, Case]:
     """The objectives that test_meshes.py does not train."""
     more = {"teacher": "the teacher", "hidden_weight": 0.5}
     focal = TaskConfig(focal_gamma=2.0)
+    sparse = TaskConfig(vector_head="sparse", query_flops_weight=0.3, document_flops_weight=0.2)
+    late_interaction = TaskConfig(vector_head="late_interaction", vector_width=8)
     from_teacher = TaskConfig(teacher="the teacher", soft_fraction=0.4, soft_temperature=2.0)
     return {
         "left to right": Case(pretraining("left_to_right", model={"causal": True}), (2, 2, 2), 2),
@@ -123,6 +141,8 @@ def cases() -> dict[str, Case]:
         "similarity": Case(task("similarity", TaskConfig()), (8, 1, 1), batch=pairs),
         "cached similarity": Case(task("similarity", TaskConfig()), (8, 1, 1), 2, pairs),
         "cached similarity with sharded parameters": Case(task("similarity", TaskConfig()), (2, 2, 2), 4, pairs),
+        "cached sparse": Case(task("similarity", sparse), (2, 2, 2), 2, pairs),
+        "cached late interaction": Case(task("similarity", late_interaction), (2, 2, 2), 2, marked_pairs),
         "adapter": Case(adapter(), (2, 2, 2), 2, tags),
         "task distillation": Case(task("token_classification", from_teacher, TEACHER), (2, 2, 2), 2, tags),
         "weighted and focal": Case(task("token_classification", focal), (8, 1, 1), 2, weighted_tags),

@@ -1,6 +1,7 @@
 """Training of sparse vectors and late interaction, beside sentence-transformers; cached gradients."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from sentence_transformers.multi_vector_encoder.scoring import colbert_scores
 from sentence_transformers.sparse_encoder import callbacks
 from sentence_transformers.sparse_encoder import losses as published
 
-from bert_jax.config import ComputeConfig, EncoderConfig, TaskConfig
+from bert_jax.config import ComputeConfig, EncoderConfig, OptimizerConfig, TaskConfig
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model
@@ -21,6 +22,10 @@ from bert_jax.objectives.base import training_rngs
 from bert_jax.objectives.cached_vectors import cached_loss_and_gradients
 from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.objectives.vector_scores import max_sim, quadratic_warmup
+from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.schedules import Phase, learning_rate
+from bert_jax.training.step import init_state, train_step
+from tests.helpers import torch_training
 from tests.helpers.synthetic import NO_DROPOUT
 from tests.helpers.tiny_models import save
 from tests.objectives.test_cached_vectors import SIZES, batch_of
@@ -34,8 +39,14 @@ def masked_model(tmp_path_factory):
     return directory
 
 
+@pytest.fixture
+def vectors_for_texts(monkeypatch):
+    """The published loss reads vectors in place of texts."""
+    monkeypatch.setattr("sentence_transformers.sparse_encoder.losses.splade.embed_columns", lambda m, x, **_: x)
+
+
 def splade_loss(query_weight, document_weight):
-    """The published loss of vectors that are given in place of texts."""
+    """The published loss, for vectors in place of texts."""
     loss = published.SpladeLoss(
         torch.nn.Identity(),
         loss=published.SparseMultipleNegativesRankingLoss(None),
@@ -45,10 +56,37 @@ def splade_loss(query_weight, document_weight):
     return lambda vectors: sum(loss(vectors).values())
 
 
+def torch_texts(batch, *keys):
+    """The arrays of each text of the examples."""
+    for text in range(batch["input_ids"].shape[1]):
+        yield [torch.tensor(batch[key][:, text]).long() for key in ("input_ids", "attention_mask", *keys)]
+
+
+def sparse_vectors(theirs, batch):
+    """The vectors of each text, `[examples, vocab]`."""
+    return [
+        (torch.log1p(torch.relu(theirs(ids, mask).logits)) * mask[..., None]).max(1).values
+        for ids, mask in torch_texts(batch)
+    ]
+
+
+def late_interaction_loss(theirs, kernel, batch):
+    """The cross entropy of the published scores."""
+    vectors, masks = [], []
+    for ids, mask, scored, unread in torch_texts(batch, "scored_tokens", "unread_tokens"):
+        hidden = theirs(ids, mask * (1 - unread)).last_hidden_state
+        vectors.append(torch.nn.functional.normalize(hidden @ kernel, dim=-1))
+        masks.append(scored.bool())
+    scores = colbert_scores(
+        vectors[0], torch.stack(vectors[1:], 1), queries_mask=masks[0], documents_mask=torch.stack(masks[1:], 1)
+    )
+    return torch.nn.functional.cross_entropy(scores, (len(vectors) - 1) * torch.arange(EXAMPLES))
+
+
 @pytest.mark.parametrize("step", [2, pytest.param(9, marks=pytest.mark.slow)])
-def test_sparse_loss_and_gradients_of_an_encoder_equal_torch(monkeypatch, masked_model, step):
+@pytest.mark.usefixtures("vectors_for_texts")
+def test_sparse_loss_and_gradients_of_an_encoder_equal_torch(masked_model, step):
     """At step 2 of a warmup of 6 steps, and after the warmup; an example has two documents."""
-    monkeypatch.setattr("sentence_transformers.sparse_encoder.losses.splade.embed_columns", lambda m, x, **_: x)
     loaded = load_model(masked_model, (Head("sparse_embedding"),))
     settings = TaskConfig(vector_head="sparse", query_flops_weight=0.3, document_flops_weight=0.2)
     model, batch = make_model(loaded.config, ComputeConfig(), loaded.heads), encoder_batch(3)
@@ -59,10 +97,7 @@ def test_sparse_loss_and_gradients_of_an_encoder_equal_torch(monkeypatch, masked
     )
     theirs = transformers.BertForMaskedLM.from_pretrained(masked_model).eval()
     theirs.get_input_embeddings().padding_idx = None
-    vectors = []
-    for text in range(3):
-        ids, mask = (torch.tensor(batch[key][:, text]).long() for key in ("input_ids", "attention_mask"))
-        vectors.append((torch.log1p(torch.relu(theirs(ids, mask).logits)) * mask[..., None]).max(1).values)
+    vectors = sparse_vectors(theirs, batch)
     factor = min(step / 6, 1) ** 2
     expected = splade_loss(0.3 * factor, 0.2 * factor)(vectors)
     expected.backward()
@@ -118,25 +153,72 @@ def test_late_interaction_and_its_gradients_equal_torch(masked_model):
     theirs = transformers.BertModel.from_pretrained(masked_model).eval()
     theirs.get_input_embeddings().padding_idx = None
     kernel = torch.tensor(loaded.params["token_embedding"]["kernel"], requires_grad=True)
-    vectors, masks = [], []
-    for text in range(3):
-        ids, mask, scored, unread = (
-            torch.tensor(batch[key][:, text]).long()
-            for key in ("input_ids", "attention_mask", "scored_tokens", "unread_tokens")
-        )
-        hidden = theirs(ids, mask * (1 - unread)).last_hidden_state
-        vectors.append(torch.nn.functional.normalize(hidden @ kernel, dim=-1))
-        masks.append(scored.bool())
-    scores = colbert_scores(
-        vectors[0], torch.stack(vectors[1:], 1), queries_mask=masks[0], documents_mask=torch.stack(masks[1:], 1)
-    )
-    expected = torch.nn.functional.cross_entropy(scores, 2 * torch.arange(EXAMPLES))
+    expected = late_interaction_loss(theirs, kernel, batch)
     expected.backward()
     assert float(loss) == pytest.approx(expected.item(), abs=1e-5)
     np.testing.assert_allclose(gradients["token_embedding"]["kernel"], kernel.grad, rtol=0, atol=1e-5)
     wanted = dict(theirs.named_parameters())
     for key, x in to_tensors({"encoder": gradients["encoder"]}, loaded.config, ()).items():
         np.testing.assert_allclose(x, wanted[key].grad.numpy(), rtol=0, atol=1e-5, err_msg=key)
+
+
+STEPS = 30
+
+
+@pytest.mark.parametrize("vector_head", ["sparse", "late_interaction"])
+@pytest.mark.usefixtures("vectors_for_texts")
+def test_thirty_steps_equal_torch(masked_model, vector_head):
+    """Losses and weights, with AdamW, clipping, and the warmup of the regularization."""
+    more = {
+        "sparse": {"query_flops_weight": 0.3, "document_flops_weight": 0.2},
+        "late_interaction": {"vector_width": 6},
+    }
+    settings = TaskConfig(vector_head=vector_head, **more[vector_head])
+    loaded = load_model(masked_model, (task_head("similarity", 0, settings),), jax.random.key(0))
+    model = make_model(loaded.config, ComputeConfig(), loaded.heads)
+    objective = make_task_objective(model, "similarity", False, settings, num_steps=STEPS)
+    rate = OptimizerConfig(peak_learning_rate=2e-3, warmup_fraction=0.1, schedule="linear", weight_decay=0.1)
+    optimizer = make_optimizer(rate, objective.logical_axes, objective.sections)
+    schedule = functools.partial(learning_rate, rate, (Phase(end=STEPS, seq_len=16, batch_size=EXAMPLES),))
+    step = jax.jit(functools.partial(train_step, objective, optimizer, schedule, 1))
+    state = init_state(0, objective, optimizer, jax.tree.map(jnp.asarray, loaded.params))
+    pool = [encoder_batch(3, first_row=100 * n) for n in range(5)]
+    pool = [marked(batch) if vector_head == "late_interaction" else batch for batch in pool]
+    batches = list(itertools.islice(itertools.cycle(pool), STEPS))
+    losses, norms = [], []
+    for batch in batches:
+        state, metrics = step(state, batch)
+        losses.append(metrics["means"]["task_loss"].value())
+        norms.append(metrics["report"]["grad_norm"].item())
+
+    if vector_head == "sparse":
+        theirs, steps, penalties = transformers.BertForMaskedLM.from_pretrained(masked_model), itertools.count(), []
+
+        def loss_of(theirs, batch):
+            factor, vectors = min(next(steps) / (STEPS // 3), 1) ** 2, sparse_vectors(theirs, batch)
+            loss = splade_loss(0.3 * factor, 0.2 * factor)(vectors)
+            penalties.append((loss - splade_loss(0, 0)(vectors)).item())
+            return loss
+
+    else:
+        theirs, penalties = transformers.BertModel.from_pretrained(masked_model), [0.0] * STEPS
+        theirs.projection = torch.nn.Parameter(torch.tensor(loaded.params["token_embedding"]["kernel"]))
+
+        def loss_of(theirs, batch):
+            return late_interaction_loss(theirs, theirs.projection, batch)
+
+    theirs.get_input_embeddings().padding_idx = None
+    expected, expected_norms = torch_training.trajectory(theirs, loss_of, batches, rate, warmup=STEPS // 10)
+    assert max(expected) - min(expected) > 0.3
+    np.testing.assert_allclose(losses, np.subtract(expected, penalties), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(norms, expected_norms, rtol=1e-3)
+    params, wanted = jax.device_get(state.params), dict(theirs.named_parameters())
+    if vector_head == "late_interaction":
+        kernel = params.pop("token_embedding")["kernel"]
+        np.testing.assert_allclose(kernel, theirs.projection.detach(), rtol=0, atol=1e-4)
+    for key, x in to_tensors(params, loaded.config, loaded.heads if vector_head == "sparse" else ()).items():
+        if not key.endswith("key.bias"):  # no loss depends on it
+            np.testing.assert_allclose(x, wanted[key].detach(), rtol=0, atol=1e-4, err_msg=key)
 
 
 def test_a_text_without_tokens_has_the_score_0():
@@ -159,6 +241,7 @@ def test_cached_gradients_equal_uncached_gradients(vector_head):
     model = make_model(encoder, ComputeConfig(), (task_head("similarity", 0, settings),))
     objective = make_task_objective(model, "similarity", False, settings)
     params, batch, rng, steps = objective.init(jax.random.key(0)), batch_of(EXAMPLES, 2), jax.random.PRNGKey(3), 3
+    batch = marked(batch, query_length=8) if vector_head == "late_interaction" else batch
     normalizers = objective.normalizers(batch) | objective.loss_weights(jnp.array(1))
     batch = {key: jnp.asarray(x) for key, x in batch.items()}
     whole = objective.whole_batch_loss

@@ -253,9 +253,9 @@ def test_blocks_divide_the_rows():
     assert num_blocks(97, 1 << 20) == 97  # a prime number
 
 
-def encoder_batch(texts: int) -> dict[str, np.ndarray]:
+def encoder_batch(texts: int, first_row: int = 0) -> dict[str, np.ndarray]:
     labels = random_labels(texts)
-    columns = [random_batch(EXAMPLES * n, EXAMPLES, 16) for n in range(texts)]
+    columns = [random_batch(first_row + EXAMPLES * n, EXAMPLES, 16) for n in range(texts)]
     inputs = ("input_ids", "token_type_ids", "attention_mask")
     batch = {name: np.stack([column[name] for column in columns], axis=1) for name in inputs}
     batch["input_ids"] %= 20

@@ -80,8 +80,10 @@ def test_eight_devices_compute_like_one_device(eight_devices):
             (
                 "distillation",
                 "similarity",
-                "task distillation",
                 "cached similarity with sharded parameters",
+                "cached sparse",
+                "cached late interaction",
+                "task distillation",
                 "weighted and focal",
                 "label sets",
                 "prompts",
