@@ -135,7 +135,7 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
     from bert_jax.console import Console
     from bert_jax.finetuning.batch_shapes import with_rows
     from bert_jax.finetuning.inputs import objective_of_task, plan_training, read_task_inputs
-    from bert_jax.finetuning.task_data import task_training_batches
+    from bert_jax.finetuning.training_sets import TrainingSet, task_training_batches
     from bert_jax.objectives.base import Batch
     from bert_jax.parallel.sharding import batch_blocks, make_mesh
     from bert_jax.tasks.batching import describe_shapes
@@ -158,8 +158,8 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
         settings, train = config.task, config.train
         inputs = read_task_inputs(config.init_from, settings, train, False, config.seed, console)
         mesh = make_mesh(config.mesh)
-        feed, phase = plan_training(inputs, settings, train)
-        features = inputs.train.features
+        feed, phase, _ = plan_training(inputs, settings, train)
+        features = inputs.train[0].features
         heads = inputs.weights.heads
         feed = with_rows(feed, features, arguments.epochs, 1, inputs.architectures, heads, config.compute, mesh)
         plan = Plan(
@@ -181,7 +181,7 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
         blocks = batch_blocks(plan.mesh)
 
         def batches(_: Phase, step: int) -> Generator[Batch, None, None]:
-            for batch in task_training_batches(inputs.train, feed, config.seed, blocks, step):
+            for batch in task_training_batches((TrainingSet(features, feed),), None, config.seed, blocks, step):
                 yield batch
                 write("step")
 

@@ -76,35 +76,34 @@ def items_of_sequences(order: Order, seed: int, numbers: np.ndarray) -> Sequence
 
     All arrays are int64 [sequences].
     """
-    if len(order.num_items) == 1:
-        epoch, index = np.divmod(numbers, order.num_per_epoch)
-        return SequenceItems(
-            epoch, permuted_indices(index, order.num_items[0], random_bits(seed, Stream.ORDER, epoch, 0))
-        )
-    epoch, source, index = _positions_in_sources(order, seed, numbers)
-    index += epoch * order.num_sequences[source]
-    epoch, index = np.divmod(index, order.num_items[source])
+    source, epoch, index = positions_in_sources(order, seed, numbers)
     item = permuted_indices(index, order.num_items[source], random_bits(seed, Stream.ORDER, epoch, source))
     return SequenceItems(epoch, running_total(order.num_items)[source] + item)
 
 
 def sources_of_sequences(order: Order, seed: int, numbers: np.ndarray) -> np.ndarray:
     """Return the source of each sequence number, int64 [sequences]."""
-    return _positions_in_sources(order, seed, numbers)[1]
+    return positions_in_sources(order, seed, numbers).source
 
 
-class _SourcePositions(NamedTuple):
-    """Epoch and source of each sequence, and its index among the sequences of the source in the epoch."""
+class SourcePositions(NamedTuple):
+    """The source of each sequence, the epoch of the source, and the position in this epoch; int64 [sequences]."""
 
-    epoch: np.ndarray
     source: np.ndarray
+    epoch: np.ndarray
     position: np.ndarray
 
 
-def _positions_in_sources(order: Order, seed: int, numbers: np.ndarray) -> _SourcePositions:
-    """Return epoch and source of each sequence, and its index among the sequences of the source in the epoch."""
+def positions_in_sources(order: Order, seed: int, numbers: np.ndarray) -> SourcePositions:
+    """Return the source of each sequence number, and where in the epochs of the source the sequence is.
+
+    The sequences of a single source are in their order. `numbers` is int64 [sequences].
+    """
     epoch, index = np.divmod(numbers, order.num_per_epoch)
+    if len(order.num_items) == 1:
+        return SourcePositions(np.zeros_like(epoch), epoch, index)
     index = permuted_indices(index, order.num_per_epoch, random_bits(seed, Stream.MIXTURE, epoch))
     starts = running_total(order.num_sequences)
     source = np.searchsorted(starts, index, side="right") - 1
-    return _SourcePositions(epoch, source, index - starts[source])
+    read_before = epoch * order.num_sequences[source] + index - starts[source]  # of the source, in all epochs
+    return SourcePositions(source, *np.divmod(read_before, order.num_items[source]))

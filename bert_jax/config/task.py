@@ -31,7 +31,16 @@ class TaskConfig:
     data: str | None = field(
         None, "directory of the task's published files, plain or .gz; or tfds:NAME, tfds:NAME@DATA_DIR"
     )
-    train: str | None = field(None, "training file, relative to task.data or absolute; None: the published name")
+    train: str | None = field(
+        None,
+        "training file, relative to task.data or absolute; similarity: one or more files, separated by commas, and "
+        "each batch has pairs of one file; None: the published name",
+    )
+    train_weights: tuple[float, ...] | None = field(
+        None,
+        "similarity: sampling weight of each file of task.train; None: in proportion to the number of batches",
+        read_by=ReadBy("train", not_values=(None,)),
+    )
     dev: str | None = field(None, "development file; None: the published name")
     dev_fraction: float | None = field(
         None,

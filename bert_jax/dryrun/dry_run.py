@@ -161,7 +161,9 @@ def finetuning_compile_inputs(config: FinetuneConfig, console: Console) -> Compi
     refuse_fields_without_effect(config)
     settings, train, freeze_encoder = config.task, config.train, config.optimizer.freeze_encoder
     inputs = read_task_inputs(config.init_from, settings, train, freeze_encoder, config.seed, console, config.adapter)
-    (feed, phase), features = plan_training(inputs, settings, train), inputs.train.features
+    feed, phase, _ = plan_training(inputs, settings, train)
+    # The set whose examples have most sequences.
+    features = max((split.features for split in inputs.train), key=lambda features: len(features[0].sequences))
     check_warmup(config.optimizer, phase.end)
 
     def shapes(phase: Phase) -> dict[str, ArrayShape]:

@@ -9,8 +9,9 @@ negatives.py   the documents that rank high for a query, and the choice of negat
 own_labels.py  the config of a fine-tuning on a user's own file
 pairs.py       the pairs of texts that train sentence vectors
 results.py     the summary of all trainings, the best model and its predictions
-task_data.py   the sets of a task as batches and scores
+task_data.py   the sets of a task, and scores of the dev sets
 teacher.py     a frozen fine-tuned model that the training learns from
 training.py    one training: one learning rate and one seed
+training_sets.py  the training sets of a task: their files, and batches by step
 unlabeled.py   files of pairs of texts from a corpus without labels, for the kind similarity
 """

@@ -6,7 +6,6 @@ A work directory holds a directory `runs/lr..._seed...` for each training, the b
 
 import contextlib
 import dataclasses
-import math
 import pathlib
 from typing import Any
 
@@ -24,6 +23,7 @@ from bert_jax.finetuning.inputs import (
 )
 from bert_jax.finetuning.results import summarize_trainings, write_results
 from bert_jax.finetuning.training import train_one
+from bert_jax.finetuning.training_sets import TrainingSet, describe_sets
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.initial_weights import describe_start
 from bert_jax.readers.hub import absolute_path
@@ -61,25 +61,26 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
 
     # Resolve the config: fill in the lengths to pad to, the numbers of steps, and absolute paths.
     mesh = sharding.make_mesh(config.mesh)
-    feed, phase = plan_training(inputs, settings, config.train)
+    feed, phase, order = plan_training(inputs, settings, config.train)
+    sets = [TrainingSet(split.features, feed) for split in inputs.train]
     if not settings.buckets:  # lengths that the user chose are kept
-        feed = with_rows(
-            feed,
-            inputs.train.features,
-            settings.epochs,
-            config.train.grad_accum_steps,
-            inputs.architectures,
-            inputs.weights.heads,
-            config.compute,
-            mesh,
-        )
-    config = resolve_finetune_config(config, steps_per_epoch=math.ceil(len(inputs.train.features) / feed.batch_size))
+        of_run = (inputs.architectures, inputs.weights.heads, config.compute, mesh)
+        epochs, grad_accum_steps = settings.epochs, config.train.grad_accum_steps
+        sets = [
+            TrainingSet(features, with_rows(feed, features, epochs, grad_accum_steps, *of_run))
+            for features, feed in sets
+        ]
+    config = resolve_finetune_config(config, steps_per_epoch=order.num_per_epoch)
     check_warmup(config.optimizer, phase.end)
     dev_sizes = ", ".join(f"{len(split.examples):,} in {split.name}" for split in inputs.dev)
+    train_size = sum(len(split.examples) for split in inputs.train)
+    shapes = [describe_shapes(each.feed, each.features) for each in sets]
     console.say(
-        f"task {inputs.task.name}: {len(inputs.train.examples):,} examples in train, {dev_sizes}; {phase.end:,} steps "
-        f"of {feed.batch_size} sequences, {describe_shapes(feed, inputs.train.features)}"
+        f"task {inputs.task.name}: {train_size:,} examples in train, {dev_sizes}; {phase.end:,} steps of "
+        f"{feed.batch_size} sequences, {'; '.join(shapes)}"
     )
+    if len(sets) > 1:
+        console.say(describe_sets([split.name for split in inputs.train], order))
 
     # Agree with the other processes, and make the plan that all trainings share.
     recorded_config, fingerprint = to_json(config), inputs.fingerprint
@@ -118,7 +119,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
             console.say(f"words of the labels at the mask of '{settings.template}': {settings.verbalizers}")
 
         # Train with each learning rate and each seed.
-        evaluation_feed = feed._replace(batch_size=config.evaluate.batch_size)
+        evaluation_feed = sets[0].feed._replace(batch_size=config.evaluate.batch_size)
         results = []
         for rate in rates:
             for seed in range(config.seed, config.seed + settings.num_seeds):
@@ -131,7 +132,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
                     optimizer=optimizer,
                 )
                 console.say(f"training with learning rate {rate:g} and seed {seed} in {training_plan.workdir}")
-                result = train_one(training_plan, inputs, settings, feed, evaluation_feed, session)
+                result = train_one(training_plan, inputs, settings, sets, evaluation_feed, session)
                 if result is None:
                     return None
                 results.append({"learning_rate": rate, "seed": seed, "run": training_plan.workdir.name} | result)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from bert_jax.batches.order import Order
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.checkpoints.load_model import digest as weights_digest
 from bert_jax.config import (
@@ -24,6 +25,7 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.finetuning.pairs import check_matryoshka_sizes, training_pairs
 from bert_jax.finetuning.task_data import TaskSplit, count_labels, read_split, score_names, splits_digest
 from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
+from bert_jax.finetuning.training_sets import order_of_batches, settings_of_sets
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import make_adapter
@@ -59,7 +61,7 @@ class TaskInputs:
     architecture: EncoderConfig  # architecture of the weights, with the dropout of this run
     teacher: TaskTeacher | None
     tokenizer: Tokenizer
-    train: TaskSplit
+    train: tuple[TaskSplit, ...]  # one or more sets; the examples of a batch are of one set
     dev: tuple[TaskSplit, ...]
     test: tuple[TaskSplit, ...]
     metric: str  # the score that chooses the best model
@@ -75,7 +77,7 @@ class TaskInputs:
     def fingerprint(self) -> dict[str, str]:
         """Digests of the inputs that a resumed training must find again."""
         digests = {
-            "task": splits_digest((self.train, *self.dev)),
+            "task": splits_digest((*self.train, *self.dev)),
             "tokenizer": self.tokenizer.sha256,
             "weights": weights_digest(self.weights),
         }
@@ -154,11 +156,13 @@ def read_task_inputs(
             raise UserError(
                 f"task '{task.name}': no {split} set in {settings.data or '.'}; name a file in config.task.{split}"
             )
-    (train_set,), dev, test = (
-        tuple(read_split(task, settings, name, tokenizer, console) for name in in_split) for in_split in names.values()
+    train_sets = _read_training_sets(task, settings, tokenizer, console)
+    dev, test = (
+        tuple(read_split(task, settings, name, tokenizer, console) for name in names[split])
+        for split in ("dev", "test")
     )
     if not task.published:
-        _say_shared_texts(task.name, train_set, dev, console)
+        _say_shared_texts(task.name, train_sets, dev, console)
     collection = read_collection(pathlib.Path(settings.retrieval)) if settings.retrieval else None
     metric, known = settings.metric or task.best, score_names(task, dev) + [*(MEASURES if collection else ())]
     if metric not in known:
@@ -171,13 +175,31 @@ def read_task_inputs(
         architecture=dataclasses.replace(weights.config, **dict.fromkeys(dropouts, settings.dropout)),
         teacher=teacher,
         tokenizer=tokenizer,
-        train=_with_balanced_labels(task, settings, training_pairs(settings, train_set, console), seed, console),
+        train=tuple(
+            _with_balanced_labels(task, settings, training_pairs(settings, split, console), seed, console)
+            for split in train_sets
+        ),
         dev=dev,
         test=test,
         metric=metric,
         adapter=make_adapter(weights.config, adapter or AdapterConfig()),
         collection=collection,
     )
+
+
+def _read_training_sets(
+    task: Task, settings: TaskConfig, tokenizer: Tokenizer, console: Console
+) -> tuple[TaskSplit, ...]:
+    """Return the training sets; with several, their names are their files, and lines print the files."""
+    of_sets = settings_of_sets(settings, KINDS[task.kind])
+    if len(of_sets) == 1:
+        return (read_split(task, of_sets[0], "train", tokenizer, console),)
+    splits = []
+    for of_set in of_sets:
+        assert of_set.train
+        console.say(f"{task.name} train: {of_set.train}")
+        splits.append(read_split(task, of_set, "train", tokenizer, console)._replace(name=of_set.train))
+    return tuple(splits)
 
 
 def task_model(inputs: TaskInputs, compute: ComputeConfig) -> Model:
@@ -224,20 +246,25 @@ def peft_can_open(weights: Weights) -> bool:
     return (weights.directory / "config.json").is_file() and stored_heads(weights.heads)[0].name not in OF_PRETRAINING
 
 
-class FeedAndPhase(NamedTuple):
-    """The settings of batches, and the single phase of a fine-tuning."""
+class PlannedTraining(NamedTuple):
+    """The settings of batches, the single phase of a fine-tuning, and the order of the batches of its training sets."""
 
     feed: Feed
     phase: Phase
+    order: Order
 
 
-def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> FeedAndPhase:
-    """Return the settings of padded batches, and the single phase of a training: passes over the training set.
+def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> PlannedTraining:
+    """Return the settings of padded batches, the single phase of a training, and the order of its batches.
+
+    The phase has `settings.epochs` passes over the training sets.
 
     The lengths of the labeled sets determine the lengths that batches are padded to, so every sequence fits.
     """
-    lengths = np.array([features.length for split in (inputs.train, *inputs.dev) for features in split.features])
-    longest = max(features.length for split in (inputs.train, *inputs.dev, *inputs.test) for features in split.features)
+    lengths = np.array([features.length for split in (*inputs.train, *inputs.dev) for features in split.features])
+    longest = max(
+        features.length for split in (*inputs.train, *inputs.dev, *inputs.test) for features in split.features
+    )
     max_positions = inputs.weights.config.max_positions
     buckets = tuple(sorted(settings.buckets or ())) or choose_buckets(lengths, longest, settings.epochs)
     if buckets[0] < 1 or not longest <= buckets[-1] <= max_positions:
@@ -248,13 +275,15 @@ def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrain
     # A student without token types ignores the token types that its teacher needs.
     num_token_types = max(model.num_token_types for model in inputs.architectures)
     feed = Feed(buckets, train.batch_size, num_token_types, inputs.tokenizer.pad_id)
+    sizes = [len(split.features) for split in inputs.train]
+    order = order_of_batches(sizes, train.batch_size, settings.train_weights)
     phase = Phase(
-        end=max(1, round(settings.epochs * math.ceil(len(inputs.train.features) / train.batch_size))),
+        end=max(1, round(settings.epochs * order.num_per_epoch)),
         seq_len=buckets[-1],
         batch_size=train.batch_size,
         grad_accum_steps=train.grad_accum_steps,
     )
-    return FeedAndPhase(feed, phase)
+    return PlannedTraining(feed, phase, order)
 
 
 def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -> tuple[float, ...]:
@@ -291,13 +320,15 @@ def _refuse_settings_of_other_kinds(settings: TaskConfig, kind: str) -> None:
             raise no_effect_error(f"config.task.{name}", f"config.task.kind={kind}", fields[name])
 
 
-def _say_shared_texts(task: str, train: TaskSplit, dev_sets: Sequence[TaskSplit], console: Console) -> None:
-    """Print how many inputs of the dev sets are also in the training set."""
+def _say_shared_texts(
+    task: str, train_sets: Sequence[TaskSplit], dev_sets: Sequence[TaskSplit], console: Console
+) -> None:
+    """Print how many inputs of the dev sets are also in a training set."""
 
     def inputs_of(split: TaskSplit) -> list[bytes]:
         return [b"|".join(ids.tobytes() for ids, _ in features.sequences) for features in split.features]
 
-    trained = set(inputs_of(train))
+    trained = {key for split in train_sets for key in inputs_of(split)}
     for split in dev_sets:
         if shared := sum(key in trained for key in inputs_of(split)):
             console.say(

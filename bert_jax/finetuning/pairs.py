@@ -18,38 +18,35 @@ def training_pairs(settings: TaskConfig, train: TaskSplit, console: Console) -> 
     Raises:
         UserError: no pair is left, the pairs have no negatives, or examples lack a field that the loss reads.
     """
-    first = train.features[0]
+    first, where = train.features[0], "" if train.name == "train" else f"{train.name}: "
+    loss = f"{where}config.task.vector_loss={settings.vector_loss}"
     if "positives" not in first.targets:
         return train
     row, num_texts = VECTOR_LOSSES[settings.vector_loss], len(first.sequences)
     if missing := [FIELDS[key] for key in row.needs if key not in first.targets]:
         raise UserError(
-            f"config.task.vector_loss={settings.vector_loss} reads `{missing[0]}`, which the training examples lack; "
-            "add it, or choose another loss"
+            f"{loss} reads `{missing[0]}`, which the training examples lack; add it, or choose another loss"
         )
     if not row.min_texts <= num_texts <= row.max_texts:
         wanted = "needs a `negative` in each example" if num_texts < row.min_texts else "reads no `negative`"
-        raise UserError(f"config.task.vector_loss={settings.vector_loss} {wanted}; change the file or the loss")
+        raise UserError(f"{loss} {wanted}; change the file or the loss")
     if row.is_graded:
         if len({features.targets["grades"].item() for features in train.features}) == 1:
-            raise UserError(
-                f"config.task.vector_loss={settings.vector_loss} compares labels, but all labels of the training "
-                "examples are equal"
-            )
+            raise UserError(f"{loss} compares labels, but all labels of the training examples are equal")
         return train
     positives = [features for features in train.features if features.targets["positives"]]
     pairs, left_out = len(train.features), len(train.features) - len(positives)
     why = f"their label is below config.task.positive_from={settings.positive_from:g}"
     if not positives:
-        raise UserError(f"all {pairs:,} training pairs are left out: {why}; for labels of 0 and 1, set it to 1")
+        raise UserError(f"{where}all {pairs:,} training pairs are left out: {why}; for labels of 0 and 1, set it to 1")
     if left_out:
-        console.say(f"{left_out:,} of {pairs:,} training pairs are left out: {why}")
+        console.say(f"{where}{left_out:,} of {pairs:,} training pairs are left out: {why}")
     texts = {tuple(ids.tobytes() for ids, _ in features.sequences[:2]) for features in positives}
     firsts, seconds = map(set, zip(*texts, strict=True))
     if len(texts) == len(firsts) * len(seconds) and num_texts < 3:
         raise UserError(
-            f"task.train has no negatives: each second text is right for each first text ({len(texts):,} distinct "
-            f"pairs belong together); give more pairs, or a `negative` text with each pair"
+            f"{where}task.train has no negatives: each second text is right for each first text ({len(texts):,} "
+            "distinct pairs belong together); give more pairs, or a `negative` text with each pair"
         )
     examples = [train.examples[features.example] for features in positives]
     return TaskSplit(train.name, examples, [features._replace(example=n) for n, features in enumerate(positives)])

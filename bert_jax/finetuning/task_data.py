@@ -1,9 +1,9 @@
-"""The sets of a task: batches of the training set by step, and scores of the dev sets."""
+"""The sets of a task, and scores of the dev sets."""
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -18,7 +18,7 @@ from bert_jax.models import Model, Params
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
-from bert_jax.tasks.batching import Feed, collate_batches, plan_training_epoch
+from bert_jax.tasks.batching import Feed, collate_batches
 from bert_jax.tasks.features import SPELLED, UNKNOWN, Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, TaskKind, Threshold, Tuned, make_features
@@ -86,18 +86,6 @@ def splits_digest(splits: Sequence[TaskSplit]) -> str:
             targets = {key: np.asarray(value).tolist() for key, value in sorted(features.targets.items())}
             digest.update(json.dumps(targets).encode())
     return digest.hexdigest()
-
-
-def task_training_batches(
-    split: TaskSplit, feed: Feed, seed: int, blocks: sharding.BatchBlocks, step: int
-) -> Generator[Batch, None, None]:
-    """Yield this process's part of the training batches from `step` on, without end; seed and epoch set the order."""
-    per_epoch = -(-len(split.features) // feed.batch_size)
-    epoch, first = divmod(step, per_epoch)
-    while True:
-        batches = plan_training_epoch(feed, split.features, seed, epoch)
-        yield from collate_batches(feed, split.features, batches[first:], blocks)
-        epoch, first = epoch + 1, 0
 
 
 class ScoredSplit(NamedTuple):

@@ -5,7 +5,7 @@ import hashlib
 import json
 import pathlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,8 @@ from bert_jax.errors import UserError, writing
 from bert_jax.files import read_file, write_text
 from bert_jax.finetuning.dev_retrieval import retrieval_scores, sentence_modules_of, with_retrieval
 from bert_jax.finetuning.inputs import TaskInputs, peft_can_open, task_model
-from bert_jax.finetuning.task_data import make_dev_evaluation, task_training_batches
+from bert_jax.finetuning.task_data import make_dev_evaluation
+from bert_jax.finetuning.training_sets import TrainingSet, task_training_batches
 from bert_jax.interop import huggingface
 from bert_jax.interop.huggingface.model import TASK_FILE
 from bert_jax.interop.huggingface.peft import FOLDER, peft_files
@@ -41,7 +42,12 @@ ELSEWHERE = "make room, or choose another --workdir"
 
 
 def train_one(
-    plan: Plan, inputs: TaskInputs, settings: TaskConfig, feed: Feed, evaluation_feed: Feed, session: Session
+    plan: Plan,
+    inputs: TaskInputs,
+    settings: TaskConfig,
+    sets: Sequence[TrainingSet],
+    evaluation_feed: Feed,
+    session: Session,
 ) -> dict[str, Any] | None:
     """Run or resume a training; return the scores and the step of its best evaluation, or None if a signal ended it.
 
@@ -49,7 +55,7 @@ def train_one(
         plan: plan of this training.
         inputs: inputs of all trainings.
         settings: settings of the task.
-        feed: rules that make batches of the training set.
+        sets: the training sets, and the rules that make batches of each set.
         evaluation_feed: rules that make batches of the dev sets.
         session: console, signals and watchdog of this process.
     """
@@ -91,7 +97,7 @@ def train_one(
         evaluate = with_retrieval(evaluate, retrieval_scores(inputs, settings))
         blocks = sharding.batch_blocks(plan.mesh)
         data = Data(
-            batches=lambda phase, step: task_training_batches(inputs.train, feed, plan.seed, blocks, step),
+            batches=lambda phase, step: task_training_batches(sets, settings.train_weights, plan.seed, blocks, step),
             heldout=heldout,
             evaluate=evaluate,
             should_stop=should_stop,

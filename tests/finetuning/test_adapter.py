@@ -17,7 +17,7 @@ from bert_jax import config as c
 from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.cli.main import main
 from bert_jax.config import ComputeConfig
-from bert_jax.finetuning.task_data import TaskSplit, task_training_batches
+from bert_jax.finetuning.training_sets import TrainingSet, task_training_batches
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.huggingface.peft import find_targets
 from bert_jax.interop.tensors import to_tensors
@@ -74,9 +74,11 @@ def test_losses_and_weights_follow_peft(tmp_path, family, targets, saved, scan):
     config = c.resolve(c.FinetuneConfig, made)
     rng = random.Random(7)
     examples = [example(rng, number) for number in range(EXAMPLES)]
-    split = TaskSplit("train", examples, make_features(KINDS[KIND], examples, tokenizer, config.task)[0])
+    features = make_features(KINDS[KIND], examples, tokenizer, config.task)[0]
     feed = Feed((MAX_POSITIONS,), BATCH, loaded.config.num_token_types, tokenizer.pad_id)
-    batches = list(itertools.islice(task_training_batches(split, feed, 0, BatchBlocks((0,), 1), 0), STEPS))
+    batches = list(
+        itertools.islice(task_training_batches((TrainingSet(features, feed),), None, 0, BatchBlocks((0,), 1), 0), STEPS)
+    )
 
     adapter = Adapter(find_targets(loaded.config, targets), RANK, ALPHA, dropout=0.0)
     plain = make_model(loaded.config, compute, HEADS)

@@ -20,7 +20,8 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
 from bert_jax import config as c
-from bert_jax.finetuning.task_data import TaskSplit, count_labels, task_training_batches
+from bert_jax.finetuning.task_data import count_labels
+from bert_jax.finetuning.training_sets import TrainingSet, task_training_batches
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import make_model
@@ -187,7 +188,6 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
         given = label_weights(config.task.class_weights, "abc", counts, total, exclusive)
         np.testing.assert_allclose(given, weights, rtol=1e-6)
         features = weighted_features(KINDS[kind], features, given)
-    part = TaskSplit("train", examples, features)
 
     heads = (task_head(kind, 3),)
     loaded = load_model(tmp_path, None if KINDS[kind].classes is None else heads)
@@ -199,7 +199,11 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
     teaching = make_model(known.config, config.compute, heads) if teacher else None
     token_types = (known or loaded).config.num_token_types
     feed = Feed(buckets, BATCH, token_types, tokenizer.pad_id)
-    batches = list(itertools.islice(task_training_batches(part, feed, config.seed, BatchBlocks((0,), 1), 0), STEPS))
+    batches = list(
+        itertools.islice(
+            task_training_batches((TrainingSet(features, feed),), None, config.seed, BatchBlocks((0,), 1), 0), STEPS
+        )
+    )
     assert {batch["input_ids"].shape[-1] for batch in batches} == set(buckets)
     assert min((batch["example_weights"] > 0).sum() for batch in batches) < BATCH, "every batch is full"
 

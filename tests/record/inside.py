@@ -14,7 +14,7 @@ from bert_jax.cli.main import VERBS
 from bert_jax.cli.main import main as bert_jax_main
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import open_mixture
-from bert_jax.finetuning import task_data
+from bert_jax.finetuning import training_sets
 from bert_jax.finetuning.inputs import plan_training, read_task_inputs
 from bert_jax.interop.huggingface.model import load_model
 from bert_jax.objectives import OBJECTIVES
@@ -61,8 +61,9 @@ def finetuning_batches(recipe: str, overrides: Sequence[str]) -> Iterator[Batch]
     settings, train, freeze_encoder = config.task, config.train, config.optimizer.freeze_encoder
     console = Console(silent=True)
     inputs = read_task_inputs(config.init_from, settings, train, freeze_encoder, config.seed, console)
-    feed, _ = plan_training(inputs, settings, train)
-    return task_data.task_training_batches(inputs.train, feed, config.seed, BatchBlocks((0,), 1), 0)
+    feed, _, _ = plan_training(inputs, settings, train)
+    sets = (training_sets.TrainingSet(inputs.train[0].features, feed),)
+    return training_sets.task_training_batches(sets, None, config.seed, BatchBlocks((0,), 1), 0)
 
 
 def exported_again(directory: pathlib.Path, output: pathlib.Path) -> None:

@@ -139,6 +139,7 @@ SIMILARITY = TaskKind(
     classes=0,
     loss=Loss("", ((OUTPUT, "positives"),), "positives", whole_batch=True),
     settings=(
+        "train_weights",
         "vector_loss",
         "vector_head",
         "query_flops_weight",
