@@ -37,9 +37,7 @@ class TaskConfig:
         "each batch has pairs of one file; None: the published name",
     )
     train_weights: tuple[float, ...] | None = field(
-        None,
-        "similarity: sampling weight of each file of task.train; None: in proportion to the number of batches",
-        read_by=ReadBy("train", not_values=(None,)),
+        None, "similarity: sampling weight of each file of task.train; None: in proportion to the number of batches"
     )
     dev: str | None = field(None, "development file; None: the published name")
     dev_fraction: float | None = field(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.batches.order import Order, make_order, positions_in_sources
-from bert_jax.config import TaskConfig
+from bert_jax.config import TaskConfig, no_effect_error
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel.sharding import BatchBlocks
@@ -36,10 +36,12 @@ def settings_of_sets(settings: TaskConfig, kind: TaskKind) -> tuple[TaskConfig, 
         UserError: a name is empty or given twice, a dev set is held out of several files, or the weights do not fit
             the files.
     """
+    weights = settings.train_weights
+    if not settings.train and weights is not None:
+        raise no_effect_error("config.task.train_weights", f"config.task.train={settings.train}", None)
     if not kind.loss.whole_batch or not settings.train:
         return (settings,)
     files = [name.strip() for name in settings.train.split(",")]
-    weights = settings.train_weights
     if "" in files:
         raise UserError(f"config.task.train={settings.train} has an empty name; remove a comma")
     if twice := [name for name in files if files.count(name) > 1]:

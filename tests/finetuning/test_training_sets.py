@@ -114,6 +114,10 @@ def test_a_killed_training_on_two_sets_ends_as_a_whole_training(world, tmp_path,
     [
         (["task.train=titles.jsonl,lost.jsonl"], "lost.jsonl: no such file"),
         (["task.train=titles.jsonl,titles.jsonl"], "task.train names titles.jsonl twice"),
+        (
+            ["task.train=None", "task.train_weights=(1,)"],
+            "task.train_weights has no effect with config.task.train=None",
+        ),
         (["task.train=titles.jsonl,"], "config.task.train=titles.jsonl, has an empty name"),
         (["task.train=titles.jsonl,questions.jsonl", "task.train_weights=(1,)"], "a number above 0 for each of the 2"),
         (["task.train=titles.jsonl", "task.train_weights=(0,)"], "a number above 0 for each of the 1"),
