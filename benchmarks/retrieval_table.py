@@ -10,6 +10,8 @@ The rows of the table are:
 - questions: `pairs`, then trained on SQuAD's training questions with their paragraphs.
 - library: `pairs`, then trained as in `questions` by sentence-transformers, with equal steps, batches and rates.
 - mined: as `questions`, with a hard negative for each question, which `bert-jax mine` finds with the model `questions`.
+- late_interaction: as `questions`, with a vector for each token.
+- sparse: the encoder, trained on the training questions with sparse vectors, which start from a masked-token head.
 - bm25: a ranking by shared words.
 
 The collection `squad` has the 10,570 questions and the 2,067 paragraphs of the development set. The measures are the
@@ -25,7 +27,8 @@ import pathlib
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -36,6 +39,7 @@ LENGTH, PAIR_LENGTH = 128, 72  # tokens of a text with special tokens: of a para
 PAIR_RULE, PAIR_BATCH, QUESTION_BATCH, MICRO_BATCH = "crop", 128, 64, 64
 PAIR_RATE, QUESTION_RATE, WARMUP = 2e-3, 1e-3, 0.1
 TEMPERATURE = 0.05
+SPARSE_WEIGHTS = {"query_flops_weight": 3e-3, "document_flops_weight": 3e-3}  # chosen by runs of 60 steps
 HELD_OUT_ARTICLES, DEV_PAIRS = 20, 200
 BM25, BEFORE = "bm25", "before"
 
@@ -193,6 +197,21 @@ def train_mined(encoder: pathlib.Path, output: pathlib.Path, seed: int) -> None:
     train(start, files, output / f"mined-{seed}", seed, QUESTION_BATCH, QUESTION_RATE, LENGTH)
 
 
+def train_late_interaction(encoder: pathlib.Path, output: pathlib.Path, seed: int) -> None:
+    """Train the model `pairs` on questions with a vector for each token."""
+    start, workdir = output / f"pairs-{seed}" / "model", output / f"late_interaction-{seed}"
+    files = (output / "questions.jsonl", output / "questions_dev.jsonl")
+    head = {"vector_head": "late_interaction", "temperature": None}
+    train(start, files, workdir, seed, QUESTION_BATCH, QUESTION_RATE, LENGTH, head)
+
+
+def train_sparse(encoder: pathlib.Path, output: pathlib.Path, seed: int) -> None:
+    """Train the encoder on questions with sparse vectors."""
+    files = (output / "questions.jsonl", output / "questions_dev.jsonl")
+    head = {"vector_head": "sparse", "temperature": None, **SPARSE_WEIGHTS}
+    train(encoder, files, output / f"sparse-{seed}", seed, QUESTION_BATCH, QUESTION_RATE, LENGTH, head)
+
+
 def train(
     start: pathlib.Path,
     files: tuple[pathlib.Path, pathlib.Path],
@@ -201,8 +220,12 @@ def train(
     batch_size: int,
     rate: float,
     length: int,
+    head: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Train sentence vectors with bert_jax for an epoch; continue a stopped training."""
+    """Train sentence vectors with bert_jax for an epoch; continue a stopped training.
+
+    `head` has the fields of the task for another head than dense vectors.
+    """
     import bert_jax
     from bert_jax.config.recipes import finetuning
     from bert_jax.console import Console
@@ -211,7 +234,7 @@ def train(
     config.seed, config.init_from = seed, str(start)
     config.train.grad_accum_steps = batch_size // MICRO_BATCH
     config.task.update(name="custom", kind="similarity", temperature=TEMPERATURE)
-    config.task.update(train=str(files[0]), dev=str(files[1]))
+    config.task.update(train=str(files[0]), dev=str(files[1]), **head)
     config.checkpoint.every = 40
     if bert_jax.finetune(config, workdir, console=Console()) is None:
         raise SystemExit(f"{workdir}: stopped; the same command continues the training")
@@ -265,6 +288,8 @@ MODELS: dict[str, Callable[[pathlib.Path, pathlib.Path, int], None]] = {
     "questions": train_questions,
     "library": train_library,
     "mined": train_mined,
+    "late_interaction": train_late_interaction,
+    "sparse": train_sparse,
 }
 
 

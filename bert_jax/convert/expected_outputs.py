@@ -39,21 +39,31 @@ class ExpectedOutputs:
     outputs: dict[str, np.ndarray]  # our names -> float32
 
 
-def output_heads(heads: tuple[Head, ...]) -> tuple[Head, ...]:
-    """Return the heads of an exported program; an encoder without a head returns its last hidden states."""
+def output_heads(heads: tuple[Head, ...], sentences: SentenceModules | None) -> tuple[Head, ...]:
+    """Return the heads of an exported program; an encoder without a head returns its last hidden states.
+
+    A model of sparse vectors returns its vectors alone.
+    """
+    if sentences and sentences.is_sparse:
+        return (Head("sparse_embedding"),)
     is_bare = {head.name for head in heads} <= {"pooled"}
     return (*heads, Head("last_hidden_state")) if is_bare else heads
 
 
 def has_vectors(sentences: SentenceModules | None) -> bool:
-    """Return whether a model computes a dense vector for each text; a CrossEncoder and sparse vectors do not."""
-    return sentences is not None and sentences.has_pooling
+    """Return whether a model computes a vector for each text; a CrossEncoder and late interaction do not."""
+    return sentences is not None and (sentences.has_pooling or sentences.is_sparse)
 
 
 def add_sentence_vectors(
-    outputs: dict[str, jax.Array], attention_mask: jax.Array, sentences: SentenceModules
+    outputs: dict[str, jax.Array], attention_mask: jax.Array, sentences: SentenceModules, vocab_size: int
 ) -> dict[str, jax.Array]:
-    """Return the outputs with `sentence_embedding`, float32 `[batch, hidden]`, from `last_hidden_state`."""
+    """Return the outputs with `sentence_embedding`, float32 `[batch, hidden]`, from `last_hidden_state`.
+
+    Sparse vectors, `[batch, vocab]`, replace the output of their head.
+    """
+    if sentences.is_sparse:
+        return {VECTORS: outputs["sentence_vectors"][..., :vocab_size]}
     pool = POOLINGS[sentences.pooling]
     assert pool  # only `tokens`, which is no pooling of sentence-transformers, has no function
     vectors = pool(outputs["last_hidden_state"], {"attention_mask": attention_mask})
@@ -91,8 +101,9 @@ def example_batch(config: EncoderConfig, heads: tuple[Head, ...], tokenizer: Tok
 
 def compute_expected(weights: Weights, format_name: str) -> ExpectedOutputs:
     """Return a batch, and the outputs of a model that bert_jax computes for it in float32."""
-    batch = example_batch(weights.config, weights.heads, load_tokenizer(weights.directory))
-    model = make_model(weights.config, ComputeConfig(attention="xla"), output_heads(weights.heads))
+    heads = output_heads(weights.heads, weights.sentences)
+    batch = example_batch(weights.config, heads, load_tokenizer(weights.directory))
+    model = make_model(weights.config, ComputeConfig(attention="xla"), heads)
 
     @jax.jit
     def run(params: Params, batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
@@ -102,7 +113,7 @@ def compute_expected(weights: Weights, format_name: str) -> ExpectedOutputs:
         }
         if weights.sentences is None or not has_vectors(weights.sentences):
             return outputs
-        return add_sentence_vectors(outputs, batch["attention_mask"], weights.sentences)
+        return add_sentence_vectors(outputs, batch["attention_mask"], weights.sentences, weights.config.vocab_size)
 
     with jax.default_matmul_precision("highest"):
         outputs = run(weights.params, {name: jnp.asarray(x) for name, x in batch.items()})

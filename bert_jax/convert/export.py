@@ -25,6 +25,7 @@ from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.interop.stablehlo import export_stablehlo
 from bert_jax.interop.tensors import largest_class, shapes_of, top_level
 from bert_jax.reports.card import model_card
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import copy_tokenizer
 from bert_jax.training.checkpoint import read_record
 from bert_jax.training.metrics import begins_with_digest
@@ -81,10 +82,11 @@ def export_directory(
     files.check_sums(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)
     row, weights = FORMATS[target], read_weights(model, console=console, step=step, part=part)
     exported, is_huggingface = with_exported_heads(weights, row.is_class, head), row.write is write_huggingface
-    if exported.sentences and not is_huggingface and (vector_head := exported.sentences.vector_head) != "dense":
+    sentences = exported.sentences
+    if sentences and VECTOR_HEADS[sentences.vector_head].has_token_vectors and not is_huggingface:
         raise UserError(
-            f"{model}: only --format huggingface writes the vectors of this model (vector_head={vector_head}); "
-            "the other formats have no program for them"
+            f"{model}: only --format huggingface writes the vectors of this model "
+            f"(vector_head={sentences.vector_head}); the other formats have no program for them"
         )
     if is_huggingface:
         row.write(exported, output, {CARD: card_text(exported, model, card_facts)})
@@ -197,10 +199,14 @@ def write_stablehlo(weights: Weights, output: pathlib.Path, extra: Mapping[str, 
         export_stablehlo(
             weights.params,
             weights.config,
-            output_heads(weights.heads),
+            output_heads(weights.heads, sentences),
             partial / "program",
             weights.labels,
-            (lambda outputs, inputs: add_sentence_vectors(outputs, inputs["attention_mask"], sentences))
+            (
+                lambda outputs, inputs: add_sentence_vectors(
+                    outputs, inputs["attention_mask"], sentences, weights.config.vocab_size
+                )
+            )
             if sentences
             else (lambda outputs, inputs: outputs),
         )

@@ -105,6 +105,10 @@ ANSWER_CODE: dict[str, AnswerCode] = {
         inputs="position = encodings[0].tokens.index(MASK)\n",
     ),
     "vectors": AnswerCode(f'vectors = outputs["{VECTORS}"]\nprint(vectors.shape)\nprint(vectors @ vectors.T)\n'),
+    "sparse_vectors": AnswerCode(
+        f'for vector in outputs["{VECTORS}"]:\n'
+        "    print({tokenizer.id_to_token(int(i)): round(float(vector[i]), 2) for i in np.flatnonzero(vector)})\n"
+    ),
     "shapes": AnswerCode("for name, x in outputs.items():\n    print(name, x.shape)\n"),
 }
 # Head -> the kind of its answer; other heads have the kind "shapes". `answer_kind` returns the kind of classifiers.
@@ -119,8 +123,8 @@ OUR_LOGITS = {"token_labels": "token_logits", "choice": "choice_logits", "token"
 
 def answer_kind(heads: Sequence[Head], problem: str, activation: str, sentences: SentenceModules | None) -> str:
     """Return the row of ANSWER_CODE for a model with these heads."""
-    if has_vectors(sentences):
-        return "vectors"
+    if sentences and has_vectors(sentences):
+        return "sparse_vectors" if sentences.is_sparse else "vectors"
     head = heads[0] if heads else Head("")
     if head.name != "sequence_classification":
         return KINDS_OF_HEADS.get(head.name, "shapes")

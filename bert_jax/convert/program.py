@@ -86,7 +86,9 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
         logits="prediction_logits" if len({head.name for head in weights.heads} & OF_PRETRAINING) > 1 else "logits",
     )
     notes = []
-    if sentences:
+    if sentences and sentences.is_sparse:
+        notes.append(f"The output `{VECTORS}` has a weight for each token of the vocabulary, and most weights are 0.")
+    elif sentences:
         unit = " and scaled to length 1" if sentences.normalize else ""
         notes.append(f"The output `{VECTORS}` is a vector for each text, by {sentences.pooling} pooling{unit}.")
     if is_int8:

@@ -17,7 +17,7 @@ from bert_jax.errors import UserError, needs_packages
 from bert_jax.files import output_directory
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import read_model_config
-from bert_jax.interop.onnx_programs import PROGRAMS, sentence_vectors
+from bert_jax.interop.onnx_programs import PROGRAMS, TEXT_VECTORS
 from bert_jax.interop.sentence_modules import MODULE_FILES, VECTORS, read_sentence_modules
 from bert_jax.tokenizer import tokenizer_files
 
@@ -31,9 +31,10 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
 
     Inputs are `input_ids`, `attention_mask` and, if the model has several token types, `token_type_ids`. They are int64
     and have the shape `[batch, length]`, or `[batch, choices, length]` for multiple choice. Outputs are float32 and
-    have the names of transformers: `logits`, `start_logits`, `last_hidden_state`, .... A directory with a Pooling of
-    sentence-transformers also has the output `sentence_embedding`, `[batch, hidden]`: the vectors after pooling and
-    normalization. All dimensions of the inputs are dynamic.
+    have the names of transformers: `logits`, `start_logits`, `last_hidden_state`, .... A directory of a
+    SentenceTransformer also has the output `sentence_embedding`, `[batch, hidden]`: the vectors after pooling and
+    normalization. A directory of a SparseEncoder has the output `sentence_embedding`, `[batch, vocab]`. All dimensions
+    of the inputs are dynamic.
 
     Args:
         directory: directory of transformers, such as an output of `export_model`.
@@ -63,7 +64,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
     with output_directory(pathlib.Path(output)) as partial, _silenced_loggers():
         model = getattr(transformers, described.architecture).from_pretrained(source, local_files_only=True).eval()
         modules = read_sentence_modules(source)
-        if modules and not modules.has_pooling:
+        if modules and not (modules.has_pooling or modules.is_sparse):
             modules = None
         program = PROGRAMS.get(described.encoder.family)
         add_inputs = program(model, described.encoder) if program else dict
@@ -80,7 +81,8 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
                 outputs = self.model(**add_inputs(batch)).to_tuple()
                 if modules is None:
                     return outputs
-                return *outputs, sentence_vectors(outputs[0], batch["attention_mask"], modules)
+                text_vectors = TEXT_VECTORS[modules.vector_head]
+                return *outputs, text_vectors(outputs[0], batch["attention_mask"], modules)
 
         # A separate tensor for each input: torch would treat a shared tensor as a single input.
         example = {name: torch.ones((2, 3, 4)[-len(axes) :], dtype=torch.int64) for name in names}

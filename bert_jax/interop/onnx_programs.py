@@ -99,8 +99,8 @@ PROGRAMS: Mapping[str, Callable[[Any, EncoderConfig], Callable[[Inputs], Inputs]
 }
 
 
-def sentence_vectors(hidden: Any, attention_mask: Any, modules: SentenceModules) -> Any:
-    """Return the vectors of texts, `[batch, hidden]`, as in sentence-transformers.
+def dense_vectors(hidden: Any, attention_mask: Any, modules: SentenceModules) -> Any:
+    """Return the dense vectors of texts, `[batch, hidden]`, as in sentence-transformers.
 
     Args:
         hidden: last hidden states, float32 `[batch, length, hidden]`.
@@ -117,6 +117,28 @@ def sentence_vectors(hidden: Any, attention_mask: Any, modules: SentenceModules)
     }
     vectors = poolings[modules.pooling]()
     return torch.nn.functional.normalize(vectors, dim=-1) if modules.normalize else vectors
+
+
+def sparse_vectors(logits: Any, attention_mask: Any, modules: SentenceModules) -> Any:
+    """Return the sparse vectors of texts (SPLADE), `[batch, vocab]`: log(1 + relu(largest masked-token logit)).
+
+    Args:
+        logits: logits of the masked-token head, float32 `[batch, length, vocab]`.
+        attention_mask: int64 `[batch, length]`.
+        modules: not read.
+    """
+    import torch
+
+    del modules
+    largest = (logits * attention_mask[..., None]).amax(1)  # a 0 in place of padding changes no vector
+    return torch.log1p(torch.relu(largest))
+
+
+# Row of VECTOR_HEADS -> (first output of the model, attention mask, modules) -> vectors of texts.
+TEXT_VECTORS: Mapping[str, Callable[[Any, Any, SentenceModules], Any]] = {
+    "dense": dense_vectors,
+    "sparse": sparse_vectors,
+}
 
 
 def _score_bias(readable: Any) -> Any:

@@ -73,7 +73,8 @@ OLD_FAMILIES = ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "
 TRANSFORMER_FILES = (TRANSFORMER, *(f"sentence_{family}_config.json" for family in OLD_FAMILIES))
 # Files that `sentence_module_files` writes.
 PROMPTS, POOLING = "config_sentence_transformers.json", "1_Pooling/config.json"
-MODULE_FILES = (MODULES, TRANSFORMER, POOLING, PROMPTS)
+SPLADE_POOLING = "1_SpladePooling/config.json"
+MODULE_FILES = (MODULES, TRANSFORMER, POOLING, SPLADE_POOLING, PROMPTS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,6 +99,11 @@ class SentenceModules:
     def has_pooling(self) -> bool:
         """True if a text is one dense vector, by a pooling."""
         return VECTOR_HEADS[self.vector_head].has_pooling and not self.activation
+
+    @property
+    def is_sparse(self) -> bool:
+        """True if a text is one sparse vector."""
+        return VECTOR_HEADS[self.vector_head].is_sparse
 
     @property
     def prompt(self) -> str:
@@ -265,7 +271,7 @@ def _sparse_module_files(modules: SentenceModules, config: EncoderConfig) -> dic
             _module_entry(1, "1_SpladePooling", f"{LIBRARY}.sparse_encoder.modules.splade_pooling.SpladePooling"),
         ],
         TRANSFORMER: {name: value for name, value in SPARSE_FIELDS.items() if value is not None} | length,
-        "1_SpladePooling/config.json": SPLADE_FIELDS | {"embedding_dimension": config.vocab_size},
+        SPLADE_POOLING: SPLADE_FIELDS | {"embedding_dimension": config.vocab_size},
         PROMPTS: _prompt_fields(modules) | {"model_type": "SparseEncoder"},
     }
 

@@ -300,13 +300,14 @@ def _largest_scores(x: jax.Array, mask: jax.Array, table: jax.Array) -> jax.Arra
 
     Memory holds the scores of TOKENS_AT_ONCE tokens of each sequence. The backward pass computes them again.
     """
-    padding = -x.shape[1] % TOKENS_AT_ONCE
+    num_chunks = -(-x.shape[1] // TOKENS_AT_ONCE)
+    padding = num_chunks * TOKENS_AT_ONCE - x.shape[1]
 
     def chunks(array: jax.Array) -> jax.Array:
         padded = jnp.pad(array, ((0, 0), (0, padding), *[(0, 0)] * (array.ndim - 2)))
-        return padded.reshape(len(array), -1, TOKENS_AT_ONCE, *array.shape[2:]).swapaxes(0, 1)
+        return padded.reshape(array.shape[0], num_chunks, TOKENS_AT_ONCE, *array.shape[2:]).swapaxes(0, 1)
 
-    largest = jnp.full((len(x), len(table)), PADDING_LOGIT, jnp.float32)
+    largest = jnp.full((x.shape[0], len(table)), PADDING_LOGIT, jnp.float32)
     return jax.lax.scan(
         lambda largest, chunk: (_larger_scores(largest, *chunk, table), None), largest, (chunks(x), chunks(mask))
     )[0]

@@ -69,8 +69,10 @@ def test_outputs_loss_and_gradients_equal_padding(tmp_path, kind, family):
         assert_trees_are_close((loss, gradients), expected)
 
 
-def test_micro_batches_equal_padding():
-    assert difference_on_mesh("sequence_classification", 4, 1, 1) < 1e-5
+@pytest.mark.parametrize("kind", ["sequence_classification", "similarity"])
+def test_micro_batches_equal_padding(kind):
+    """Of similarity, the cached gradient of rows equals the uncached gradient of the whole padded batch."""
+    assert difference_on_mesh(kind, 4, 1, 1) < 1e-5
 
 
 @pytest.mark.slow
@@ -79,6 +81,7 @@ def test_eight_devices_equal_padding():
         ("sequence_classification", 1, 8, 1),
         ("multiple_choice", 1, 4, 2),
         ("token_classification", 2, 4, 2),
+        ("similarity", 2, 4, 2),
     ]
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     run = subprocess.run(

@@ -1,5 +1,6 @@
 """SparseEncoder of sentence-transformers: equal vectors and rankings after import, training and export."""
 
+import ast
 import json
 
 import numpy as np
@@ -13,6 +14,9 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling
 import bert_jax
 from bert_jax.checkpoints.load_model import open_model
 from bert_jax.cli.main import main
+from bert_jax.convert.export import FORMATS
+from bert_jax.convert.program import run_readme_code
+from bert_jax.convert.runtimes import open_runtime
 from bert_jax.errors import UserError
 from bert_jax.inference.embed import HEADS
 from bert_jax.scoring.retrieval import score_retrieval
@@ -117,12 +121,32 @@ def test_other_poolings_are_refused(masked_model, tmp_path, pooling, activation)
         bert_jax.load(tmp_path / "theirs")
 
 
-def test_formats_without_a_program_for_sparse_vectors_are_refused(masked_model, tmp_path, capsys):
-    save_theirs(masked_model, tmp_path / "theirs")
-    for name in ("onnx", "stablehlo", "openvino"):
-        words = ["export", "--model", str(tmp_path / "theirs"), "--output", str(tmp_path / name), "--format", name]
-        assert main(words) == 2
-        assert (
-            "only --format huggingface writes the vectors of this model (vector_head=sparse)" in capsys.readouterr().err
+@pytest.mark.parametrize("name", ["stablehlo", "onnx", pytest.param("openvino", marks=pytest.mark.slow)])
+def test_exported_programs_give_the_vectors_of_a_sparse_encoder(masked_model, tmp_path, name, capsys):
+    model = save_theirs(masked_model, tmp_path / "theirs", prompts=PROMPTS, default_prompt_name="query")
+    words = ["export", "--model", str(tmp_path / "theirs"), "--output", str(tmp_path / name), "--format", name]
+    assert main(words) == 0
+    features = {key: x.numpy() for key, x in model.preprocess(TEXTS).items() if hasattr(x, "numpy")}
+    expected = model.encode(TEXTS, prompt="").to_dense().numpy()
+    for runtime in FORMATS[name].runtimes:
+        found = open_runtime(runtime, tmp_path / name)(features)["sentence_embedding"]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    capsys.readouterr()
+    assert main(["verify", "--run", str(tmp_path / name)]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert len(lines) == len(FORMATS[name].runtimes)
+    assert all(": equal" in line and "sentence_embedding" in line for line in lines)
+    printed = run_readme_code((tmp_path / name / "README.md").read_text(), tmp_path / name)
+    for line, vector in zip(printed.splitlines(), model.encode(["a text", "another text"]).to_dense(), strict=True):
+        tokens = model.tokenizer.convert_ids_to_tokens(vector.nonzero()[:, 0].tolist())
+        assert ast.literal_eval(line) == pytest.approx(
+            dict(zip(tokens, vector[vector > 0].tolist(), strict=True)), abs=0.006
         )
-        assert not (tmp_path / name).exists()
+
+
+def test_verify_compares_the_logits_of_a_sparse_encoder_with_transformers(masked_model, tmp_path, capsys):
+    save_theirs(masked_model, tmp_path / "theirs")
+    assert main(["export", "--model", str(tmp_path / "theirs"), "--output", str(tmp_path / "ours")]) == 0
+    assert main(["verify", "--run", str(tmp_path / "ours")]) == 0
+    assert "transformers" in (out := capsys.readouterr().out)
+    assert "mlm_logits" in out
