@@ -107,6 +107,8 @@ parse() {
     local env='' key value
     local -A flags=()
     while (($#)); do
+        key=${1%%=*}
+        if [[ $key == --*-* ]]; then key=${key#--}; set -- "--${key//-/_}${1#"--$key"}" "${@:2}"; fi  # --dry-run
         case $1 in
             --dry_run) dry_run=1; shift; continue ;;
             --delete_when_done) delete_when_done=1; shift; continue ;;

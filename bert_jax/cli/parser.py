@@ -355,9 +355,10 @@ def _suggested_options(name: str, value: str, verb: Verb, parser: Parser) -> lis
     plain = name.lstrip("-").replace("-", "_")
     if len(plain) == 1:  # a letter of other tools, such as -o
         return [f"'{option}'" for option in parser.options() if option.startswith(f"--{plain}")][:1]
+    words = {plain, OTHER_CHOICES.get(plain, plain)}
     for action in parser._actions:
         for choice in action.choices or ():
-            if plain == choice or str(choice).endswith(f"_{plain}"):
+            if choice in words or str(choice).endswith(f"_{plain}"):
                 return [f"'{action.option_strings[0]} {choice}'"]
     classes = {"pretrain": PretrainConfig, "finetune": FinetuneConfig}
     keys = dict.fromkeys(key for kind in verb.config_kinds for key, _, _ in fields_of(classes[kind]))

@@ -142,7 +142,7 @@ def check_pretraining(config: PretrainConfig) -> None:
         if not 8 <= phase.seq_len <= model.max_positions:
             raise UserError(
                 f"{key}.seq_len={phase.seq_len}: sequences have 8 to {model.max_positions} tokens "
-                "(config.model.max_positions)"
+                "(config.model.max_positions); choose such a length"
             )
         if phase.warmup_steps is not None and phase.warmup_steps >= (steps := round(phase.fraction * train.steps)):
             raise UserError(f"{key}.warmup_steps={phase.warmup_steps}, but the phase has {steps} steps; lower it")

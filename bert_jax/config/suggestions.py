@@ -101,6 +101,7 @@ SPELLINGS = {
     "--config": "recipe config_file config_name cfg",
     "--kind task.kind --format": "type task_type",
     "--language": "lang locale",
+    "--platform": "device backend jax_platforms",
 }
 ALIASES = {_plain_spelling(alias): keys.split() for keys, aliases in SPELLINGS.items() for alias in aliases.split()}
 
