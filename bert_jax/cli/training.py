@@ -204,6 +204,7 @@ def run_pretrain(args: argparse.Namespace) -> None:
         args.parser.error("give --config RECIPE, or --budget AMOUNT, such as --budget 30m")
 
     from bert_jax.config import PretrainConfig
+    from bert_jax.config.checks import phase_warnings
     from bert_jax.pretraining.budget.plan import DEFAULT_RECIPE, config_for_budget
     from bert_jax.pretraining.pretrain import pretrain_in_directory
     from bert_jax.pretraining.text import text_as_corpus
@@ -214,6 +215,8 @@ def run_pretrain(args: argparse.Namespace) -> None:
     def run(config: Any, workdir: pathlib.Path, session: Any) -> bool:
         with text_as_corpus(config.data, config.model.vocab_size, session.console) as (data, preparation):
             config = dataclasses.replace(config, data=data)
+            for line in () if args.budget else phase_warnings(config, given):
+                session.console.say(line)
             if args.budget:
                 config = config_for_budget(config, args.budget, workdir, session.console, given)
             return pretrain_in_directory(config, workdir, session, preparation)
