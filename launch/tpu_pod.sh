@@ -472,6 +472,7 @@ verb=${1-}
 case $verb in
     create | setup | run | logs | status | stop | babysit | delete) ;;
     '' | --help | -h | help) usage; exit 0 ;;
+    --*) die "'$verb' comes after the verb, as in: launch/tpu_pod.sh status --env pod.env" ;;
     *) die "'$verb' is not a verb; see --help" ;;
 esac
 parse "${@:2}"

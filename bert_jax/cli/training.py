@@ -162,7 +162,7 @@ COMPILE = Verb(
     example="--config=bert_base --topology v5e:4x4",
     add_options=_add_compile_options,
     run=run_compile,
-    bare_words=("config",),
+    bare_words=("config", "topology"),
     config_kinds=("pretrain", "finetune"),
 )
 
@@ -256,7 +256,13 @@ PRETRAIN = Verb(
     run=run_pretrain,
     config_kinds=("pretrain",),
     bare_words=("config", "workdir"),
-    other_options={"--mesh": MESH_ADVICE, **RESUME_ADVICE},
+    other_options={
+        "--mesh": MESH_ADVICE,
+        **RESUME_ADVICE,
+        "--hours": "did you mean '--budget {0}h'?",
+        "--minutes": "did you mean '--budget {0}m'?",
+        "--time": "did you mean '--budget {0}'?",
+    },
     positional_hint="; give a corpus as --corpus {0}",
     memory_advice=MEMORY_ADVICE,
 )
