@@ -187,7 +187,7 @@ COMMANDS = [
         "two columns as --text COLUMN,COLUMN",
     ),
     (
-        "finetune --data tickets.csv --text text --label ticket_id --kind label --init_from model --workdir f1",
+        "finetune --data tickets.csv --text text --label ticket_id --kind sentiment --init_from model --workdir f1",
         2,
         "each of the 60 rows has another label",
     ),

@@ -119,7 +119,7 @@ REDUCTION, HEIGHT = 16, 800
 MAX_DIFFERENCE, MAX_BLOCK_DIFFERENCE = 4.0, 40.0
 FONT_WIDTH = "(c => (c.font = '16px system-ui', c.measureText('Pages of a run: 0123456789 abcdefg').width))(%s)"
 CANVAS = "document.createElement('canvas').getContext('2d')"
-KEPT_FONT_WIDTH = 0.0
+KEPT_FONT_WIDTH = 296.3203125
 
 
 def reduced(browser: Browser, path: pathlib.Path) -> np.ndarray:
