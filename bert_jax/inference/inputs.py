@@ -2,8 +2,10 @@
 
 import codecs
 import contextlib
+import errno
 import os
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
@@ -122,7 +124,9 @@ def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     try:
         file = open(source, "rb")  # noqa: SIM115 (closed below)
     except OSError as error:
-        raise file_error(error, source, "cannot be read") from None
+        is_text = error.errno == errno.ENOENT and " " in str(source) and not re.search(r"\.\w+$", str(source))
+        advice = "write the text into a file, one text per line, and give the file" if is_text else ""
+        raise file_error(error, source, "cannot be read", advice) from None
     with file:
         yield file
 
