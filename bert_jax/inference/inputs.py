@@ -18,7 +18,8 @@ from bert_jax.readers.rows import check_object, parse_json, read_lines, read_tex
 
 STDIN = "-"
 OBJECT_LINES, TEXT_LINES = ".jsonl", ".txt"
-NOT_LINES = (".csv", ".tsv", ".parquet", ".gz", ".xml", ".html")  # files whose lines are no texts
+# Files whose lines are no texts.
+NOT_LINES = (".csv", ".tsv", ".parquet", ".gz", ".xml", ".html", ".xlsx", ".docx", ".odt", ".pdf")
 MAX_LINE_BYTES = 4 << 20  # the tokenizer takes some 80 times the memory of a line
 
 
