@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.finetuning.training_sets import TrainingSet, order_of_batches, task_training_batches
+from bert_jax.config import TaskConfig
+from bert_jax.errors import UserError
+from bert_jax.finetuning.training_sets import TrainingSet, order_of_batches, settings_of_sets, task_training_batches
 from bert_jax.parallel.sharding import SINGLE_HOST
 from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.features import Features
+from bert_jax.tasks.kinds import KINDS
 from tests.helpers.finetuning_runs import finetune_command, make_world, read_lines, stop_after, words, write_lines
 
 BATCH, SIZES = 4, (37, 10, 22)
@@ -114,10 +117,6 @@ def test_a_killed_training_on_two_sets_ends_as_a_whole_training(world, tmp_path,
     [
         (["task.train=titles.jsonl,lost.jsonl"], "lost.jsonl: no such file"),
         (["task.train=titles.jsonl,titles.jsonl"], "task.train names titles.jsonl twice"),
-        (
-            ["task.train=None", "task.train_weights=(1,)"],
-            "task.train_weights has no effect with config.task.train=None",
-        ),
         (["task.train=titles.jsonl,"], "config.task.train=titles.jsonl, has an empty name"),
         (["task.train=titles.jsonl,questions.jsonl", "task.train_weights=(1,)"], "a number above 0 for each of the 2"),
         (["task.train=titles.jsonl", "task.train_weights=(0,)"], "a number above 0 for each of the 1"),
@@ -136,6 +135,11 @@ def test_mistakes_name_the_set(world, tmp_path, capsys, settings, words):
     assert main(command(world, tmp_path / "run", *settings)) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_weights_need_files():
+    with pytest.raises(UserError, match="train_weights has no effect with config.task.train=None"):
+        settings_of_sets(TaskConfig(train_weights=(1.0,)), KINDS["similarity"])
 
 
 def test_other_kinds_have_no_weights(world, tmp_path, capsys):
