@@ -39,7 +39,6 @@ LENGTH, PAIR_LENGTH = 128, 72  # tokens of a text with special tokens: of a para
 PAIR_RULE, PAIR_BATCH, QUESTION_BATCH, MICRO_BATCH = "crop", 128, 64, 64
 PAIR_RATE, QUESTION_RATE, WARMUP = 2e-3, 1e-3, 0.1
 TEMPERATURE = 0.05
-SPARSE_WEIGHTS = {"query_flops_weight": 3e-3, "document_flops_weight": 3e-3}  # chosen by runs of 60 steps
 HELD_OUT_ARTICLES, DEV_PAIRS = 20, 200
 BM25, BEFORE = "bm25", "before"
 
@@ -208,7 +207,7 @@ def train_late_interaction(encoder: pathlib.Path, output: pathlib.Path, seed: in
 def train_sparse(encoder: pathlib.Path, output: pathlib.Path, seed: int) -> None:
     """Train the encoder on questions with sparse vectors."""
     files = (output / "questions.jsonl", output / "questions_dev.jsonl")
-    head = {"vector_head": "sparse", "temperature": None, **SPARSE_WEIGHTS}
+    head = {"vector_head": "sparse", "temperature": None}
     train(encoder, files, output / f"sparse-{seed}", seed, QUESTION_BATCH, QUESTION_RATE, LENGTH, head)
 
 
