@@ -1,10 +1,14 @@
-"""Time of the exact search beside the flat index of faiss, on all cores, in one process.
+"""Time of the exact search beside the flat index of faiss, in one process.
 
     pip install faiss-cpu
     python benchmarks/search_speed.py --queries 10000 --documents 1000000 --width 384
+    OPENBLAS_CORETYPE=SkylakeX OMP_NUM_THREADS=1 taskset -c 1 \\
+        python benchmarks/search_speed.py --queries 1536 --documents 262144 --part 512
 
 Both search the same random vectors of length 1 for the 50 largest inner products. The two take turns for each part of
-the queries, so that other load affects both. The last line is the time of bert_jax divided by the time of faiss.
+the queries, so that other load affects both. The last lines compare the times and the CPU seconds. The second command
+compares one thread of each by CPU seconds, which other work on the machine changes little. The OpenBLAS of faiss-cpu
+1.15 does not know new processors, so `OPENBLAS_CORETYPE` names the instructions.
 """
 
 import argparse
@@ -38,7 +42,7 @@ def main() -> None:
     index.add(documents)
     top_documents(queries[: args.part], documents[:8_192], args.depth)  # compiles
     index.search(queries[:8], args.depth)
-    ours_total = faiss_total = num_equal = 0.0
+    ours_total = faiss_total = ours_cpu = faiss_cpu = num_equal = 0.0
     for turn, start in enumerate(range(0, args.queries, args.part)):
         part = queries[start : start + args.part]
 
@@ -49,13 +53,16 @@ def main() -> None:
             indices: np.ndarray = index.search(part, args.depth)[1]
             return indices
 
-        seconds, results = {}, {}
+        seconds, cpu_seconds, results = {}, {}, {}
         for search in (search_ours, search_faiss)[:: 1 if turn % 2 else -1]:
-            begin = time.perf_counter()
+            begin, cpu_begin = time.perf_counter(), time.process_time()
             results[search.__name__] = search()
             seconds[search.__name__] = time.perf_counter() - begin
+            cpu_seconds[search.__name__] = time.process_time() - cpu_begin
         ours_total += seconds["search_ours"]
         faiss_total += seconds["search_faiss"]
+        ours_cpu += cpu_seconds["search_ours"]
+        faiss_cpu += cpu_seconds["search_faiss"]
         num_equal += float((results["search_ours"] == results["search_faiss"]).sum())
         print(f"{len(part):,} queries: bert_jax {seconds['search_ours']:.2f} s, faiss {seconds['search_faiss']:.2f} s")
     equal, ratio = num_equal / (args.queries * args.depth), ours_total / faiss_total
@@ -64,6 +71,7 @@ def main() -> None:
         f"faiss {faiss_total:.1f} s; "
         f"{ratio:.2f} times as long; {equal:.4%} of the documents are equal"
     )
+    print(f"CPU seconds: bert_jax {ours_cpu:.2f}, faiss {faiss_cpu:.2f}; {ours_cpu / faiss_cpu:.2f} times as many")
 
 
 if __name__ == "__main__":
