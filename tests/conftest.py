@@ -30,6 +30,8 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 # does not know. A level in the environment takes the place of all this.
 LEVEL, HAS_OLDER_EMITTER = "xla_backend_optimization_level", importlib.metadata.version("jaxlib").startswith("0.10.")
 FLAGS = f"--{LEVEL}=0 --xla_cpu_use_fusion_emitters=false" if HAS_OLDER_EMITTER else f"--{LEVEL}=1"
+# Parts of a program for several threads take a fifth of the time to compile, and a worker has one core.
+FLAGS += " --xla_cpu_parallel_codegen_split_count=1" if HAS_OLDER_EMITTER else ""
 if LEVEL not in (given := os.environ.get("XLA_FLAGS", "")):
     os.environ["XLA_FLAGS"] = f"{given} {FLAGS}".strip()
 # Tracing makes millions of objects, which Python's collector would visit again and again.
