@@ -48,6 +48,16 @@ if worker and workers and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, cores[number :: int(workers)])
 
 
+# With `--no-loadscope-reorder`, workers begin with these files. Otherwise one worker would run the last of these files
+# alone, because xdist sorts files by the number of tests.
+LONG_FILES = {"test_distributed.py", "test_docs.py", "test_finetune_trainings.py", "test_record.py", "test_sharding.py"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long files first."""
+    items.sort(key=lambda item: item.path.name not in LONG_FILES)
+
+
 SECONDS_OF_RELEASE = 15.0  # CPU time of tests between two releases of their programs
 released_at = time.process_time()
 
