@@ -25,13 +25,24 @@ MIN_WORDS = 4  # of a sentence
 
 
 def functions() -> Iterator[str]:
-    """Yield file and signature of each function of the package, without special methods."""
+    """Yield file and signature of each function of the package, without special methods.
+
+    A method stands as `Class.method`, and a function within a function as `outer.inner`.
+    """
     for path in sorted((ROOT / "bert_jax").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef) and not node.name.startswith("__"):
-                node.body, node.decorator_list = [ast.Pass()], []
-                signature = ast.unparse(node).partition(":\n    pass")[0]
-                yield f"{path.relative_to(ROOT)}: {signature}"
+        for name, node in _named_functions(ast.parse(path.read_text(encoding="utf-8")), ""):
+            node.body, node.decorator_list = [ast.Pass()], []
+            signature = ast.unparse(node).partition(":\n    pass")[0]
+            yield f"{path.relative_to(ROOT)}: def {name}{signature.removeprefix(f'def {node.name}')}"
+
+
+def _named_functions(tree: ast.AST, scope: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yield (qualified name, node) of each function below `tree`, whose own name is `scope`."""
+    for node in ast.iter_child_nodes(tree):
+        named = isinstance(node, ast.FunctionDef | ast.ClassDef)
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("__"):
+            yield f"{scope}{node.name}", node
+        yield from _named_functions(node, f"{scope}{node.name}." if named else scope)
 
 
 def all_sentences() -> Iterator[str]:
