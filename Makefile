@@ -18,7 +18,7 @@ FLOORS := tests/readers tests/corpus tests/tasks/test_scoring.py tests/tokenizer
 .PHONY: help demo test test-slow test-shared test-matrix test-floors coverage test-tpu test-gpu-compiler test-beam test-gcs test-s3 lint format docs wheel bench bench-device faults clean
 
 help:
-	@echo 'make demo         train, evaluate, export and try a small BERT (a few minutes, no download)'
+	@echo 'make demo         train, evaluate, export and try a small BERT (a few minutes; downloads packages only)'
 	@echo 'make test         the test suite; needs nothing outside of the repository'
 	@echo 'make test-slow    the tests that take minutes'
 	@echo 'make test-shared  the tests that read whole data sets, in ../shared/data'

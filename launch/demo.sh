@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From text to a loaded model in a few minutes on two CPU cores, without a download. `make demo` calls it.
+# From text to a loaded model in a few minutes on two CPU cores. `make demo` calls it.
 # The run is interrupted on purpose: the same command resumes it.
 #
 #   launch/demo.sh [DIR]     DIR (default: demo) must be empty, absent, or hold an earlier demo, which is replaced
@@ -50,10 +50,11 @@ say "7/7  write the report"
 bert-jax report "$out/run" --output "$out/report.html"
 
 say "done in $((SECONDS - began)) s"
-python - "$out" <<'PYTHON'
+program=$(command -v bert-jax)
+python - "$out" "${program#"$PWD"/}" <<'PYTHON'
 import json, pathlib, sys
 
-out = pathlib.Path(sys.argv[1])
+out, program = pathlib.Path(sys.argv[1]), sys.argv[2]
 found = json.loads((out / "evaluation.json").read_text().splitlines()[-1])
 print(f"""held-out masked-token loss       {found['mlm_loss']:.3f} nats; unigram loss of the held-out text {found['unigram_loss']:.3f}
 held-out masked-token accuracy   {found['mlm_accuracy']:.1%}
@@ -66,7 +67,7 @@ held-out masked-token accuracy   {found['mlm_accuracy']:.1%}
 {out}/report.html  the whole run on one page: open {(out / 'report.html').resolve().as_uri()}
 
 Three things to try next:
-  bert-jax fill-mask --model {out}/model 'Raise an [MASK] if the file is missing.'
-  bert-jax attention --model {out}/model --output {out}/heads.html 'Return a new list.'
-  bert-jax pretrain --budget 30m --workdir runs/own --config.data.text='your-texts/*.txt'""")
+  {program} fill-mask --model {out}/model 'Raise an [MASK] if the file is missing.'
+  {program} attention --model {out}/model --output {out}/heads.html 'Return a new list.'
+  {program} pretrain --budget 30m --workdir runs/own --config.data.text='your-texts/*.txt'""")
 PYTHON

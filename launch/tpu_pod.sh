@@ -107,6 +107,8 @@ parse() {
     local env='' key value
     local -A flags=()
     while (($#)); do
+        key=${1%%=*}
+        if [[ $key == --*-* ]]; then key=${key#--}; set -- "--${key//-/_}${1#"--$key"}" "${@:2}"; fi  # --dry-run
         case $1 in
             --dry_run) dry_run=1; shift; continue ;;
             --delete_when_done) delete_when_done=1; shift; continue ;;
@@ -470,6 +472,7 @@ verb=${1-}
 case $verb in
     create | setup | run | logs | status | stop | babysit | delete) ;;
     '' | --help | -h | help) usage; exit 0 ;;
+    --*) die "'$verb' comes after the verb, as in: launch/tpu_pod.sh status --env pod.env" ;;
     *) die "'$verb' is not a verb; see --help" ;;
 esac
 parse "${@:2}"

@@ -154,6 +154,11 @@ def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path: pathlib.Pa
             opened = browser.open(f"{address}/{name}")
             assert not [line for line in opened.console if "error" in line.lower()]
             assert all(one.startswith(address) for one in opened.requests)
+            for wide, dark in itertools.product((1280, 390), (False, True, False)):  # follows the system at each visit
+                browser.open(f"{address}/{name}", wide=wide, dark=dark)
+                assert browser.run("document.documentElement.scrollWidth") == wide
+                red, *_ = map(int, re.findall(r"\d+", browser.run("getComputedStyle(document.body).backgroundColor")))
+                assert (red < 64) == dark
 
 
 @contextlib.contextmanager

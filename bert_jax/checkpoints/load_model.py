@@ -206,7 +206,10 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     """
     config, fingerprint = workdir.read_run(directory)
     if not isinstance(config, PretrainConfig):
-        raise UserError(f"{directory}: a run of `finetune`; give the work directory of a `pretrain`")
+        raise UserError(
+            f"{directory}: a run of `finetune`; give the work directory of a `pretrain`, or show the "
+            "scores of this run by `bert-jax report`"
+        )
     check_rows(config, directory)
     if not saved_steps(checkpoints_in(directory)):
         raise UserError(f"{directory}: no checkpoint yet")

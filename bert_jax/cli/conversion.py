@@ -163,7 +163,7 @@ COMPRESS = Verb(
         "opens every family. onnx_int8 stores the weights as int8. Prints size, time and score before and after, "
         "with the confidence interval of the lost score, and writes them to the model card."
     ),
-    example="--model runs/qnli --method layers --amount 0.25 --output smaller/",
+    example="--model runs/topics --method layers --amount 0.25 --output smaller/",
     add_options=_add_compress_options,
     run=run_compress,
     other_options={"--layers": "give --method layers --amount FRACTION, the fraction of the layers to remove"},

@@ -205,6 +205,9 @@ TOKENIZER = Verb(
     add_options=_add_tokenizer_options,
     run=run_tokenizer,
     bare_words=("input",),
+    other_options=dict.fromkeys(
+        ("--lowercase", "--lower", "--uncased", "--do_lower_case"), "text is lowercased unless --cased is given"
+    ),
     memory_advice="lower --sample_characters",
 )
 

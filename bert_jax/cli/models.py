@@ -22,6 +22,10 @@ from bert_jax.errors import UserError, escaped
 
 UNKNOWN_WARNING = "warning: {} mostly unknown tokens; the vocabulary does not fit the text, so choose another model"
 TEXT_ADVICE = "write the texts into a file, one per line, and give it as --input FILE.txt"
+PROBABILITY_ADVICE = dict.fromkeys(
+    ("--probabilities", "--probs", "--proba", "--scores", "--return_all_scores", "--top_k"),
+    "each answer already has its probabilities",
+)
 OTHER_SUFFIXES = (".csv", ".tsv", ".parquet", ".xlsx")  # of files that hold no JSON lines
 
 
@@ -172,12 +176,12 @@ PREDICT = Verb(
         "tokens; question and context; or text and choices. Writes one JSON object per input, in order. An `id` "
         "is copied to the answer."
     ),
-    example="--model runs/qnli --input questions.jsonl --output answers.jsonl",
+    example="--model runs/topics --input new.csv --output answers.jsonl",
     add_options=_add_predict_options,
     run=run_predict,
     bare_words=("model", "input", "output"),
     positional_hint="; give a file as --input {0} or --output {0}",
-    other_options={"--text": TEXT_ADVICE},
+    other_options={"--text": TEXT_ADVICE, **PROBABILITY_ADVICE},
     memory_advice="lower --batch_size",
 )
 

@@ -350,14 +350,16 @@ def _split_overrides(argv: Sequence[str]) -> _OverridesAndWords:
 def _suggested_options(name: str, value: str, verb: Verb, parser: Parser) -> list[str]:
     """Return the options, choices or config keys, in quotes, that a wrong option with a value may stand for."""
     from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of
-    from bert_jax.config.suggestions import suggest_keys
+    from bert_jax.config.suggestions import ALIASES, suggest_keys
 
     plain = name.lstrip("-").replace("-", "_")
     if len(plain) == 1:  # a letter of other tools, such as -o
         return [f"'{option}'" for option in parser.options() if option.startswith(f"--{plain}")][:1]
-    for action in parser._actions:
+    words = {plain, OTHER_CHOICES.get(plain, plain)}
+    has_meaning = any(option in parser.options() for option in ALIASES.get(plain.replace("_", ""), ()))
+    for action in () if has_meaning else parser._actions:
         for choice in action.choices or ():
-            if plain == choice or str(choice).endswith(f"_{plain}"):
+            if choice in words or str(choice).endswith(f"_{plain}"):
                 return [f"'{action.option_strings[0]} {choice}'"]
     classes = {"pretrain": PretrainConfig, "finetune": FinetuneConfig}
     keys = dict.fromkeys(key for kind in verb.config_kinds for key, _, _ in fields_of(classes[kind]))

@@ -141,15 +141,16 @@ def _format_score(name: str, value: float | int | None) -> str:
     return format_metric(name, value) if isinstance(value, int) or "accuracy" in name else f"{value:,.2f}"
 
 
-def pretrained_model_text(workdir: str, heads: Iterable[Head], text: str) -> str:
+def pretrained_model_text(workdir: str, heads: Iterable[Head], text: str, has_heldout: bool = True) -> str:
     """Return lines with the directory of a pretrained model, and commands that use the model.
 
     Args:
         workdir: directory of the run.
         heads: heads of the exported model.
         text: text with a mask token, for `fill-mask`.
+        has_heldout: whether the run evaluated on held-out documents.
     """
-    commands = [report_command(workdir), *pretrained_commands(workdir, heads, text)]
+    commands = [report_command(workdir), *pretrained_commands(workdir, heads, text, has_heldout)]
     return "\n".join([f"model: {workdir}", "next:", *(f"  {command}" for command in commands)])
 
 

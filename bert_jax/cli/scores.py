@@ -176,6 +176,6 @@ BIAS = Verb(
     example="--model my-bert/ --output bias.html",
     add_options=_add_bias_options,
     run=run_bias,
-    bare_words=("model",),
+    bare_words=("model", "output"),
     positional_hint="; give a file as --templates {0}",
 )

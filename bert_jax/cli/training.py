@@ -21,6 +21,10 @@ from bert_jax.errors import UserError, escaped
 
 MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or the values of the phase"
 DELIMITERS = {"\\t": "\t", "tab": "\t"}  # words for a character
+# Options of other trainers -> advice.
+RESUME_ADVICE = dict.fromkeys(
+    ("--resume", "--resume_from_checkpoint", "--continue"), "to resume a run, repeat its command without this option"
+)
 MESH_ADVICE = "give the size of each axis, such as --config.mesh.data=4 --config.mesh.fsdp=2 --config.mesh.tensor=1"
 
 
@@ -158,7 +162,7 @@ COMPILE = Verb(
     example="--config=bert_base --topology v5e:4x4",
     add_options=_add_compile_options,
     run=run_compile,
-    bare_words=("config",),
+    bare_words=("config", "topology"),
     config_kinds=("pretrain", "finetune"),
 )
 
@@ -200,6 +204,7 @@ def run_pretrain(args: argparse.Namespace) -> None:
         args.parser.error("give --config RECIPE, or --budget AMOUNT, such as --budget 30m")
 
     from bert_jax.config import PretrainConfig
+    from bert_jax.config.checks import phase_warnings
     from bert_jax.pretraining.budget.plan import DEFAULT_RECIPE, config_for_budget
     from bert_jax.pretraining.pretrain import pretrain_in_directory
     from bert_jax.pretraining.text import text_as_corpus
@@ -210,6 +215,8 @@ def run_pretrain(args: argparse.Namespace) -> None:
     def run(config: Any, workdir: pathlib.Path, session: Any) -> bool:
         with text_as_corpus(config.data, config.model.vocab_size, session.console) as (data, preparation):
             config = dataclasses.replace(config, data=data)
+            for line in () if args.budget else phase_warnings(config, given):
+                session.console.say(line)
             if args.budget:
                 config = config_for_budget(config, args.budget, workdir, session.console, given)
             return pretrain_in_directory(config, workdir, session, preparation)
@@ -222,6 +229,7 @@ def run_pretrain(args: argparse.Namespace) -> None:
         from bert_jax.reports.next_commands import masked_sentence
         from bert_jax.reports.run.sections import find_run_corpus
         from bert_jax.tokenizer import load_tokenizer
+        from bert_jax.training.metrics import read_metrics
         from bert_jax.training.remote_workdir import local_copy
         from bert_jax.training.workdir import read_run
 
@@ -231,7 +239,8 @@ def run_pretrain(args: argparse.Namespace) -> None:
         heads = OBJECTIVES[config.objective].heads(config.data.sentence_pairs)
         mixture = find_run_corpus(config.data.corpus or "", fingerprint.get("corpus"))
         text = masked_sentence(mixture if isinstance(mixture, Mixture) else None, tokenizer)
-        print_text(pretrained_model_text(args.workdir, heads, text))
+        has_heldout = any(line["split"] == "heldout" for line in read_metrics(workdir / "metrics.jsonl"))
+        print_text(pretrained_model_text(args.workdir, heads, text, has_heldout))
 
 
 PRETRAIN = Verb(
@@ -247,7 +256,13 @@ PRETRAIN = Verb(
     run=run_pretrain,
     config_kinds=("pretrain",),
     bare_words=("config", "workdir"),
-    other_options={"--mesh": MESH_ADVICE},
+    other_options={
+        "--mesh": MESH_ADVICE,
+        **RESUME_ADVICE,
+        "--hours": "did you mean '--budget {0}h'?",
+        "--minutes": "did you mean '--budget {0}m'?",
+        "--time": "did you mean '--budget {0}'?",
+    },
     positional_hint="; give a corpus as --corpus {0}",
     memory_advice=MEMORY_ADVICE,
 )
@@ -345,13 +360,11 @@ FINETUNE = Verb(
         "model, and predicts the dev and test sets. bert_jax/tasks/table.py lists the tasks; --data reads your own "
         "file: --data tickets.csv --text subject,body --label topic. `bert-jax config glue` lists all fields."
     ),
-    example=(
-        "--config=glue --workdir runs/qnli --config.init_from=my-bert/ --config.task.name=qnli --config.task.data=QNLI/"
-    ),
+    example="--data tickets.csv --text subject,body --label topic --init_from my-bert/ --workdir runs/topics",
     add_options=_add_finetune_options,
     run=run_finetune,
     config_kinds=("finetune",),
-    positional_hint="; give weights as --init_from {0}, a file as --data {0}",
+    positional_hint="; give weights as --init_from {0}, a file as --data {0}, two columns as --text COLUMN,COLUMN",
     other_options={
         "--mesh": MESH_ADVICE,
         "--task": "give your own file as --data FILE --kind KIND, such as token_classification, or a benchmark as "

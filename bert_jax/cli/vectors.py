@@ -67,6 +67,7 @@ PAIRS = Verb(
     example="--corpus corpus/ --output pairs/",
     add_options=_add_pairs_options,
     run=run_pairs,
+    bare_words=("corpus", "output"),
 )
 
 

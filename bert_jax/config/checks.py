@@ -115,6 +115,33 @@ def refuse_fields_without_effect(
             )
 
 
+def phase_warnings(config: PretrainConfig, given: Collection[str]) -> Iterator[str]:
+    """Yield a warning for each phase that has its own value of fields on the command line.
+
+    Args:
+        config: a checked config.
+        given: keys on the command line, such as `train.batch_size`.
+    """
+    replaceable = [
+        setting
+        for setting in field_values(config, "config")
+        if setting.key.removeprefix("config.") in given and setting.field.metadata["replaced_by_phase"]
+    ]
+    for index, phase in enumerate(config.train.phases):
+        key = f"train.phases[{index}]"
+        replaced = {  # field -> the field of the phase that replaces it
+            setting: setting.field.metadata["replaced_by_phase"]
+            for setting in replaceable
+            if phase.fraction and f"{key}.{setting.field.name}" not in given
+        }
+        replaced = {setting: name for setting, name in replaced.items() if getattr(phase, name) is not None}
+        if replaced:
+            names = " and ".join(setting.key for setting in replaced)
+            values = " and ".join(f"{name}={getattr(phase, name)}" for name in dict.fromkeys(replaced.values()))
+            fixes = " ".join(f"--config.{key}.{setting.field.name}={setting.value}" for setting in replaced)
+            yield f"warning: no effect of {names} in phase {index + 1}, which sets {values}; add {fixes}"
+
+
 def no_effect_error(key: str, choice: str, default: object, fix: str = "") -> UserError:
     """Return the UserError for a field that is set but has no effect.
 
@@ -142,7 +169,7 @@ def check_pretraining(config: PretrainConfig) -> None:
         if not 8 <= phase.seq_len <= model.max_positions:
             raise UserError(
                 f"{key}.seq_len={phase.seq_len}: sequences have 8 to {model.max_positions} tokens "
-                "(config.model.max_positions)"
+                "(config.model.max_positions); choose such a length"
             )
         if phase.warmup_steps is not None and phase.warmup_steps >= (steps := round(phase.fraction * train.steps)):
             raise UserError(f"{key}.warmup_steps={phase.warmup_steps}, but the phase has {steps} steps; lower it")

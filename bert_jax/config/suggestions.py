@@ -101,6 +101,8 @@ SPELLINGS = {
     "--config": "recipe config_file config_name cfg",
     "--kind task.kind --format": "type task_type",
     "--language": "lang locale",
+    "--platform": "device backend jax_platforms",
+    "--heldout_fraction": "split test_split validation_split dev_split test_size validation_size val_split heldout",
 }
 ALIASES = {_plain_spelling(alias): keys.split() for keys, aliases in SPELLINGS.items() for alias in aliases.split()}
 

@@ -93,6 +93,8 @@ def _read_manifest_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
         hints = {
             "*/manifest.json": f"its subdirectories are corpora: give '{directory}/*'",
             "*.arrayrecord": "its preparation or copying was interrupted: run that again",
+            "config.json": "the directory holds a model",
+            "*.txt": "make a corpus of its texts with `prepare --input`",
             "": "make a corpus with `prepare`",
         }
         hint = next(hint for pattern, hint in hints.items() if not pattern or any(directory.glob(pattern)))

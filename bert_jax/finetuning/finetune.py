@@ -21,6 +21,7 @@ from bert_jax.finetuning.inputs import (
     objective_of_task,
     plan_training,
     read_task_inputs,
+    small_encoder_warning,
 )
 from bert_jax.finetuning.results import summarize_trainings, write_results
 from bert_jax.finetuning.training import train_one
@@ -108,6 +109,8 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         if is_first:
             workdir.write_or_check_run(directory, recorded_config, fingerprint, inputs.weights.directory)
         describe_start(str(config.init_from), inputs.weights, console.say)
+        if not inputs.adapter and (line := small_encoder_warning(inputs.architecture, rates)):
+            console.say(line)
         if inputs.adapter:
             console.say(describe_adapter(inputs, plan.objective))
         if settings.random_weights:

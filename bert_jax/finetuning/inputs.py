@@ -48,6 +48,9 @@ from bert_jax.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.training.schedules import Phase
 from bert_jax.training.workdir import resolve_model_dir
 
+MAX_NARROW_WIDTH = 256  # of an encoder for which the learning rates of the recipes are too low
+MIN_NARROW_RATE = 3e-4
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskInputs:
@@ -255,6 +258,16 @@ def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrain
         grad_accum_steps=train.grad_accum_steps,
     )
     return FeedAndPhase(feed, phase)
+
+
+def small_encoder_warning(architecture: EncoderConfig, rates: Sequence[float]) -> str:
+    """Return a warning if the encoder is narrow and each learning rate suits a BERT-base, otherwise an empty text."""
+    if architecture.hidden_size > MAX_NARROW_WIDTH or max(rates) >= MIN_NARROW_RATE:
+        return ""
+    return (
+        f"warning: a learning rate of {max(rates):g} is for encoders of the size of BERT-base; an encoder of width "
+        f"{architecture.hidden_size} needs more: try --config.optimizer.peak_learning_rate=1e-3"
+    )
 
 
 def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -> tuple[float, ...]:

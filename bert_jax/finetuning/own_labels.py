@@ -71,6 +71,11 @@ def describe_own_file(file: OwnFile) -> OwnTask:
             f"--text {','.join(file.text)}: {kind_name} reads at most {len(kind.text_fields)} columns "
             f"({', '.join(kind.text_fields)}); join the others in the file"
         )
+    if kind.label_names and not file.dev and len(labels) > 2 and len(set(map(str, labels))) == len(labels):
+        raise UserError(
+            f"--label {file.label}: each of the {len(labels):,} rows has another label; name the column of the labels "
+            "(for numbers, --kind regression)"
+        )
     columns = {**dict(zip(kind.text_fields, file.text, strict=False)), kind.label: file.label}
     prefers_macro_f1 = kind.label_names and "macro_f1" in kind.default_metrics(())[0] and _is_skewed(labels)
     task: dict[str, Any] = {

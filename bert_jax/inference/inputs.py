@@ -2,8 +2,10 @@
 
 import codecs
 import contextlib
+import errno
 import os
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
@@ -16,7 +18,8 @@ from bert_jax.readers.rows import check_object, parse_json, read_lines, read_tex
 
 STDIN = "-"
 OBJECT_LINES, TEXT_LINES = ".jsonl", ".txt"
-NOT_LINES = (".csv", ".tsv", ".parquet", ".gz", ".xml", ".html")  # files whose lines are no texts
+# Files whose lines are no texts.
+NOT_LINES = (".csv", ".tsv", ".parquet", ".gz", ".xml", ".html", ".xlsx", ".docx", ".odt", ".pdf")
 MAX_LINE_BYTES = 4 << 20  # the tokenizer takes some 80 times the memory of a line
 
 
@@ -122,7 +125,9 @@ def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     try:
         file = open(source, "rb")  # noqa: SIM115 (closed below)
     except OSError as error:
-        raise file_error(error, source, "cannot be read") from None
+        is_text = error.errno == errno.ENOENT and " " in str(source) and not re.search(r"\.\w+$", str(source))
+        advice = "write the text into a file, one text per line, and give the file" if is_text else ""
+        raise file_error(error, source, "cannot be read", advice) from None
     with file:
         yield file
 

@@ -39,7 +39,7 @@ from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind, Threshold, make_features
 from bert_jax.tasks.kinds.records import EMPTY, record_id
 from bert_jax.tasks.kinds.regression import OUTPUT as REGRESSION_OUTPUT
-from bert_jax.tasks.reading.formats import format_of_suffix, read_file_records
+from bert_jax.tasks.reading.formats import check_not_spreadsheet, format_of_suffix, read_file_records
 from bert_jax.tasks.table import prediction_source
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
@@ -229,6 +229,7 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
     format_name = file.format or format_of_suffix(source, kind.suffixes)
     if source == STDIN or source.endswith((OBJECT_LINES, *([] if kind.numbered_columns else [TEXT_LINES]))):
         format_name = None
+    check_not_spreadsheet(source)
     if format_name is None or (format_name == "json" and not source.endswith(".json")):
         return OpenedInputs(num_inputs(source), lambda: read_inputs(source))
     named = given_columns(predictor.settings, kind).keys() - {*kind.label_fields}

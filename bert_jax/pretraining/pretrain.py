@@ -184,11 +184,11 @@ def pretrain_in_directory(
         if is_first:
             workdir.write_or_check_run(directory, plan.recorded_config, fingerprint, corpus.tokenizer_directory)
             lock_versions(directory, console.say)
-        for line in describe_run(corpus, rules, phases, config.model, config.compute):
-            console.say(line)
         sizes = [((phase.end - phase.begin) * phase.batch_size, phase.seq_len, phase.index) for phase in phases]
         flops = sum(count * objective.flops(seq_len, index) for count, seq_len, index in sizes)
-        if line := too_long_for_cpus(flops, plan.mesh):
+        if line := too_long_for_cpus(flops, plan.mesh):  # first: the fix is another command
+            console.say(line)
+        for line in describe_run(corpus, rules, phases, config.model, config.compute):
             console.say(line)
         if not has_heldout:
             console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")

@@ -9,7 +9,7 @@ from bert_jax.readers.documents import Document, ReadOptions
 _JSON = "write JSON as one object per line, or as a file that is one object or one list of objects"
 HINTS = {
     "invalid UTF-8": "give UTF-8 text, name another encoding with --encoding, or give --encoding_errors replace",
-    "binary": "give UTF-8 text",
+    "binary": "give UTF-8 text (save a document of an office program as text)",
     "empty": "give files with text in them",
     "no tokens": "give a tokenizer that was trained on such text",
     "broken JSON": _JSON,

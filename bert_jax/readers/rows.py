@@ -168,7 +168,13 @@ def read_rows(stream: IO[bytes], separator: str, quoted: bool, max_bytes: int = 
         quoted: True if quotes around a value are syntax (RFC 4180), False if they are text.
         max_bytes: maximum size of a row.
     """
-    lines = read_lines(stream, max_bytes)
+    return rows_of_lines(read_lines(stream, max_bytes), separator, quoted, max_bytes)
+
+
+def rows_of_lines(
+    lines: Iterator[Line], separator: str, quoted: bool, max_bytes: int = MAX_RECORD_BYTES
+) -> Iterator[Row]:
+    """Yield the non-empty rows of lines, as `read_rows`."""
     return _quoted_rows(lines, separator, max_bytes) if quoted else _unquoted_rows(lines, separator)
 
 

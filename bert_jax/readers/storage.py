@@ -13,6 +13,8 @@ from bert_jax.errors import FULL, StorageError, UserError, file_error, needs_pac
 from bert_jax.files import new_file
 
 Result = TypeVar("Result")
+# Scheme of a URL -> the package that fsspec needs for it; the extra `storage` has the first three.
+STORAGE_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "hf": "huggingface_hub"}
 TRIES = 5  # of a request; gcsfs itself repeats each of its requests six times
 FIRST_PAUSE = 1.0  # seconds; each further pause is twice as long
 
@@ -256,7 +258,8 @@ class _SystemAndPath(NamedTuple):
 
 def _file_system(url: str, **options: bool) -> _SystemAndPath:
     """Return the file system of a URL, and the path in it."""
-    with needs_packages(url, "fsspec", ", and gcsfs for gs://, s3fs for s3://, huggingface_hub for hf://"):
+    package = STORAGE_PACKAGES.get(url.partition("://")[0], "fsspec")
+    with needs_packages(url, package):
         from fsspec.config import conf
         from fsspec.core import url_to_fs
 

@@ -15,18 +15,19 @@ MAX_RECORDS = 200  # in the search for an example
 MIN_WORDS, MAX_WORDS, MAX_CHARACTERS = 4, 14, 90  # of an example
 
 
-def pretrained_commands(workdir: str, heads: Iterable[Head], text: str) -> list[str]:
+def pretrained_commands(workdir: str, heads: Iterable[Head], text: str, has_heldout: bool) -> list[str]:
     """Return commands that use a pretrained model.
 
     Args:
         workdir: work directory of the run.
         heads: heads of the exported model.
         text: text with a mask token, such as `masked_sentence` returns.
+        has_heldout: whether the run evaluated on held-out documents.
     """
     path, stem = shlex.quote(workdir), workdir.rstrip("/")
     fills_masks = any(head.name == "masked_token" for head in heads)
     return [
-        f"bert-jax evaluate  --workdir {path}",
+        *([f"bert-jax evaluate  --workdir {path}"] if has_heldout else []),
         *([f"bert-jax fill-mask --model {path} {shlex.quote(text)}"] if fills_masks else []),
         f"bert-jax export    --workdir {path} --output {shlex.quote(stem + '-export')}",
         f"bert-jax finetune  --data FILE.csv --text COLUMN --label COLUMN --init_from {path} "

@@ -37,7 +37,14 @@ COMMANDS = [
     ("prepare --input texts --tokenizer tok --language isl --output c2 --workers 1", 0, "did you mean 'is'?"),
     ("clean --input texts --output texts --workers 1", 2, "--output is also --input; choose another"),
     ("prepare --input tickets.csv --tokenizer model --field body --output c1", 2, "there are 'ticket_id', 'betreff'"),
-    ("prepare --input tickets.csv --tokenizer model --field body --output c1", 2, "separate columns by commas (csv)"),
+    ("prepare --input tickets.csv --tokenizer model --field body --output c1", 2, "give a column with --field"),
+    ("prepare --input tickets.csv --tokenizer model --output c4 --workers 1", 0, "60 documents in = 60 stored"),
+    ("prepare --input book.docx --tokenizer tok --output c1", 2, "save a document of an office program as text"),
+    ("tokenizer --input texts --vocab_size 1000000 --output t1", 2, "the text fills a vocabulary of"),
+    ("tokenizer --input texts --lowercase --vocab_size 500 --output t1", 2, "unless --cased is given"),
+    ("tokenizer --input texts --vocab 500 --output t1", 2, "did you mean '--vocab_size'?"),
+    ("prepare --input texts --tokenizer tok --output c1 --split 0.1", 2, "did you mean '--heldout_fraction'?"),
+    ("tokenizer --input texts --vocab_size 8k --output t1", 2, "give a whole number"),
     ("pretrain --workdir r1 --config.data.corpus=corpus", 2, "give --config RECIPE, or --budget AMOUNT"),
     ("pretrain --config=demo", 2, "--workdir"),
     ("pretrain --config=small-cpu --workdir r1", 2, "no corpus: give"),
@@ -52,6 +59,14 @@ COMMANDS = [
     ("pretrain --config=demo --corpus corpus --workdir r4 --steps 100", 2, "did you mean '--config.train.steps=100'?"),
     ("pretrain --config=demo --workdir r1 --epochs 3 --lr 1e-4", 2, "are not options; did you mean '--config."),
     ("pretrain --config=demo --workdir r1 --cpu", 2, "did you mean '--platform cpu'?"),
+    ("pretrain --config=demo --workdir r1 --corpus corpus --gpu", 2, "did you mean '--platform cuda'?"),
+    ("pretrain --config=demo --workdir r1 --corpus corpus --device cuda", 2, "did you mean '--platform'?"),
+    ("pretrain demo r1 corpus", 2, "give a corpus as --corpus corpus"),
+    ("pretrain --config=demo --workdir r1 --hours 2", 2, "did you mean '--budget 2h'?"),
+    ("pretrain --config=demo --workdir r1 --config.model.layers=4", 2, "did you mean 'model.num_layers'?"),
+    ("pretrain --config=demo --workdir r1 --num_gpus 8", 2, "did you mean '--config.mesh.data=8'?"),
+    ("pretrain --config=demo --workdir r1 --corpus corpus --resume", 2, "repeat its command without this option"),
+    ("pretrain --config=demo --workdir r1 --corpus texts", 2, "make a corpus of its texts with `prepare --input`"),
     ("pretrain --config=demo --workdir r1 --mesh 8", 2, "--config.mesh.data=4 --config.mesh.fsdp=2"),
     ("pretrain --config=demo --workdir r1 --config.train.batch-size=acht", 2, "batch_size=acht: give a whole number"),
     ("pretrain --config=demo --workdir run --corpus corpus", 2, "holds a run that differs"),
@@ -73,30 +88,38 @@ COMMANDS = [
     ("pretrain --budget 5minits --workdir r1 --config.data.corpus=c", 2, "give a time, tokens or FLOPs"),
     ("evaluate nothere", 2, "no run here"),
     ("plot nothere --output p.png", 2, "no such run"),
+    ("plot run --output p.xyz", 2, "Format 'xyz' is not supported"),
     ("plot run", 2, "give --output FILE.png"),
     ("evaluate --model run", 0, "mlm loss"),
     ("evaluate model", 2, "a model, but no run here"),
     ("report model --output x.html", 2, "a model, but no run here"),
     ("report run -o r.html", 2, "did you mean '--output'?"),
+    ("report run --output r.pdf", 2, "give the name of an .html file"),
     ("report run", 2, "give --output FILE.html or --follow"),
     ("report run runs/b --output r.html", 2, "no run here (no such directory)"),
     ("report run absent --output r.html", 2, "are 'run'"),
     ("report --model run --output r.html", 0, "r.html"),
     ("config bert_bse", 2, "did you mean 'bert_base'?"),
     ("config --config=bert-base", 0, "train.steps = 1000000"),
+    ("gallery", 2, "`bert-jax help` lists the verbs"),
     ("configs", 2, "did you mean 'config'?"),
     ("inspect --corpus nothere", 2, "no such corpus directory"),
     ("verify --model tok", 0, "intact"),
     ("completion fish", 2, "invalid choice: 'fish'"),
     ("export --onnx run out", 2, "did you mean '--format onnx'?"),
     ("export run out --format safetensors", 2, "did you mean 'huggingface'?"),
+    ("export run --output out --format torch", 2, "did you mean 'huggingface'?"),
+    ("export run --output out --format gguf", 2, "choose from 'huggingface'"),
     ("export run", 2, "give --output DIR"),
     ("export run model", 2, "holds a model already"),
     ("inspect run", 2, "a run, not a corpus; give the corpus, or show the run"),
-    ("inspect model", 2, "make a corpus with `prepare`"),
+    ("inspect model", 2, "the directory holds a model"),
+    ("inspect tok", 2, "so not a corpus; make a corpus"),
     ("verify tickets.csv", 2, "a file; give the directory"),
     ("verify nothere", 2, "no such directory"),
     ("fill-mask --model model 'a <mask>.'", 2, "write [MASK] instead"),
+    ("fill-mask model a b [MASK]", 2, "put the whole text in quotes"),
+    ("fill-mask --model model 'a ___.'", 2, "write it where a token is missing"),
     ("fill-mask --model model 'a word.'", 2, "write it where a token is missing"),
     ("fill-mask --model nothere 'a [MASK].'", 2, "no model here"),
     ("fill-mask model 'a b [MASK]'", 0, "%"),
@@ -109,7 +132,10 @@ COMMANDS = [
     ("attention --model model text --out a.html", 2, "did you mean '--output'?"),
     ("embed model texts/00.txt", 2, "give --output FILE.npy"),
     ("embed --model model --input short.txt --output v.csv", 2, "end the file name with .npy"),
+    ("embed --model model --input tickets.csv --output v.npy", 2, "convert it to .jsonl"),
+    ("embed --model model --input texts --output v.npy", 2, "Is a directory"),
     ("embed --model model --text 'a b' --output v.npy", 2, "write the texts into a file"),
+    ("predict --model model --input tickets.csv --probabilities", 2, "each answer already has its probabilities"),
     ("predict --model model --text 'a b'", 2, "give it as --input FILE.txt"),
     ("predict --model model --input 'a b'", 2, "fine-tune it first"),
     ("predict --model model --input tickets.csv --output a.csv", 2, "give a name that ends with .jsonl"),
@@ -120,8 +146,12 @@ COMMANDS = [
     ("score --model model --input texts/00.txt", 2, "did you mean '--text'?"),
     ("embed --model model --input unknown.txt --output v.npy", 0, "1 of 2 texts have mostly unknown tokens"),
     ("fill-mask --model model '\N{CJK UNIFIED IDEOGRAPH-6F22} [MASK]'", 0, "the text has mostly unknown tokens"),
+    ("score model --text 'The cat sat on the mat.'", 2, "write the text into a file, one text per line"),
+    ("bias model bias.json", 2, ".html"),
+    ("pairs corpus p1", 0, "training pairs"),
     ("bias --model nothere", 2, "no model here"),
     ("attention --model model text", 2, "--output"),
+    ("attention --model model --output a.html", 2, "give --text TEXT"),
     ("score --model model", 2, "nothing to score; give --pairs"),
     ("score --model model --pairs blimp", 2, "docs/score.md"),
     ("score --model model --retrieval nothere", 2, "in the layout of BEIR"),
@@ -151,6 +181,16 @@ COMMANDS = [
         2,
         "no model here",
     ),
+    (
+        "finetune --data tickets.csv --text betreff text --label hauptkategorie --init_from model --workdir f1",
+        2,
+        "two columns as --text COLUMN,COLUMN",
+    ),
+    (
+        "finetune --data tickets.csv --text text --label ticket_id --kind sentiment --init_from model --workdir f1",
+        2,
+        "each of the 60 rows has another label",
+    ),
     ("finetune --train tickets.csv --text text --label a --init_from model --workdir f1", 2, "did you mean '--data'?"),
     ("finetune tickets.csv --text text --label a --init_from model --workdir f1", 2, "a file as --data tickets.csv"),
     (
@@ -174,6 +214,8 @@ COMMANDS = [
     ("compile --config=bert_base --topology 64", 2, "write v5e-64 or v5e:8x8 for TPUs"),
     ("compile --config=bert_base --tpu v5e-64", 2, "did you mean '--topology'?"),
     ("compile bert-bse", 2, "did you mean 'bert_base'?"),
+    ("compile --config=bert_base --topology v5e-64 --price 1", 2, "did you mean '--price_per_chip_hour'?"),
+    ("compile bert_base v5e-65", 2, "v5e-64"),
     ("compile", 2, "give --config RECIPE"),
     ("compress --model model --int8", 2, "--method"),
 ]
@@ -187,6 +229,7 @@ def place(world: World, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Pat
     rows = "".join(f"{row};betreff {row};text {row};{'AB'[row % 2]}\n" for row in range(60))
     (place / "tickets.csv").write_text(f"ticket_id;betreff;text;hauptkategorie\n{rows}")
     (place / "tickets.xlsx").write_text("")
+    (place / "book.docx").write_bytes(b"PK\x03\x04\x00\x00 [Content_Types].xml")
     (place / "unknown.txt").write_text("a b c\n\N{CJK UNIFIED IDEOGRAPH-6F22}\n")
     (place / "short.txt").write_text("a b c\n")
     for name, made in {"texts": world.texts, "tok": world.tokenizer, "corpus": world.corpus, "run": world.run}.items():
@@ -235,8 +278,8 @@ def test_a_time_may_be_spelled_as_people_do(spelled: str, seconds: float) -> Non
     assert parse_budget(spelled).seconds == seconds
 
 
-def test_at_least_83_mistakes_are_kept() -> None:
-    assert len({command for command, _, _ in COMMANDS}) >= 83
+def test_at_least_150_mistakes_are_kept() -> None:
+    assert len({command for command, _, _ in COMMANDS}) >= 150
 
 
 def test_a_finished_run_that_is_repeated_says_so_and_counts_no_restart(

@@ -1,16 +1,19 @@
 """Every page, drawn from small real runs, in Chromium: wide and narrow, light and dark.
 
-Pictures are not compared with kept pictures: fonts differ between machines, so that a tolerance wide enough for them
-would also accept faults. These tests measure the layout instead: overflow, contrast, texts that cover each other, the
-focus, and the values under the pointer.
+The tests measure the layout: overflow, contrast, texts that cover each other, the focus, the values under the pointer.
+Pictures are also compared with kept pictures, reduced to a sixteenth, on machines with the fonts of the kept pictures.
+`KEEP_PICTURES=1 pytest tests/cli/test_pages.py -k kept_picture` writes them again.
 """
 
 import itertools
 import json
+import os
 import pathlib
 import shutil
 from collections.abc import Iterator
 
+import numpy as np
+import PIL.Image
 import pytest
 
 from bert_jax.cli.main import main
@@ -108,6 +111,55 @@ def test_a_page_fits_and_can_be_read(name: str, pages: dict[str, pathlib.Path], 
         assert contrast["count"] > 20
         assert contrast["found"] == []
         assert browser.run(COVERED) == []
+
+
+PICTURES = pathlib.Path(__file__).parent / "page_pictures"
+REDUCTION, HEIGHT = 16, 800
+# Gray levels (0 to 255) of a reduced picture: mean difference, and largest mean difference of a block of 5 x 5 pixels.
+MAX_DIFFERENCE, MAX_BLOCK_DIFFERENCE = 4.0, 40.0
+FONT_WIDTH = "(c => (c.font = '16px system-ui', c.measureText('Pages of a run: 0123456789 abcdefg').width))(%s)"
+CANVAS = "document.createElement('canvas').getContext('2d')"
+KEPT_FONT_WIDTH = 296.3203125
+
+
+def reduced(browser: Browser, path: pathlib.Path) -> np.ndarray:
+    """The picture of the window in gray, float [height, width], reduced by the mean of squares of pixels."""
+    browser.picture(path)
+    with PIL.Image.open(path) as picture:
+        return np.asarray(picture.convert("L").reduce(REDUCTION), float)
+
+
+def differences(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    """The mean difference of two pictures, and the largest mean difference of a block."""
+    apart = np.abs(one - other)
+    rows, columns = (length // 5 * 5 for length in apart.shape)
+    blocks = apart[:rows, :columns].reshape(rows // 5, 5, columns // 5, 5).mean((1, 3))
+    return apart.mean(), blocks.max()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_looks_like_its_kept_picture(
+    name: str, pages: dict[str, pathlib.Path], browser: Browser, tmp_path: pathlib.Path
+) -> None:
+    """A page without its style, and a page without drawings and tables, differ from the kept picture by more."""
+    browser.open(pages[name].as_uri(), wide=WIDE)
+    if abs(browser.run(FONT_WIDTH % CANVAS) - KEPT_FONT_WIDTH) > 0.5:
+        pytest.skip("other fonts than those of the kept pictures")
+    for wide, dark in itertools.product((WIDE, NARROW), (False, True)):
+        kept = PICTURES / f"{name}_{wide}_{'dark' if dark else 'light'}.png"
+        browser.open(pages[name].as_uri(), wide=wide, high=HEIGHT, dark=dark)
+        seen = reduced(browser, tmp_path / "seen.png")
+        if "KEEP_PICTURES" in os.environ:
+            PIL.Image.fromarray(seen.astype(np.uint8)).save(kept)
+        with PIL.Image.open(kept) as picture:
+            expected = np.asarray(picture, float)
+        mean, block = differences(seen, expected)
+        assert mean <= MAX_DIFFERENCE
+        assert block <= MAX_BLOCK_DIFFERENCE
+        for fault in ("style", "svg, table, mark, .tiles"):
+            browser.run(f"document.querySelectorAll('{fault}').forEach(each => each.remove())")
+            mean, block = differences(reduced(browser, tmp_path / "faulty.png"), expected)
+            assert mean > MAX_DIFFERENCE or block > MAX_BLOCK_DIFFERENCE
 
 
 @pytest.mark.parametrize("name", PAGES)

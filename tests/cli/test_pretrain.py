@@ -126,7 +126,7 @@ def test_a_batch_that_the_mesh_does_not_divide(world, tmp_path, monkeypatch) -> 
 def test_a_directory_that_is_no_corpus(world, tmp_path, refused) -> None:
     for place, says in [
         (tmp_path / "absent", "no such corpus"),
-        (world.texts, "no complete manifest.json, so not a corpus; make a corpus with `prepare`"),
+        (world.texts, "no complete manifest.json, so not a corpus; make a corpus of its texts with `prepare --input`"),
         (world.corpus.parent, f"so not a corpus; its subdirectories are corpora: give '{world.corpus.parent}/*'"),
     ]:
         refused(*pretrain_command(world, tmp_path / "run", corpus=place), says=(str(place), says))

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from bert_jax import config as c
+from bert_jax.config.checks import phase_warnings
 from bert_jax.errors import UserError
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -245,3 +246,20 @@ def test_smoothing_beside_weights_is_refused() -> None:
     message = r"config.data.smoothing has no effect with config.data.weights=\(1.0, 2.0\); set it to 1.0, or"
     with pytest.raises(UserError, match=message):
         read("--config.data.weights=(1.0, 2.0)", "--config.data.smoothing=0.5")
+
+
+def test_options_that_do_not_reach_a_phase_are_named() -> None:
+    """The options that the warning names give every phase the values of the command line."""
+    overrides = ["train.batch_size=8", "optimizer.peak_learning_rate=5e-05", "optimizer.warmup_steps=7"]
+    given, words = [word.partition("=")[0] for word in overrides], [f"--config.{word}" for word in overrides]
+    (line,) = phase_warnings(c.read_config(c.PretrainConfig, "modern_base", words), given)
+    assert "in phase 2, which sets" in line
+    fixes = re.findall(r"--config\.\S+", line)
+    fixed = c.read_config(c.PretrainConfig, "modern_base", [*words, *fixes])
+    second = fixed.train.phases[1]
+    assert (second.batch_size, second.peak_learning_rate, second.warmup_steps) == (8, 5e-5, 7)
+    assert not list(
+        phase_warnings(fixed, [*given, *(fix.partition("=")[0].removeprefix("--config.") for fix in fixes)])
+    )
+    alone = ["--config.train.phases[0].fraction=1", "--config.train.phases[1].fraction=0"]
+    assert not list(phase_warnings(c.read_config(c.PretrainConfig, "modern_base", [*words, *alone]), given))

@@ -44,7 +44,13 @@ def test_lines_and_objects(tmp_path, stdin, name, content, wanted):
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("a.csv", b"text,label\n"), ("a.TSV", b"text\tlabel\n"), ("a.json", b'[{"text": "one"}]')]
+    ("name", "content"),
+    [
+        ("a.csv", b"text,label\n"),
+        ("a.TSV", b"text\tlabel\n"),
+        ("a.json", b'[{"text": "one"}]'),
+        ("a.xlsx", b"PK\x03\x04"),
+    ],
 )
 def test_files_whose_lines_are_no_texts_are_refused(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)

@@ -212,6 +212,7 @@ def test_other_refusals(models, tmp_path, capsys):
         ({"--model": tmp_path / "missing"}, "missing"),
         ({"--input": tmp_path / "missing.jsonl"}, "No such file"),
         ({"--input": tmp_path}, "Is a directory"),
+        ({"--input": tmp_path / "table.xlsx"}, "save the sheet as CSV"),
         ({"--input": tmp_path / "empty.jsonl"}, "no example"),
         ({"--input": tmp_path / "latin.jsonl"}, "not UTF-8"),
         ({"--output": tmp_path / "no" / "where.jsonl"}, "cannot be written"),

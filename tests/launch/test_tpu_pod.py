@@ -204,6 +204,7 @@ def test_settings_that_cannot_be(cloud, key, value) -> None:
     ("argv", "says"),
     [
         (["launch"], "'launch' is not a verb"),
+        (["--env", "pod.env", "status"], "'--env' comes after the verb"),
         (["create", "--zones", "x"], "--zones is not an option"),
         (["create", "--project", "my-project", "here"], "'here' is not an option"),
         (["create", "--project", "my-project"], "create needs ZONE"),

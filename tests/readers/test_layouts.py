@@ -228,9 +228,9 @@ REFUSED: dict[str, tuple[dict[str, str | bytes], dict[str, str], str]] = {
     ),
     "half an Arrow file": ({"t.arrow": table_of_field("arrow")[:900]}, {}, "cannot be read as Arrow"),
     "a table with semicolons": (
-        {"t.csv": "id;text\n1;a\n"},
+        {"t.tsv": "id;text\n1;a\n"},
         {},
-        "separate columns by commas (csv) or tabs (tsv), not by ';'",
+        "its columns may be separated by semicolons: read it with --format csv",
     ),
     "a broken download": ({"a.txt.gz": gzip.compress(b"One." * 99)[:20]}, {}, "broken archive"),
     "markup without a field": (

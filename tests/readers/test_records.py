@@ -1,5 +1,6 @@
 """Records: JSON, CSV, Parquet, TFDS and web data sets; paths and templates of fields; broken records."""
 
+import csv
 import gzip
 import io
 import json
@@ -185,11 +186,8 @@ def test_a_record_without_the_field_lists_its_fields(tmp_path):
 @pytest.mark.parametrize(
     ("name", "header", "message"),
     [
-        (
-            "a.csv",
-            "id;text",
-            r"no column 'text' \(there are 'id', 'text'\); separate columns by commas",
-        ),
+        ("a.csv", "id;body", r"no column 'text' \(there are 'id', 'body'\); give a column with --field"),
+        ("a.tsv", "id;text", "separated by semicolons: read it with --format csv"),
         ("a.csv", "id\ttext", "separated by tabs: read it with --format tsv"),
         ("a.tsv", "id,text", "separated by commas: read it with --format csv"),
         ("a.csv", '"a, b"', r"\(there are 'a, b'\); give a column"),
@@ -218,6 +216,19 @@ def test_csv_and_tsv(tmp_path):
     assert read(plain) == ['an "unbalanced', "wrong number of columns", "wrong number of columns", "empty", "z"]
     assert read(write(tmp_path / "b.tsv", "1\tone\n2\ttwo\n"), field="1") == ["one", "two"]
     assert read(write(tmp_path / "c.csv", "")) == read(write(tmp_path / "c.csv", "text\n")) == ["empty"]
+
+
+def test_semicolons_separate_columns_where_commas_do_not(tmp_path):
+    """The header decides; a header that has the column with commas keeps commas. The csv module is the reference."""
+    rows = [[str(n), text, "1,5"] for n, text in enumerate(TEXTS)]
+    for mark, names in ((";", ["id", "text", "size"]), (",", ["id", "text", "a;b;c;d;e"])):
+        with (tmp_path / "a.csv").open("w", newline="") as file:
+            csv.writer(file, delimiter=mark).writerows([names, *rows])
+        assert read(tmp_path / "a.csv") == TEXTS
+        assert read(tmp_path / "a.csv", field="{id}: {text}") == [f"{n}: {text}" for n, text in enumerate(TEXTS)]
+        assert read(tmp_path / "a.csv", field="1") == ["text", *TEXTS]
+    assert read(write(tmp_path / "a.csv", "\ufefftext;id\na;1\nb\n")) == ["a", "wrong number of columns"]
+    assert read(write(tmp_path / "a.csv", "text\na;b\n")) == ["a;b"]
 
 
 def test_broken_csv(tmp_path):

@@ -6,15 +6,16 @@ from typing import IO
 
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.readers.documents import RawDocument, ReadOptions, format_names
-from bert_jax.readers.formats.fields import template_parts
-from bert_jax.readers.rows import OPEN_QUOTE, Row, read_rows
+from bert_jax.readers.formats.fields import FieldTemplatePart, template_parts
+from bert_jax.readers.rows import OPEN_QUOTE, Line, Row, read_lines, rows_of_lines
 
 # Advice for each likely separator of a file in which the requested column is not found.
 _SEPARATORS = {
     ",": "its columns may be separated by commas: read it with --format csv",
     "\t": "its columns may be separated by tabs: read it with --format tsv",
-    ";": "separate columns by commas (csv) or tabs (tsv), not by ';'",
+    ";": "its columns may be separated by semicolons: read it with --format csv",
 }
+_SEMICOLON = ";"  # of CSV that spreadsheets write where the comma is the decimal point
 
 
 def read_delimited_records(
@@ -23,12 +24,18 @@ def read_delimited_records(
     """Yield the text of each row; the first row holds the column names.
 
     A field may be a template of columns. If the field is a number, it is the number of a column (from 0), and the first
-    row is a document instead of a header.
+    row is a document instead of a header. CSV may have semicolons in place of commas: they separate the columns if the
+    first line has more columns with semicolons, and lacks a column of the field with commas.
 
     Raises:
         UserError: there is no such column, or a quote does not end.
     """
-    rows = _rows_without_open_quote(name, read_rows(stream, separator, quoted))
+    parts = template_parts(options.field)
+    lines = read_lines(stream)
+    first = list(itertools.islice(lines, 1))
+    if quoted and first and _is_separated_by_semicolons(first[0], separator, options.field, parts):
+        separator = _SEMICOLON
+    rows = _rows_without_open_quote(name, rows_of_lines(itertools.chain(first, lines), separator, quoted))
     header = next(rows, None)
     if header is None:
         yield RawDocument(name=name, rejected="empty")
@@ -36,7 +43,6 @@ def read_delimited_records(
     if header.problem:
         raise UserError(f"{name}:{header.first_line}: the row with the column names: {header.problem}; fix it")
     names = [value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for value in header.values]
-    parts = template_parts(options.field)
     if options.field.isdecimal() and int(options.field) < len(names):
         columns = [int(options.field)]
         rows = itertools.chain([header], rows)
@@ -57,6 +63,16 @@ def read_delimited_records(
         yield RawDocument(name=where, data=text.encode("utf-8", "surrogateescape"), is_field=True)
     if empty:
         yield RawDocument(name=name, rejected="empty")
+
+
+def _is_separated_by_semicolons(line: Line, usual: str, field: str, parts: Sequence[FieldTemplatePart]) -> bool:
+    """Return whether a first line lacks a wanted column with `usual`, and has more columns with semicolons."""
+    rows = [next(rows_of_lines(iter([line]), separator, quoted=True), None) for separator in (usual, _SEMICOLON)]
+    names, others = (row.values if row else [] for row in rows)
+    has_columns = (field.isdecimal() and int(field) < len(names)) or all(
+        not part.name or part.name in names for part in parts
+    )
+    return not has_columns and len(others) > len(names)
 
 
 def _rows_without_open_quote(name: str, rows: Iterable[Row]) -> Iterator[Row]:

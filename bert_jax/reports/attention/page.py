@@ -1,6 +1,7 @@
 """The page with a heat map of each head of each layer, with patterns, rollout and relevance."""
 
 import collections
+import dataclasses
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from bert_jax.reports.attention.text import (
     chosen_indexes,
     patterns_of_heads,
 )
-from bert_jax.reports.html.markup import Html, collapsible, element, page, section, shortened, table
+from bert_jax.reports.html.markup import SHOWN_SPACE, SPACE, Html, collapsible, element, page, section, shortened, table
 
 MAX_LINED = 32  # tokens, up to which each head has its lines: about 2 MB for 144 heads
 LEFT, RIGHT = 130, 60  # margins of the bars of a relevance
@@ -73,7 +74,7 @@ def attention_page(
         chosen_indexes("layer", detail_of[0], model.config.num_layers)
         chosen_indexes("head", detail_of[1], model.config.num_heads)
     patterns, unit, rollout = patterns_of_heads(model, attention), attention.unit, attention.rollout
-    shown = attention_within_window(attention)
+    shown = _with_dots(attention_within_window(attention))
     mask = model.tokenizer.tokens[model.tokenizer.mask_id]
     texts = _text_with_answer(text, mask, shown.relevance) if shown.relevance else [element("bdi", text)]
     lead = element("p", *texts, *([" / ", element("bdi", pair)] if pair else []), class_="lead")
@@ -85,6 +86,8 @@ def attention_page(
         "head is the pattern that has half of its attention (Clark et al. 2019), broad where it reads nearly all "
         "tokens alike, else mixed."
     )
+    if any(SHOWN_SPACE in token for token in shown.tokens):
+        explanation += f" The vocabulary writes a space as {SPACE}, which is a dot here."
     parts = [
         element("h1", "Attention of each head"),
         lead if rollout is not None else collapsible("The whole text", lead),
@@ -116,9 +119,19 @@ def attention_page(
     return page(f"Attention: {text}", *parts, command="attention")
 
 
+def _with_dots(attention: TextAttention) -> TextAttention:
+    """Return attention in which the names of tokens have a dot for each ▁, which looks like a bar in a column title."""
+    relevance = attention.relevance
+    return dataclasses.replace(
+        attention,
+        tokens=[token.replace(SPACE, SHOWN_SPACE) for token in attention.tokens],
+        relevance=relevance and relevance._replace(answer=relevance.answer.replace(SPACE, SHOWN_SPACE)),
+    )
+
+
 def _text_with_answer(text: str, mask: str, relevance: Relevance) -> list[Html]:
     """Return a text with the answer of the model in place of the first mask; a class is after the text."""
-    answer = element("mark", relevance.answer, _percent(relevance), class_="answer")
+    answer = element("mark", relevance.answer.removeprefix(SHOWN_SPACE), _percent(relevance), class_="answer")
     before, has_mask, after = text.partition(mask if relevance.is_token else "\0")
     if not has_mask:
         return [element("bdi", text), Html(" "), answer]

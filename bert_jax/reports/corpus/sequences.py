@@ -17,12 +17,11 @@ from bert_jax.reports.corpus.examples import (
     tokens_before_masking,
     vocabulary_entry,
 )
-from bert_jax.reports.html.markup import Html, element, escape_html, join_html, small_paragraph
+from bert_jax.reports.html.markup import SHOWN_SPACE, SPACE, Html, element, escape_html, join_html, small_paragraph
 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
 
-SPACE, SHOWN_SPACE = "▁", "·"  # of SentencePiece; the first looks like the line below a mark
 PREDICTED = ("hidden", "kept", "random")  # styles of tokens to predict
 
 

@@ -15,6 +15,8 @@ EMPTY = {"meta", "rect", "line", "path", "circle", "image", "use", "input"}
 # Control characters but tab and newline, and halves of surrogate pairs: no HTML file may hold them.
 SECTION = re.compile(r"<section><h2>(.*?)</h2>", re.DOTALL)
 MIN_CONTENTS = 3  # sections from which on a page has a table of contents
+SPACE, SHOWN_SPACE = "▁", "·"  # of SentencePiece; the first looks like the line below a mark
+OPTION = re.compile(r"(--\w+)")
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -88,7 +90,17 @@ def section(title: str, *children: object) -> Html:
 def verdict_html(verdict: str, is_bad: bool, reasons: Iterable[object]) -> Html:
     """Return a verdict of two or three words with its reasons beside it."""
     badge = element("b", verdict, class_="bad" if is_bad else "good")
-    return element("div", badge, element("ul", *(element("li", reason) for reason in reasons)), class_="health")
+    return element(
+        "div", badge, element("ul", *(element("li", text_with_options(reason)) for reason in reasons)), class_="health"
+    )
+
+
+def text_with_options(text: object) -> Html:
+    """Return a text in which no line breaks after the `--` of an option; `Html` stays unchanged."""
+    if isinstance(text, Html):
+        return text
+    parts = OPTION.split(str(text))
+    return join_html(element("span", part, class_="option") if part.startswith("--") else part for part in parts)
 
 
 def small_paragraph(*children: object) -> Html:

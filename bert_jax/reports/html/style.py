@@ -45,7 +45,7 @@ section{scroll-margin-top:3rem}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,10rem),1fr));gap:.75rem;margin:1rem 0}
 .tiles div{border:1px solid var(--rule);border-radius:6px;padding:.5rem .75rem;background:var(--panel)}
 .tiles dt{color:var(--soft);font-size:.9rem}
-.tiles dd{margin:0;font-size:1.6rem;font-weight:600;line-height:1.3;overflow-wrap:anywhere}
+.tiles dd{margin:0;font-size:clamp(1.2rem,1rem + 1.5vw,1.6rem);font-weight:600;line-height:1.3;overflow-wrap:anywhere}
 .tiles .note{font-size:.9rem;font-weight:400}
 .health{display:flex;flex-wrap:wrap;gap:.25rem .75rem;align-items:baseline;margin:1rem 0}
 .health ul{flex:1 1 20rem;margin:0;padding-left:1.2rem;overflow-wrap:anywhere}
@@ -64,6 +64,8 @@ tbody th{font-weight:500}
 .right{background:var(--goodback);color:var(--good);font-weight:600}
 .wrong{background:var(--badback);color:var(--bad);font-weight:600}
 td .note{display:block}
+.errors td:first-of-type{min-width:14rem}
+.option{white-space:nowrap}
 .changed tbody td:first-of-type{background:var(--changed);font-weight:600}
 pre{background:var(--panel);border:1px solid var(--rule);border-radius:6px;padding:.75rem;overflow-x:auto;
 font-size:.85rem}

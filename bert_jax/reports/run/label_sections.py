@@ -119,4 +119,8 @@ def _errors_html(report: dict[str, Any]) -> Html:
         for error in report.get("errors", ())
     ]
     head = ("id", "text", "gold", "predicted", "probability of gold")
-    return collapsible("Worst errors", table(head, rows, "worst errors"), open_=True) if rows else Html("")
+    return (
+        collapsible("Worst errors", table(head, rows, "worst errors", class_="errors"), open_=True)
+        if rows
+        else Html("")
+    )

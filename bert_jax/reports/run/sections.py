@@ -203,7 +203,8 @@ def use_section(run: Run) -> Html:
     if run.pretraining:
         mixture = find_run_corpus(run.pretraining.data.corpus or "", run.fingerprint.get("corpus"))
         text = masked_sentence(mixture if isinstance(mixture, Mixture) else None, tokenizer)
-        commands = pretrained_commands(path, run.pretraining.heads, text)
+        has_heldout = any(line["split"] == "heldout" for line in run.trainings[0].lines)
+        commands = pretrained_commands(path, run.pretraining.heads, text, has_heldout)
     return section("Use it", element("p", f"The model is in {path}."), element("pre", "\n".join(commands), tabindex=0))
 
 

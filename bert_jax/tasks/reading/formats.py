@@ -24,6 +24,7 @@ from bert_jax.tasks.task import Columns, Record
 DOCUMENT_MARK = "-DOCSTART-"
 CONLL_COMMENT = re.compile(r"# *(sent_id|text|newdoc|newpar|global\.columns)\b", re.ASCII)
 SEPARATORS = (",", "\t", ";", "|")  # separators of columns, tried in this order
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
 NAMES_OF_SEPARATORS = {"\t": "tabs"}
 
 
@@ -369,6 +370,12 @@ def format_of_suffix(path: str, suffixes: Mapping[str, str]) -> str | None:
     return (SUFFIXES | dict(suffixes)).get(bare[bare.rfind(".") :])
 
 
+def check_not_spreadsheet(path: str) -> None:
+    """Raise UserError for a file of a spreadsheet program, by its suffix."""
+    if path.lower().endswith(SPREADSHEETS):
+        raise UserError(f"{path}: tables of Excel are not read; save the sheet as CSV in UTF-8, and give that file")
+
+
 def read_file_records(
     path: str,
     format_name: str,
@@ -395,9 +402,8 @@ def read_file_records(
         UserError: the suffix has no format, the format has no delimiter, or the reader of the format raises it.
     """
     format_name = format_name or format_of_suffix(path, suffixes) or ""
+    check_not_spreadsheet(path)
     if not format_name:
-        if path.lower().endswith((".xlsx", ".xls", ".ods")):
-            raise UserError(f"{path}: tables of Excel are not read; save the sheet as CSV in UTF-8, and give that file")
         known = ", ".join(SUFFIXES | dict(suffixes))
         raise UserError(f"{path}: unknown format; use one of {known}, or add format=NAME to the columns")
     if delimiter is None:
