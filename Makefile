@@ -49,11 +49,11 @@ demo: $(VENV)/.installed-demo
 	PATH="$(abspath $(BIN)):$$PATH" launch/demo.sh $(DEMO)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 coverage: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pytest-cov>=6'
-	$(BIN)/python -m pytest -n 2 --dist loadfile --cov=bert_jax --cov-report=term:skip-covered --cov-report=xml
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov=bert_jax --cov-report=term:skip-covered --cov-report=xml
 
 # These compute more than they compile: not with the flags of tests/conftest.py.
 test-slow: export XLA_FLAGS := --xla_backend_optimization_level=1 $(XLA_FLAGS)
@@ -61,7 +61,7 @@ test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m 'slow and not shared and not tpu and not gpu_compiler and not beam and not gcs and not s3'
 
 test-shared: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m shared
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m shared
 
 # Interpreters are found by name: python3.11, python3.12, python3.13. One after the other: each compiles.
 test-matrix: $(PYTHONS:%=test-python-%)

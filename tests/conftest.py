@@ -1,5 +1,6 @@
-"""Real data, a cache of compiled programs, each worker's own cores, and each file's programs freed after it."""
+"""Real data, a cache of compiled programs, each worker's own cores, and compiled programs freed now and then."""
 
+import functools
 import gc
 import importlib.metadata
 import lzma
@@ -8,9 +9,12 @@ import pathlib
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
+
+from bert_jax.pretraining import requirements
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -26,6 +30,8 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 # does not know. A level in the environment takes the place of all this.
 LEVEL, HAS_OLDER_EMITTER = "xla_backend_optimization_level", importlib.metadata.version("jaxlib").startswith("0.10.")
 FLAGS = f"--{LEVEL}=0 --xla_cpu_use_fusion_emitters=false" if HAS_OLDER_EMITTER else f"--{LEVEL}=1"
+# Parts of a program for several threads take a fifth of the time to compile, and a worker has one core.
+FLAGS += " --xla_cpu_parallel_codegen_split_count=1" if HAS_OLDER_EMITTER else ""
 if LEVEL not in (given := os.environ.get("XLA_FLAGS", "")):
     os.environ["XLA_FLAGS"] = f"{given} {FLAGS}".strip()
 # Tracing makes millions of objects, which Python's collector would visit again and again.
@@ -42,17 +48,35 @@ if worker and workers and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, cores[number :: int(workers)])
 
 
+# With `--no-loadscope-reorder`, workers begin with these files. Otherwise one worker would run the last of these files
+# alone, because xdist sorts files by the number of tests.
+LONG_FILES = {"test_distributed.py", "test_docs.py", "test_finetune_trainings.py", "test_record.py", "test_sharding.py"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long files first."""
+    items.sort(key=lambda item: item.path.name not in LONG_FILES)
+
+
+SECONDS_OF_RELEASE = 15.0  # CPU time of tests between two releases of their programs
+released_at = time.process_time()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def released() -> Iterator[None]:
-    """Drop the compiled programs of a file after it: a process that keeps those of hundreds of files slows down.
+    """Drop compiled programs after every few files: a process that keeps those of hundreds of files slows down.
 
-    What is left then are libraries, which the next collection need not visit again: half a second for each file.
+    A release takes a third of a second, and the next file traces the functions of JAX again. Python's collector need
+    not visit the objects that are left, which belong to libraries.
     """
+    global released_at
     yield
-    if jax := sys.modules.get("jax"):
+    jax = sys.modules.get("jax")
+    if jax and time.process_time() - released_at > SECONDS_OF_RELEASE:
         jax.clear_caches()
         gc.collect()
         gc.freeze()
+        released_at = time.process_time()
 
 
 SAFE_PATH = os.environ.get("PYTHONSAFEPATH")
@@ -63,6 +87,12 @@ def restored_safe_path() -> None:
     """`run`, called in this process, sets PYTHONSAFEPATH; programs of later tests import from the working directory."""
     if SAFE_PATH is None:
         os.environ.pop("PYTHONSAFEPATH", None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def versions_are_read_once() -> None:
+    """Each new run writes the versions of 150 packages, which takes a sixth of a second and changes in no test."""
+    requirements.installed_versions = functools.cache(requirements.installed_versions)
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import functools
 import pathlib
 import re
 import subprocess
@@ -53,9 +54,15 @@ ORDER = (
 NO_JAX = ("config", "readers", "tokenizer", "corpus", "batches", "tasks", "errors", "files", "strict_json", "console")
 
 
+@functools.cache
+def tree_of(path: pathlib.Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def imported(path: pathlib.Path) -> set[str]:
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -87,6 +94,7 @@ def test_imports_run_one_way(path: pathlib.Path) -> None:
         assert not packages & {"readers", "tokenizer", "corpus", "batches", "tasks", "objectives"}, path
 
 
+@functools.cache
 def modules_imported_by(path: pathlib.Path) -> set[pathlib.Path]:
     """The files of the package that a file imports."""
     files = set()
@@ -148,7 +156,7 @@ def test_packages_have_few_modules_and_name_them(folder: pathlib.Path) -> None:
     assert len(files) + len(packages) >= MIN_MODULES, files
     assert len(files) <= MAX_MODULES, files
     assert len(folder.relative_to(PACKAGE).parts) <= MAX_LEVELS, folder
-    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    text = ast.get_docstring(tree_of(folder / "__init__.py")) or ""
     missing = [name for name in [*files, *packages] if name not in text]
     assert not missing, f"the docstring of {folder.relative_to(ROOT)} does not name {', '.join(missing)}"
     named = {word for word in text.split() if word.endswith(".py") and "/" not in word}
@@ -166,9 +174,8 @@ def test_the_map_names_every_package() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_every_file_has_one_purpose_and_says_it(path: pathlib.Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert ast.get_docstring(ast.parse(text)), f"{path} has no docstring"
-    assert text.count("\n") <= MAX_LINES, f"{path} is too long for one purpose"
+    assert ast.get_docstring(tree_of(path)), f"{path} has no docstring"
+    assert path.read_text(encoding="utf-8").count("\n") <= MAX_LINES, f"{path} is too long for one purpose"
 
 
 CONFIGS = {"PretrainConfig", "FinetuneConfig", "Config", "AnyConfig", "Plan", "Session"}
@@ -200,7 +207,7 @@ def names_in(annotation: ast.expr | None) -> set[str]:
 
 def test_few_functions_take_a_whole_config() -> None:
     """Below the spines a function takes values or a section; a record that holds a config or a plan is one itself."""
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+    trees = {path: tree_of(path) for path in FILES}
     configs, known = set(CONFIGS), set[str]()
     while configs != known:
         known = set(configs)
@@ -224,7 +231,7 @@ def test_few_functions_take_a_whole_config() -> None:
 
 @pytest.mark.parametrize("file", SPINES)
 def test_spines_are_read_at_one_sitting(file: str) -> None:
-    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+    tree = tree_of(PACKAGE / file)
     (spine,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == SPINES[file])
     assert spine.end_lineno
     assert spine.end_lineno - spine.lineno < MAX_SPINE_LINES

@@ -1,5 +1,6 @@
 """The package versions at the start of a run: `requirements.lock` in its work directory, a constraint file of pip."""
 
+import contextlib
 import importlib.metadata
 import pathlib
 import platform
@@ -54,21 +55,24 @@ def installed_versions(root: str) -> dict[str, str]:
     {} if `root` is not installed as a package.
     """
     versions: dict[str, str] = {}
+    requirements: dict[str, list[Requirement]] = {}
     left, seen = [_NeededPackage(root, _extras_of_package(root))], set[_NeededPackage]()
     while left:
-        package_and_extras = left.pop()
-        name, extras = package_and_extras
-        version = _public_version(name)
-        # The version is None for an extra that is not installed, or for another platform.
-        if version is None or package_and_extras in seen:
+        needed = left.pop()
+        if needed in seen:
             continue
-        seen.add(package_and_extras)
-        package = importlib.metadata.distribution(name)
-        # A checkout on the path has neither RECORD nor direct_url.json.
-        if name != root or (package.read_text("RECORD") and package.read_text("direct_url.json") is None):
-            versions[name] = version
-        needed = (_needed_package(requirement, extras) for requirement in package.requires or ())
-        left += [need for need in needed if need is not None]
+        seen.add(needed)
+        if needed.name not in requirements:
+            version = _public_version(needed.name)
+            # The version is None for an extra that is not installed, or for another platform.
+            requirements[needed.name] = [] if version is None else _requirements_of_package(needed.name)
+            if version is not None and (needed.name != root or _is_from_index(root)):
+                versions[needed.name] = version
+        left += [
+            _NeededPackage(canonicalize_name(requirement.name), frozenset(requirement.extras))
+            for requirement in requirements[needed.name]
+            if _is_needed(requirement, needed.extras)
+        ]
     return versions
 
 
@@ -97,12 +101,22 @@ class _NeededPackage(NamedTuple):
     extras: frozenset[str]
 
 
-def _needed_package(requirement: str, extras: frozenset[str]) -> _NeededPackage | None:
-    """Return the package of a requirement; None if its marker is false, or if the text is malformed."""
-    try:
-        need = Requirement(requirement)
-    except InvalidRequirement:  # an old package may have it
-        return None
-    if need.marker and not any(need.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-        return None
-    return _NeededPackage(canonicalize_name(need.name), frozenset(need.extras))
+def _is_from_index(name: str) -> bool:
+    """Return whether a package came from an index; a checkout on the path has neither RECORD nor direct_url.json."""
+    package = importlib.metadata.distribution(name)
+    return bool(package.read_text("RECORD")) and package.read_text("direct_url.json") is None
+
+
+def _requirements_of_package(name: str) -> list[Requirement]:
+    """Return the requirements of an installed package, without malformed texts, which an old package may have."""
+    requirements = []
+    for text in importlib.metadata.requires(name) or ():
+        with contextlib.suppress(InvalidRequirement):
+            requirements.append(Requirement(text))
+    return requirements
+
+
+def _is_needed(requirement: Requirement, extras: frozenset[str]) -> bool:
+    """Return whether the marker of a requirement is true on this platform, with one of the extras or without any."""
+    marker = requirement.marker
+    return marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))

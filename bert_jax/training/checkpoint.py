@@ -427,24 +427,25 @@ def digests(tree: Tree) -> dict[str, str]:
 
 
 @jax.jit
-def _digests_of_leaves(leaves: list[jax.Array]) -> list[list[jax.Array]]:
+def _digests_of_leaves(leaves: list[jax.Array]) -> list[jax.Array]:
     """Return the digests of several leaves, computed in one program."""
     return [_leaf_digest(leaf) for leaf in leaves]
 
 
-def _leaf_digest(x: jax.Array) -> list[jax.Array]:
-    """Return two uint32 scalars: sums over the elements of two hashes of (bits, index), each injective in the bits."""
+def _leaf_digest(x: jax.Array) -> jax.Array:
+    """Return uint32 [2]: sums over the elements of two hashes of (bits, index), each injective in the bits.
+
+    Both sums are one reduction, because the time to compile grows with the number of reductions.
+    """
     bits = jax.lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}")).astype(jnp.uint32)
     index = jnp.zeros(x.shape, jnp.uint32)
     for axis, size in enumerate(x.shape):
         index = index * np.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis)
-    lanes = []
-    for salt in (0x9E3779B9, 0x85EBCA6B):
-        mixed = bits ^ (index * np.uint32(salt))
-        for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
-            mixed = (mixed ^ (mixed >> shift)) * np.uint32(factor)
-        lanes.append(jnp.sum(mixed ^ (mixed >> 16), dtype=jnp.uint32))
-    return lanes  # scalars, replicated on every process
+    salts = np.array([0x9E3779B9, 0x85EBCA6B], np.uint32).reshape(2, *(1 for _ in x.shape))
+    mixed = bits ^ (index * salts)
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        mixed = (mixed ^ (mixed >> shift)) * np.uint32(factor)
+    return jnp.sum(mixed ^ (mixed >> 16), axis=range(1, mixed.ndim), dtype=jnp.uint32)  # replicated on every process
 
 
 def _raise_on_all_processes(damage: CorruptCheckpointError | None) -> None:

@@ -44,7 +44,7 @@ def run(tmp_path):
     (place / "run.json").write_text(json.dumps({"config": to_json(config), "fingerprint": fingerprint}))
     checkpoints = Checkpoints(place, CheckpointConfig(every=1))
     for step in (1, 2):
-        params = make_model(model, ComputeConfig(), HEADS).init(jax.random.key(step))
+        params = jax.jit(make_model(model, ComputeConfig(), HEADS).init)(jax.random.key(step))
         state = {"step": jnp.int32(step), "params": params, "opt_state": [jnp.ones(7), {"other": jnp.zeros(3)}]}
         checkpoints.save(step, state, {"config": to_json(config), "fingerprint": fingerprint})
     checkpoints.close()
@@ -52,7 +52,7 @@ def run(tmp_path):
 
 
 def params_of(step, config):
-    return jax.device_get(make_model(config, ComputeConfig(), HEADS).init(jax.random.key(step)))
+    return jax.device_get(jax.jit(make_model(config, ComputeConfig(), HEADS).init)(jax.random.key(step)))
 
 
 def assert_equal(found, wanted):
@@ -80,7 +80,7 @@ def test_wanted_heads_are_drawn_or_refused(run):
     found = read_weights(run, wanted, jax.random.key(5), QUIET)
     assert found.heads == wanted
     assert (found.new, found.unused) == (("sequence_classification",), ("next_sentence",))
-    drawn = make_model(found.config, ComputeConfig(), wanted).init(jax.random.key(5))
+    drawn = jax.jit(make_model(found.config, ComputeConfig(), wanted).init)(jax.random.key(5))
     assert_equal(found.params["sequence_classification"], jax.device_get(drawn["sequence_classification"]))
     assert_equal(found.params["encoder"], params_of(2, found.config)["encoder"])
     assert_equal(read_weights(run, (Head("hidden_states"),), console=QUIET).params["encoder"], found.params["encoder"])

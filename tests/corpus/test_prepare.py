@@ -33,7 +33,7 @@ def tokenizer(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def texts(tmp_path_factory):
-    return make_texts(tmp_path_factory.mktemp("texts"), 60)
+    return make_texts(tmp_path_factory.mktemp("texts"), 60, sentences=20)
 
 
 def letters(text):
@@ -111,12 +111,12 @@ def test_a_single_chunk_starts_no_process(tmp_path, texts, tokenizer, monkeypatc
 
 def test_the_same_bytes_for_any_number_of_workers(tmp_path, texts, tokenizer, monkeypatch):
     set_sizes(monkeypatch, {**TINY, **TINY_PIECES})
-    manifests = [prepare([str(texts)], tokenizer, tmp_path / str(n), workers=n) for n in (1, 2, 3)]
-    one, two, three = (contents(tmp_path / str(n)) for n in (1, 2, 3))
-    assert one == two == three
+    manifests = [prepare([str(texts)], tokenizer, tmp_path / str(n), workers=n) for n in (1, 3)]
+    one, three = (contents(tmp_path / str(n)) for n in (1, 3))
+    assert one == three
     assert {"manifest.json", "train.index.npy", "heldout.index.npy", "tokenizer/vocab.txt"} < set(one)
     assert len(manifests[0]["splits"]["train"]["shards"]) > 20
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "3"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "3"]
     assert "PYTHONSAFEPATH" not in os.environ  # set for the workers alone
 
 

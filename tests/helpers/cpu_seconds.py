@@ -1,6 +1,6 @@
 """CPU seconds of each test, which do not depend on what else the machine does.
 
-    CPU_SECONDS=cpu.jsonl python -m pytest -p tests.helpers.cpu_seconds -n 2 --dist loadfile
+    CPU_SECONDS=cpu.jsonl python -m pytest -p tests.helpers.cpu_seconds -n 2 --dist loadfile --no-loadscope-reorder
     python -m tests.helpers.cpu_seconds cpu.jsonl
 
 A line of the file is [test, seconds of the process, seconds of the processes that it waited for]. The first test of a

@@ -24,7 +24,7 @@ def main() -> None:
         inputs = list(rng.integers(5, 200, (length - 2, length)).astype(np.int32))
         queries.append(Queries(inputs, np.arange(1, length - 1, dtype=np.int32), rng.integers(5, 200, length - 2)))
     model = make_model(CONFIG, ComputeConfig(), PRETRAINING_HEADS)
-    params = jax.device_get(model.init(jax.random.key(0)))
+    params = jax.device_get(jax.jit(model.init)(jax.random.key(0)))
     found = {}
     for shape in ((1, 1, 1), (8, 1, 1), (2, 2, 2), (1, 4, 2)):
         devices = np.array(jax.devices()[: np.prod(shape)]).reshape(shape)

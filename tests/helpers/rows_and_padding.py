@@ -59,24 +59,26 @@ def make_task(directory, kind, family, rows):
     return model, objective, params, feed, features, list(zip(planned, batches, strict=True))
 
 
-def gradients_of(objective, params, batch, micro_batches=1):
-    state = TrainState(*[0] * 6)._replace(params=params, rng=jax.random.PRNGKey(0))
+def gradient_function(objective, micro_batches=1):
+    """A function of parameters and a batch that returns the loss and the gradients; it is traced once for a shape."""
     compute = jax.jit(functools.partial(_loss_and_gradients, objective, micro_batches))
-    return compute(state, batch, jax.random.PRNGKey(0))
+
+    def gradients_of(params, batch):
+        state = TrainState(*[0] * 6)._replace(params=params, rng=jax.random.PRNGKey(0))
+        return compute(state, batch, jax.random.PRNGKey(0))[:2]
+
+    return gradients_of
 
 
-def padded_reference(objective, params, kind, feed, features, planned, batch):
+def padded_reference(gradients_of, params, kind, feed, features, planned, batch):
     """The loss and the gradients of the batch without rows; of question answering, without any padding.
 
     Padding has a part in the published softmax of question answering, so that each example is computed alone there.
     """
     if kind != "question_answering":
-        loss, gradients, _ = gradients_of(objective, params, {k: x for k, x in batch.items() if k not in ROWS})
-        return loss, gradients
+        return gradients_of(params, {k: x for k, x in batch.items() if k not in ROWS})
     alone = [
-        gradients_of(
-            objective, params, collate([features[n]], features[n].length, feed.num_token_types, feed.pad_id, 1)
-        )[:2]
+        gradients_of(params, collate([features[n]], features[n].length, feed.num_token_types, feed.pad_id, 1))
         for n in planned.indices
     ]
     return jax.tree.map(lambda *x: sum(x) / len(x), *alone)
@@ -89,12 +91,13 @@ def difference_on_mesh(kind, micro_batches, data, fsdp):
     worst = 0.0
     with tempfile.TemporaryDirectory() as directory:
         _, objective, params, feed, features, batches = make_task(pathlib.Path(directory), kind, "bert", shape)
+    gradients_of, gradients_on_mesh = gradient_function(objective), gradient_function(objective, micro_batches)
     for planned, batch in batches:
-        expected = padded_reference(objective, params, kind, feed, features, planned, batch)
+        expected = padded_reference(gradients_of, params, kind, feed, features, planned, batch)
         with jax.set_mesh(mesh):
             placed = sharding.place_batch(batch, mesh)
             on_mesh = jax.device_put(params, sharding.shardings(objective.logical_axes, mesh))
-            loss, gradients, _ = gradients_of(objective, on_mesh, placed, micro_batches)
+            loss, gradients = gradients_on_mesh(on_mesh, placed)
         for ours, theirs in zip(jax.tree.leaves((loss, gradients)), jax.tree.leaves(expected), strict=True):
             ours, theirs = np.asarray(ours), np.asarray(theirs)
             worst = max(worst, float((np.abs(ours - theirs) / np.maximum(1.0, np.abs(theirs))).max()))

@@ -115,7 +115,9 @@ def test_a_missing_head_is_drawn_and_reported(tmp_path):
     found = load_model(tmp_path, heads, jax.random.key(3))
     assert (found.heads, found.new) == (heads, ("sequence_classification/bias", "sequence_classification/kernel"))
     assert found.unused == tuple(sorted(n for n in model.state_dict() if n.startswith("cls.") and "decoder" not in n))
-    initial = make_model(found.config, ComputeConfig(), heads).init(jax.random.key(3))["sequence_classification"]
+    initial = jax.jit(make_model(found.config, ComputeConfig(), heads).init)(jax.random.key(3))[
+        "sequence_classification"
+    ]
     close = functools.partial(np.testing.assert_allclose, rtol=1e-6)  # another program, so it may round otherwise
     jax.tree.map(close, found.params["sequence_classification"], initial)
     np.testing.assert_array_equal(found.params["pooler"]["kernel"], model.bert.pooler.dense.weight.detach().T)

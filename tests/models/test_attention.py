@@ -232,7 +232,9 @@ def test_a_gpus_kernel_adds_the_biases_of_a_model(monkeypatch):
     heads = (Head("hidden_states"),)
     model = make_model(config, ComputeConfig(), heads)
     rng = np.random.default_rng(0)
-    params = jax.tree.map(lambda x: x + rng.normal(0, 0.1, x.shape).astype(x.dtype), model.init(jax.random.key(0)))
+    params = jax.tree.map(
+        lambda x: x + rng.normal(0, 0.1, x.shape).astype(x.dtype), jax.jit(model.init)(jax.random.key(0))
+    )
     ids, mask = rng.integers(0, 50, (3, 16), np.int32), (np.arange(16) < [[16], [9], [3]]).astype(np.int32)
     batch = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": mask}
     weights = rng.normal(size=(config.num_layers + 1, 3, 16, 32)).astype(np.float32) * mask[:, :, None]

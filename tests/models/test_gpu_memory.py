@@ -21,8 +21,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 READERS = ("models.norms", "models.layers", "models.encoder", "parallel.sharding")
 
 
-@pytest.mark.parametrize("scan", [False, True], ids=["unrolled", "scanned"])
-@pytest.mark.parametrize("name", ["post", "pre, gated silu, query-key norm"])
+@pytest.mark.parametrize(
+    ("name", "scan"),
+    [
+        pytest.param("post", False, marks=pytest.mark.slow),
+        ("post", True),
+        ("pre, gated silu, query-key norm", False),
+        ("pre, gated silu, query-key norm", True),
+    ],
+)
 def test_gradients_are_equal_under_the_policy_of_saved_values_for_gpus(
     name: str, scan: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,7 @@ def small_network(params, frozen, batch, rngs):
     return vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
-@pytest.mark.parametrize("steps", [2, 4, 12])
+@pytest.mark.parametrize("steps", [2, 12])
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -98,7 +98,7 @@ def parts(grad_accum_steps, settings, batch, dropout):
     """Loss, gradient norm and parameters after a step of plain gradient descent."""
     model = make_model(ENCODER, ComputeConfig(), (Head("sentence_embedding"),))
     objective = make_task_objective(model, "similarity", False, settings)
-    params = objective.init(jax.random.key(0))
+    params = jax.jit(objective.init)(jax.random.key(0))
     rng = jax.random.PRNGKey(3)
     whole, normalizers = objective.whole_batch_loss, objective.normalizers(batch)
 
@@ -144,11 +144,15 @@ def test_a_frozen_encoder_gives_the_same_vectors():
     """The objective of an adapter reads the encoder among the frozen parameters."""
     model = make_model(ENCODER, ComputeConfig(), (Head("sentence_embedding"),))
     objective = make_task_objective(model, "similarity", False, TaskConfig())
-    params, batch, rngs = objective.init(jax.random.key(0)), batch_of(4, 2), training_rngs(jax.random.PRNGKey(3))
+    params, batch, rngs = (
+        jax.jit(objective.init)(jax.random.key(0)),
+        batch_of(4, 2),
+        training_rngs(jax.random.PRNGKey(3)),
+    )
     frozen = with_frozen_encoder(objective, ENCODER.num_layers)
     trained = {name: part for name, part in params.items() if name != "encoder"}
-    vectors = frozen.whole_batch_loss.represent(trained, {"encoder": params["encoder"]}, batch, rngs)
-    expected = model.apply(params, batch, rngs.dropout)["sentence_vectors"]
+    vectors = jax.jit(frozen.whole_batch_loss.represent)(trained, {"encoder": params["encoder"]}, batch, rngs)
+    expected = jax.jit(model.apply)(params, batch, rngs.dropout)["sentence_vectors"]
     np.testing.assert_array_equal(vectors, expected)
 
 

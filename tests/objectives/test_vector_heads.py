@@ -158,7 +158,12 @@ def test_cached_gradients_equal_uncached_gradients(vector_head):
     settings = TaskConfig(vector_head=vector_head, **HEADS[vector_head])
     model = make_model(encoder, ComputeConfig(), (task_head("similarity", 0, settings),))
     objective = make_task_objective(model, "similarity", False, settings)
-    params, batch, rng, steps = objective.init(jax.random.key(0)), batch_of(EXAMPLES, 2), jax.random.PRNGKey(3), 3
+    params, batch, rng, steps = (
+        jax.jit(objective.init)(jax.random.key(0)),
+        batch_of(EXAMPLES, 2),
+        jax.random.PRNGKey(3),
+        3,
+    )
     normalizers = objective.normalizers(batch) | objective.loss_weights(jnp.array(1))
     batch = {key: jnp.asarray(x) for key, x in batch.items()}
     whole = objective.whole_batch_loss

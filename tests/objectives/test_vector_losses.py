@@ -302,12 +302,12 @@ def test_the_gradient_of_a_learned_temperature_equals_torch(encoder):
     batch = encoder_batch(2)
     settings = TaskConfig(temperature=TEMPERATURE, learned_temperature=True)
     objective = make_task_objective(model, "similarity", False, settings)
-    params = objective.init(jax.random.key(0))
+    params = jax.jit(objective.init)(jax.random.key(0))
     assert np.exp(params[LOG_TEMPERATURE]) == pytest.approx([TEMPERATURE])
     (loss, metrics), gradients = jax.jit(jax.value_and_grad(objective.loss, has_aux=True))(
         params, (), batch, NO_DROPOUT, objective.normalizers(batch)
     )
-    vectors = torch.tensor(np.asarray(model.apply(params, batch, None)["sentence_vectors"]))
+    vectors = torch.tensor(np.asarray(jax.jit(model.apply)(params, batch, None)["sentence_vectors"]))
     log_temperature = torch.tensor(np.log(TEMPERATURE), requires_grad=True)
     cosines = vectors[:, 0] @ vectors[:, 1].T
     expected = torch.nn.functional.cross_entropy(cosines / log_temperature.exp(), torch.arange(EXAMPLES))

@@ -322,7 +322,7 @@ def test_the_others_name_a_process_that_never_started(
     [
         ("--config.data.corpus=missing", "missing: no such corpus directory"),
         ("--config.seed=7", r"process 1 \(.+\) differs from process 0 \(.+\) \(config.seed: 0 -> 7\)"),
-        ("--config.sed=7", "config has no key 'sed'"),
+        pytest.param("--config.sed=7", "config has no key 'sed'", marks=pytest.mark.slow),
     ],
 )
 def test_a_mistake_in_one_process_ends_all(
