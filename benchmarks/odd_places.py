@@ -2,33 +2,51 @@
 
     python -m benchmarks.odd_places --output odd_places.jsonl
 
-A trial is a verb in a fork of this process, with one path that is odd: the path of an option, or the path of a file
-inside a model, tokenizer, corpus, work directory or task that a stranger made. A trial passes if the verb ends within
-`SECONDS`, without a traceback, and prints a line if its status is not 0. Outcomes are appended to --output as JSON
-lines, and a trial whose outcome is there is not repeated. The exit status is 1 if a trial fails. Root also tries
-the permissions of a user without rights, and a full disk.
+A trial is a verb with one path that is odd: the path of an option, or the path of a file inside a model, tokenizer,
+corpus, work directory or task that a stranger made. A trial passes if the verb ends within `SECONDS`, without a
+traceback, and prints a line if its status is not 0. Most trials run in a fork of this process, which has imported all
+modules; one trial of `NEW_PYTHON` starts Python again. All trials share the programs that JAX compiles. Outcomes are
+appended to --output as JSON lines, and a trial whose outcome is there is not repeated. The exit status is 1 if a trial
+fails. Root also tries the permissions of a user without rights, and a full disk.
 """
 
 import argparse
 import collections
 import ctypes
+import importlib
 import itertools
 import json
 import os
 import pathlib
+import pkgutil
 import re
 import shutil
 import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.faults.world import World, finetune, make_world, pretrain, start
+import jax
+
+import bert_jax
+from benchmarks.faults.__main__ import in_processes
+from benchmarks.faults.world import Ended, Running, World, finetune, make_world, pretrain, start
 
 SECONDS = 60.0  # limit of a trial
 MEMORY = 8 << 30  # bytes of address space of a trial
+NEW_PYTHON = 97  # one trial of so many starts Python again
+# Libraries that the verbs import late.
+LIBRARIES = ("datatrove.pipeline.filters", "matplotlib.pyplot", "sklearn.metrics", "tensorboardX.event_file_writer")
+# JAX stores every program that it compiles.
+STORE_PROGRAMS: dict[str, Any] = {
+    "jax_platforms": "cpu",
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
 NOBODY = 65534  # user and group of the trials of permissions
 OUTCOMES = ("worked", "refused", "silent", "traceback", "hung")
 FAILURES = ("silent", "traceback", "hung")
@@ -54,6 +72,7 @@ ODD, OUT = pathlib.Path("ODD"), pathlib.Path("OUT")
 OUT_0, OUT_1 = ("--output", "OUT"), ("--output", "OUT", "--workers=1")
 COMPRESS, CLEAN = ("compress", "--method=heads", "--amount=0.5", "--examples=8"), ("clean", "--workers=1")
 OTHER_WORDS = ("vocabulary", "--tokenizer")
+SHORT = ("--config.train.steps=2", "--config.evaluate.every=2", "--config.checkpoint.every=2")
 
 INPUTS: dict[str, Callable[[World], list[str]]] = {  # verb and option -> words; ODD is the path
     "tokenizer --input": lambda w: ["tokenizer", "--input", "ODD", "--vocab_size=200", "--output", "OUT"],
@@ -70,8 +89,8 @@ INPUTS: dict[str, Callable[[World], list[str]]] = {  # verb and option -> words;
     "config RECIPE": lambda w: ["config", "ODD"],
     "compile --config": lambda w: ["compile", "--config", "ODD"],
     "pretrain --config": lambda w: ["pretrain", "--config", "ODD", "--workdir", "OUT"],
-    "pretrain data.corpus": lambda w: pretrain(w._replace(corpus=ODD), OUT),
-    "pretrain init_from": lambda w: pretrain(w, OUT, "--config.init_from=ODD"),
+    "pretrain data.corpus": lambda w: pretrain(w._replace(corpus=ODD), OUT, *SHORT),
+    "pretrain init_from": lambda w: pretrain(w, OUT, "--config.init_from=ODD", *SHORT),
     "pretrain --corpus": lambda w: ["pretrain", "--config", f"{w.recipe}", "--workdir", "OUT", "--corpus", "ODD"],
     "pretrain --init_from": lambda w: pretrain(w, OUT, "--init_from", "ODD"),
     "evaluate --workdir": lambda w: ["evaluate", "--workdir", "ODD"],
@@ -128,6 +147,32 @@ INPUTS: dict[str, Callable[[World], list[str]]] = {  # verb and option -> words;
     "score --winogender": lambda w: ["score", "--model", f"{w.model}", "--winogender", "ODD"],
     "score --templates": lambda w: ["score", "--model", f"{w.model}", "--templates", "ODD"],
 }  # fmt: skip
+# Row of `INPUTS` -> the file or directory of its world that is an honest input; a row for each verb that reads files.
+HONEST = {
+    "tokenizer --input": "texts",
+    "clean --input": "texts",
+    "prepare --input": "texts",
+    "inspect CORPUS": "corpus",
+    "config RECIPE": "recipe",
+    "compile --config": "recipe",
+    "pretrain data.corpus": "corpus",
+    "evaluate --workdir": "run",
+    "plot --workdir": "run",
+    "report WORKDIR": "run",
+    "export --workdir": "run",
+    "compress --model": "model",
+    "verify DIR": "model",
+    "vocabulary --model": "model",
+    "fill-mask --model": "model",
+    "attention --model": "model",
+    "pairs --corpus": "corpus",
+    "mine --pairs": "pairs.jsonl",
+    "finetune task.data": "task",
+    "predict --model": "tuned",
+    "embed --model": "model",
+    "score --model": "model",
+    "bias --model": "model",
+}
 OUTPUTS: dict[str, Callable[[World], list[str]]] = {
     "tokenizer --output": lambda w: ["tokenizer", "--input", f"{w.texts}", "--vocab_size=200", "--output", "ODD"],
     "clean --output": lambda w: ["clean", "--input", f"{w.texts}", "--output", "ODD", "--workers=1"],
@@ -206,6 +251,15 @@ def make_odd_world(directory: pathlib.Path) -> World:
     documents = [{"text": f"a bad cab did feed {word}"} for word in ("ibid", "bad", "cab")]
     (directory / "documents.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
     return world
+
+
+def start_honest(world: World, scratch: pathlib.Path) -> Iterator[tuple[str, Ended]]:
+    """Start each row of `HONEST`; yield the row and its end."""
+    for index, (row, name) in enumerate(HONEST.items()):
+        here = scratch / f"trial{index}"
+        here.mkdir(parents=True)
+        words = [word.replace("ODD", f"{world.directory / name}") for word in INPUTS[row](world)]
+        yield row, start([word.replace("OUT", f"{here}/x") for word in words], here).wait()
 
 
 def finetune_on_file(world: World, data: str) -> list[str]:
@@ -348,15 +402,16 @@ def full_disk(path: pathlib.Path) -> pathlib.Path | None:
 
 # ------------------------------------------------------------------------------------- files in strangers' directories
 
+# An option that is a short form of a setting has no row: `--init_from`, `--corpus`.
 READERS: dict[str, list[str]] = {  # field of World -> rows of INPUTS that read such a directory
     "model": [
         "fill-mask --model", "attention --model", "embed --model", "score --model", "bias --model", "export --workdir",
-        "compress --model", "vocabulary --model", "pretrain init_from", "pretrain --init_from", "finetune init_from",
+        "compress --model", "vocabulary --model", "pretrain init_from", "finetune init_from",
         "verify DIR",
     ],
     "tokenizer": ["prepare --tokenizer", "vocabulary --tokenizer", "verify DIR"],
     "corpus": [
-        "inspect CORPUS", "inspect --against", "pretrain data.corpus", "pretrain --corpus", "evaluate --corpus",
+        "inspect CORPUS", "inspect --against", "pretrain data.corpus", "evaluate --corpus",
         "pairs --corpus", "verify DIR",
     ],
     "run": [
@@ -405,8 +460,8 @@ ODD_FILES: dict[str, Callable[[pathlib.Path], object]] = {
 def files_of(directory: pathlib.Path) -> list[pathlib.Path]:
     """Return the files of a directory that are not empty; files of later checkpoints come later."""
     paths = [path for path in directory.rglob("*") if path.is_file() and path.stat().st_size]
-    # The arrays of checkpoints, which Orbax opens in the user's own runs, and the second copy of a model.
-    paths = [path for path in paths if not re.search(r"/state/|/best-", f"{path}")]
+    # Most files of the arrays of checkpoints, which one function checks for Orbax, and the second copy of a model.
+    paths = [path for path in paths if not re.search(r"/state/(?!_METADATA|manifest)|/best-", f"{path}")]
     return sorted(paths, key=lambda path: [(len(part), part) for part in path.parts])
 
 
@@ -521,7 +576,8 @@ def run(trial: Trial, scratch: pathlib.Path) -> dict[str, Any]:
     """Run a trial, and return its record."""
     here = fresh(scratch / "here")
     here.chmod(0o777)
-    ended = start_as(trial.user, trial.argv, here).wait(20.0 if "--follow" in trial.argv else SECONDS)
+    new_python = zlib.crc32(os.fsencode(trial.name)) % NEW_PYTHON == 0
+    ended = start_as(trial.user, trial.argv, here, new_python).wait(20.0 if "--follow" in trial.argv else SECONDS)
     text = ended.text
     lines = [line for line in text.splitlines() if line.strip()]
     if ended.status is None:
@@ -533,17 +589,18 @@ def run(trial: Trial, scratch: pathlib.Path) -> dict[str, Any]:
     else:
         outcome = "refused" if ended.status else "worked"
     record = {"trial": trial.name, "outcome": outcome, "status": ended.status, "seconds": round(ended.seconds, 2)}
+    record |= {"new_python": new_python}
     return record | {"text": text[-1500:], "argv": [ascii(word)[:200] for word in trial.argv]}
 
 
-def start_as(user: int, argv: list[str], scratch: pathlib.Path) -> Any:
-    """Start a verb in a fork, as another user if `user` is not 0."""
+def start_as(user: int, argv: list[str], scratch: pathlib.Path, new_python: bool) -> Running:
+    """Start a verb in another process, as another user if `user` is not 0."""
     if not user:
-        return start(argv, scratch, memory=MEMORY)
+        return start(argv, scratch, memory=MEMORY, new_python=new_python)
     os.setresgid(NOBODY, NOBODY, 0)
     os.setresuid(user, user, 0)  # the fork keeps these ids; this process takes its own again
     try:
-        return start(argv, scratch, memory=MEMORY)
+        return start(argv, scratch, memory=MEMORY, new_python=new_python)
     finally:
         os.setresuid(0, 0, 0)
         os.setresgid(0, 0, 0)
@@ -555,52 +612,75 @@ def main() -> int:
     parser.add_argument("--output", default="odd_places.jsonl", help="file for the outcomes, as JSON lines")
     parser.add_argument("--world", help="directory for the inputs of all trials, made once (default: temporary)")
     parser.add_argument("--only", default="", help="pattern of the names of the trials to run")
-    parser.add_argument("--share", default="0/1", help="part of the trials: I/N, for N processes side by side")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="trials at a time (default: cores)")
     args = parser.parse_args()
-    os.environ["JAX_PLATFORMS"] = "cpu"
     enter_own_mounts()
     preload()
-    done = {}
     output = pathlib.Path(args.output)
-    if output.exists():
-        done = {record["trial"]: record for record in map(json.loads, output.read_text().splitlines())}
-    index, count = map(int, args.share.split("/"))
     with tempfile.TemporaryDirectory(prefix="bert-jax-odd.") as name:
         scratch = pathlib.Path(name).resolve()
         scratch.chmod(0o755)
         directory = pathlib.Path(args.world or scratch / "world").resolve()
-        world = World(directory, *(directory / part for part in World._fields[1:]))
-        if not (directory / "made").exists():
-            shutil.rmtree(directory, ignore_errors=True)
-            directory.mkdir(parents=True)
-            world = make_odd_world(directory)
-            (directory / "made").touch()
-        with open(output, "a") as file:
-            for position, trial in enumerate(trials(world, scratch / "work")):
-                if trial.name in done or not re.search(args.only, trial.name) or position % count != index:
-                    continue
-                done[trial.name] = run(trial, scratch / "work")
-                file.write(json.dumps(done[trial.name]) + "\n")
-                file.flush()
-    return report([record for record in done.values() if re.search(args.only, record["trial"])])
+        world = made_world(directory)
+        output.touch()
+        failed = in_processes(args.jobs, lambda job: run_trials(world, scratch / f"work{job}", output, args, job))
+    records = read_records(output).values()
+    return report([record for record in records if re.search(args.only, record["trial"])]) or failed
 
 
-def preload() -> None:
-    """Import the modules of all verbs, so that no trial imports them."""
-    import importlib
-    import warnings
+def made_world(directory: pathlib.Path) -> World:
+    """Return the world in a directory; make it if it is not there, and store the programs of every verb.
 
-    from benchmarks.faults.__main__ import MODULES
+    Raises:
+        SystemExit: a verb fails with an honest input.
+    """
+    is_made = (directory / "made").exists()
+    if not is_made:
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+    store_programs(directory / "programs")
+    if not is_made:
+        world = make_odd_world(directory)
+        with tempfile.TemporaryDirectory() as scratch:
+            for row, ended in start_honest(world, pathlib.Path(scratch)):
+                if ended.status:
+                    raise SystemExit(f"{row} failed with an honest input:\n{ended.text}")
+        (directory / "made").touch()
+    return World(directory, *(directory / part for part in World._fields[1:]))
 
+
+def read_records(output: pathlib.Path) -> dict[str, dict[str, Any]]:
+    """Return name of a trial -> its record."""
+    return {record["trial"]: record for record in map(json.loads, output.read_text().splitlines())}
+
+
+def run_trials(world: World, scratch: pathlib.Path, output: pathlib.Path, args: argparse.Namespace, job: int) -> None:
+    """Run every trial of a job that has no record; append the records to `output`."""
+    done = read_records(output)
+    with open(output, "a") as file:
+        for position, trial in enumerate(trials(world, scratch)):
+            if trial.name in done or not re.search(args.only, trial.name) or position % args.jobs != job:
+                continue
+            file.write(json.dumps(run(trial, scratch)) + "\n")
+            file.flush()
+
+
+def preload(libraries: Sequence[str] = LIBRARIES) -> None:
+    """Import the modules of bert_jax and libraries that the verbs import late, so that no trial imports them."""
     warnings.filterwarnings("ignore", message=r"os\.fork")  # JAX has no threads when a process forks
-    modules = (
-        "corpus.build.clean", "corpus.build.append", "reports.corpus.inspect", "reports.run.page", "reports.run.plot",
-        "reports.run.follow", "reports.attention.write", "convert.compress", "scoring.retrieval", "scoring.score",
-        "dryrun.dry_run", "dryrun.report", "cli.main", "inference.inputs", "scoring.minimal_pairs",
-        "finetuning.own_labels", "reports.card", "cli.config_text",
-    )  # fmt: skip
-    for module in (*MODULES, *modules):
-        importlib.import_module(f"bert_jax.{module}")
+    modules = [module.name for module in pkgutil.walk_packages(bert_jax.__path__, "bert_jax.")]
+    for name in (*modules, *libraries):
+        if not re.search(r"__main__|\.beam\b", name):  # Apache Beam needs an environment of its own
+            importlib.import_module(name)
+
+
+def store_programs(directory: pathlib.Path) -> None:
+    """Let JAX store its compiled programs in a directory, for this process and for those that it starts."""
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o777)
+    for name, value in (STORE_PROGRAMS | {"jax_compilation_cache_dir": str(directory)}).items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
 
 
 def report(records: list[dict[str, Any]]) -> int:

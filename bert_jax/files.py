@@ -6,6 +6,7 @@ process leaves one behind.
 """
 
 import contextlib
+import errno
 import functools
 import hashlib
 import os
@@ -25,6 +26,8 @@ SUMS = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 PIECE_BYTES = 1 << 20
 RUN_SCHEMES = ("gs", "s3")  # of URLs of a run or a model
+MAX_SPARSE_BYTES = 1 << 30  # of a file of which less than a MAX_RATIO-th is on disk
+MAX_RATIO = 100
 SMALL_BYTES = 32 << 20  # up to this size a file is read at every opening: config, tokenizer, small weights
 MAX_SUMS_BYTES = 16 << 20
 OnRead = Callable[[int], None]
@@ -42,10 +45,11 @@ def open_regular_file(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a file of a directory that a stranger may have made, for reading.
 
     A pipe or a device could keep the reader waiting forever, so only regular files and links to them are opened. A pipe
-    that takes the place of the file between the check and the opening is opened without waiting, and refused.
+    that takes the place of the file between the check and the opening is opened without waiting, and refused. A large
+    file with little on disk is refused too: a stranger makes 1 TiB of holes at no cost, and reading takes hours.
 
     Raises:
-        UserError: the path is no regular file. StorageError: the storage fails.
+        UserError: the path is no regular file, or has holes almost everywhere. StorageError: the storage fails.
         OSError: the path is wrong: absent, or not permitted.
     """
     try:
@@ -57,6 +61,7 @@ def open_regular_file(path: str | os.PathLike[str]) -> IO[bytes]:
         raise file_error(error, path, "cannot be read") from None
     try:
         _check_kind(path, os.fstat(file.fileno()).st_mode)
+        _check_holes(path, file.fileno())
     except UserError:
         file.close()
         raise
@@ -89,10 +94,14 @@ def check_file(path: str | os.PathLike[str]) -> None:
 
 
 def check_files_below(directory: pathlib.Path) -> None:
-    """Raise as `check_file` for the files below a directory that a library opens."""
+    """Raise as `check_file` for the files below a directory that a library opens.
+
+    Files that cannot be opened are left to the library, since another process may remove them at this time.
+    """
     for folder, _, names in os.walk(directory):
         for name in names:
-            check_file(os.path.join(folder, name))
+            with contextlib.suppress(OSError):
+                check_file(os.path.join(folder, name))
 
 
 def _check_kind(path: str | os.PathLike[str], mode: int, fix: str = "replace it by a file, or remove it") -> None:
@@ -100,6 +109,26 @@ def _check_kind(path: str | os.PathLike[str], mode: int, fix: str = "replace it 
     if not stat.S_ISREG(mode):
         kind = SPECIAL_FILES.get(stat.S_IFMT(mode), "no regular file")
         raise UserError(f"{os.fspath(path)}: {kind}, not a file; {fix}")
+
+
+def _check_holes(path: str | os.PathLike[str], handle: int) -> None:
+    """Raise UserError for a file of more than `MAX_SPARSE_BYTES` of which less than a `MAX_RATIO`-th is on disk."""
+    size = os.fstat(handle).st_size
+    if size <= MAX_SPARSE_BYTES:
+        return
+    end = on_disk = 0
+    try:
+        while on_disk * MAX_RATIO < size:
+            start = os.lseek(handle, end, os.SEEK_DATA)
+            end = os.lseek(handle, start, os.SEEK_HOLE)
+            on_disk += end - start
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # no data after `end`; other errors: the file system does not tell
+            raise UserError(
+                f"{os.fspath(path)}: {size >> 20:,} MiB, of which {on_disk >> 20:,} MiB are on disk, as after an "
+                "interrupted copy; copy the file again, or remove it"
+            ) from None
+    os.lseek(handle, 0, os.SEEK_SET)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import pytest
 
 from bert_jax import files, strict_json
+from bert_jax.checkpoints.verify import verify_directory
 from bert_jax.cli import main as cli
 from bert_jax.errors import StorageError, UserError, escaped, file_error, reading, writing
 from bert_jax.readers.archives import check_overlap, open_members
@@ -45,6 +46,32 @@ def test_only_regular_files_are_opened(tmp_path: pathlib.Path, kind: str, monkey
         for read in (files.open_regular_file, files.read_file, files.sha256_of, strict_json.read_object):
             with pytest.raises(UserError, match=f"{kind}, not a file; replace it by a file, or remove it"):
                 read(path)
+
+
+@pytest.mark.parametrize("place", [0, 1 << 29, (1 << 40) - 5])
+def test_a_file_of_holes_is_refused_and_a_full_file_is_not(
+    tmp_path: pathlib.Path, place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "holes").touch()
+    with open(tmp_path / "holes", "r+b") as file:
+        file.truncate(1 << 40)
+        file.seek(place)
+        file.write(b"bytes")
+    (tmp_path / files.SUMS).write_text(f"{'0' * 64}  holes\n")
+    (line,) = verify_directory(tmp_path).damage
+    assert re.fullmatch(r".*holes: 1,048,576 MiB, of which 0 MiB are on disk, .*; copy the file again, .*", line)
+    monkeypatch.setattr(files, "MAX_SPARSE_BYTES", 1 << 10)
+    (tmp_path / "full").write_bytes(b"x" * 5000 + bytes(100_000))
+    assert files.read_file(tmp_path / "full") == b"x" * 5000 + bytes(100_000)
+    os.truncate(tmp_path / "full", 400_000)  # a quarter is on disk
+    assert len(files.read_file(tmp_path / "full")) == 400_000
+    with monkeypatch.context() as patch:  # a file system that does not tell
+        patch.setattr(files.os, "lseek", lambda handle, at, whence: at if whence == os.SEEK_SET else refuse_seek())
+        files.open_regular_file(tmp_path / "holes").close()
+
+
+def refuse_seek() -> int:
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a socket", "a device"])

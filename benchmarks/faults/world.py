@@ -231,11 +231,12 @@ def start(
     fault: Fault | None = None,
     memory: int = 0,
     clock: Callable[[], float] | None = None,
+    new_python: bool = False,
     **environment: str,
 ) -> Running:
     """Start a verb in a new process and session; its messages go to a file next to `scratch`.
 
-    `clock` replaces `time.time` in the process.
+    `clock` replaces `time.time` in the process. With `new_python`, the process starts Python again, as a shell would.
     """
     log = scratch.with_name(f"{scratch.name}.{time.monotonic_ns()}.log")  # not in `scratch`: its writes never fail
     log.touch()  # the file exists even if the process is killed at once
@@ -257,6 +258,9 @@ def start(
             time.time = clock
         if fault:
             arm(scratch, fault)
+        if new_python:
+            os.environ["PYTHONPATH"] = str(SAMPLES.parents[1])
+            os.execv(sys.executable, [sys.executable, "-P", "-m", "bert_jax", *argv])
         sys.argv = ["bert-jax", *argv]
         status = run_command_line()
     except SystemExit as stop:

@@ -163,6 +163,8 @@ class Checkpoints:
         absl.logging.set_verbosity(absl.logging.FATAL)
         _silence_dropped_reads()
         self.directory: Place = checkpoints_in(workdir)
+        if isinstance(self.directory, pathlib.Path):
+            check_files_below(self.directory)  # Orbax opens files of all steps, and would wait at a pipe
         self._mirror = mirror_of(workdir)
         self._copied = bool(
             self._mirror and self._mirror.copies_checkpoints

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 
 import pytest
 
@@ -262,6 +263,21 @@ def test_a_lost_worker_is_a_failure_of_the_storage(texts, tokenizer, tmp_path, m
         "a worker of Apache Beam was lost (Channel closed prematurely.); start again\n"
         f"{tmp_path / 'corpus'}: incomplete; remove it before the next try"
     )
+
+
+def test_a_job_server_that_is_absent_or_cannot_be_downloaded_is_named(texts, tokenizer, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"^--job_endpoint=localhost:1: no job server listens there"):
+        run(texts, tokenizer, tmp_path / "corpus", ["--runner=PortableRunner", "--job_endpoint=localhost:1"])
+    assert not (tmp_path / "corpus").exists()
+    monkeypatch.setattr("apache_beam.utils.subprocess_server.urlopen", refuse_connection)
+    monkeypatch.setattr("apache_beam.utils.subprocess_server.JavaJarServer.JAR_CACHE", str(tmp_path / "jars"))
+    for runner, option in (("FlinkRunner", "flink_job_server_jar"), ("SparkRunner", "spark_job_server_jar")):
+        with pytest.raises(UserError, match=rf"fetch https://\S+\.jar elsewhere, .* --{option}=FILE"):
+            run(texts, tokenizer, tmp_path / runner, [f"--runner={runner}", "--environment_type=LOOPBACK"])
+
+
+def refuse_connection(*_, **__):
+    raise urllib.error.URLError("no internet")
 
 
 def test_workers_of_another_version_are_refused(texts, tokenizer, tmp_path, monkeypatch):

@@ -2,8 +2,8 @@
 
     python -m tests.helpers.odd_environments WORLD SCRATCH
 
-The program prints a line of JSON for each row of `ROWS`: the row, the exit status and the messages. WORLD is a
-directory that `benchmarks.odd_places --world` has made.
+The program prints a line of JSON for each row of `odd_places.HONEST`: the row, the exit status and the messages. WORLD
+is a directory of `benchmarks.odd_places.made_world`.
 """
 
 import ctypes
@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -54,32 +55,6 @@ ENVIRONMENTS = {
         {name: value.replace("/work", "{0}") for name, value in IMAGE_VARIABLES.items()}, NO_NAME, is_read_only=True
     ),
 }
-# Row of `benchmarks.odd_places.INPUTS` -> the file or directory of its world that is an honest input.
-ROWS = {
-    "tokenizer --input": "texts",
-    "clean --input": "texts",
-    "prepare --input": "texts",
-    "inspect CORPUS": "corpus",
-    "config RECIPE": "recipe",
-    "compile --config": "recipe",
-    "pretrain data.corpus": "corpus",
-    "evaluate --workdir": "run",
-    "plot --workdir": "run",
-    "report WORKDIR": "run",
-    "export --workdir": "run",
-    "compress --model": "model",
-    "verify DIR": "model",
-    "vocabulary --model": "model",
-    "fill-mask --model": "model",
-    "attention --model": "model",
-    "pairs --corpus": "corpus",
-    "mine --pairs": "pairs.jsonl",
-    "finetune task.data": "task",
-    "predict --model": "tuned",
-    "embed --model": "model",
-    "score --model": "model",
-    "bias --model": "model",
-}
 
 
 def run_in(name: str, writable: pathlib.Path, command: Sequence[str]) -> "subprocess.CompletedProcess[bytes]":
@@ -87,7 +62,12 @@ def run_in(name: str, writable: pathlib.Path, command: Sequence[str]) -> "subpro
     (writable / "a file").touch()
     writable.chmod(0o777)
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XDG_", "LC_"))}
-    variables |= {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "PYTHONDONTWRITEBYTECODE": "1"}
+    variables |= {
+        "HOME": str(writable),
+        "PYTHONPATH": str(ROOT),
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     for key, value in ENVIRONMENTS[name].variables.items():
         variables.pop(key, None)
         if value is not None:
@@ -140,17 +120,15 @@ def checked(status: int) -> None:
 def main(world_directory: str, scratch: str) -> None:
     """Run each verb in a fork of this process, which has imported all modules in its environment."""
     from benchmarks import odd_places
-    from benchmarks.faults.world import World, start
+    from benchmarks.faults.world import World
+    from bert_jax.files import user_cache
 
-    odd_places.preload()
+    odd_places.preload(libraries=())  # a library may read HOME when a verb imports it
     directory = pathlib.Path(world_directory)
+    # The cache of this environment has the compiled programs, which would take minutes.
+    shutil.copytree(directory / "programs", user_cache() / "xla", dirs_exist_ok=True)
     world = World(directory, *(directory / part for part in World._fields[1:]))
-    for index, (row, name) in enumerate(ROWS.items()):
-        here = pathlib.Path(scratch, f"trial{index}")
-        here.mkdir()
-        honest = str(directory / name)
-        words = [word.replace("ODD", honest).replace("OUT", f"{here}/x") for word in odd_places.INPUTS[row](world)]
-        ended = start(words, here).wait()
+    for row, ended in odd_places.start_honest(world, pathlib.Path(scratch)):
         print(json.dumps({"row": row, "status": ended.status, "text": ended.text}))
 
 

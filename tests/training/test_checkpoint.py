@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+import os
 import pathlib
 import subprocess
 import sys
@@ -238,6 +239,20 @@ for _ in range(30):
         print(error)
 checkpoints.close()
 """
+
+
+def test_a_pipe_in_any_place_of_a_checkpoint_is_refused(tmp_path: pathlib.Path) -> None:
+    """Orbax would wait for a writer without end."""
+    save(tmp_path, 1, 2).close()
+    for path in [path for path in (tmp_path / "checkpoints").rglob("*") if path.is_file()]:
+        content = path.read_bytes()
+        path.unlink()
+        os.mkfifo(path)
+        with pytest.raises(UserError, match=f"{path}: a pipe, not a file; replace it by a file, or remove it"):
+            Checkpoints(tmp_path, CheckpointConfig(), read_only=True)
+        path.unlink()
+        path.write_bytes(content)
+    Checkpoints(tmp_path, CheckpointConfig(), read_only=True).close()
 
 
 def many_arrays() -> dict:

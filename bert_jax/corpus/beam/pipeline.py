@@ -1,6 +1,7 @@
 """Functions for Apache Beam, an optional package: pipelines, chunks for all steps, versions and errors of workers."""
 
 import re
+import socket
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -28,18 +29,34 @@ __all__ = [
 ]
 
 WORDED = re.compile(r"(User|Storage)Error: ")
+JOB_SERVER_SECONDS = 30
+URL = re.compile(r"https?://[^\s:]+")
 
 
 def make_pipeline(arguments: Sequence[str]) -> beam.Pipeline:
     """Return a pipeline with options such as '--runner=FlinkRunner'; raise UserError for options that Beam refuses."""
     try:
         options = PipelineOptions(list(arguments))
-        options.get_all_options()  # parsed now, not in the middle of the work
+        check_job_server(options.get_all_options()["job_endpoint"])  # parsed now, not in the middle of the work
         return beam.Pipeline(options=options)
     except SystemExit:
         raise UserError(f"--beam_options {' '.join(arguments)}: not accepted by Apache Beam, see above") from None
     except (ImportError, ValueError) as error:  # an unknown runner, or a runner without its package or options
         raise UserError(f"--beam_options {' '.join(arguments)}: {error}") from None
+
+
+def check_job_server(endpoint: str | None) -> None:
+    """Raise UserError if no job server listens at `--job_endpoint=HOST:PORT`; Beam would wait for it without end."""
+    host, _, port = (endpoint or "").rpartition(":")
+    if not port.isdecimal():  # no endpoint, or "embed"
+        return
+    try:
+        socket.create_connection((host, int(port)), JOB_SERVER_SECONDS).close()
+    except OSError as error:
+        raise UserError(
+            f"--job_endpoint={endpoint}: no job server listens there ({error.strerror or error}); start it, or correct "
+            "--beam_options"
+        ) from None
 
 
 def spread_chunks(
@@ -86,7 +103,7 @@ def worded_error(error: Exception) -> UserError | None:
     """Return the error of a pipeline as a UserError; None for a bug, whose traceback is shown.
 
     An error of another process has its message inside a traceback. An error that Beam itself raises, with no function
-    of bert_jax in it, is a lost worker or a lost connection to a worker.
+    of bert_jax in it, is a runner's program that Beam cannot download, a lost worker or a lost connection to a worker.
     """
     if isinstance(error, UserError):
         return error
@@ -96,5 +113,11 @@ def worded_error(error: Exception) -> UserError | None:
         return (StorageError if messages[-1][1] == "Storage" else UserError)(message)
     frames = traceback.extract_tb(error.__traceback__)
     if frames and "apache_beam" in frames[-1].filename and __package__.partition(".")[0] not in text:
+        if "Unable to fetch" in text:
+            return UserError(
+                "Apache Beam downloads the server of this runner, and cannot reach it; fetch "
+                f"{URL.findall(text)[0] if URL.search(text) else 'the server'} elsewhere, and add to --beam_options "
+                "--flink_job_server_jar=FILE, --spark_job_server_jar=FILE or --prism_location=FILE"
+            )
         return StorageError(f"a worker of Apache Beam was lost ({' '.join(text.split())[:200]}); start again")
     return None
