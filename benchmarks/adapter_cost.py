@@ -29,7 +29,7 @@ from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate
-from bert_jax.training.step import init_state, jit_step, state_layout
+from bert_jax.training.step import init_state, jit_train_step, state_layout
 
 KIND = "sequence_classification"
 ROWS = {
@@ -52,7 +52,7 @@ def num_bytes(tree: Any) -> int:
 
 
 def main() -> None:
-    """Run the rows and print the table."""
+    """Measure each row of the comparison, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="small", choices=PRESETS)
     parser.add_argument("--batch", type=int, default=16)
@@ -78,7 +78,7 @@ def main() -> None:
             schedule = functools.partial(learning_rate, run.optimizer, (phase,))
             state = jax.jit(functools.partial(init_state, 0, objective, optimizer))()
             state = state._replace(frozen=jax.jit(objective.init_frozen)(jax.random.key(1)))
-            steps[name] = jit_step(objective, optimizer, schedule, 1, mesh=mesh, shardings=shardings)
+            steps[name] = jit_train_step(objective, optimizer, schedule, 1, mesh=mesh, shardings=shardings)
             states[name], _ = jax.block_until_ready(steps[name](jax.device_put(state, shardings), batch))
         for _ in range(arguments.rounds):
             for name, step in steps.items():

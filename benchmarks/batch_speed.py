@@ -1,4 +1,4 @@
-"""Tokens per second from a prepared corpus to batches, on one core, for each kind of pairs, masking and packing.
+"""Measure how fast batches are made of a corpus, on one core, for each kind of sentence pairs, masking and packing.
 
     python benchmarks/batch_speed.py --corpus corpus/
 
@@ -16,7 +16,7 @@ import time
 import numpy as np
 
 from bert_jax.batches.iteration import batches
-from bert_jax.batches.pipeline import Sequences, make_sequences, symbols_of
+from bert_jax.batches.pipeline import Sequences, make_sequences, special_ids_and_vocabulary
 from bert_jax.config import DataConfig
 from bert_jax.corpus.store import Split, open_corpus
 from bert_jax.tokenizer import load_tokenizer
@@ -64,7 +64,7 @@ def main() -> None:
     arguments = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     corpus = open_corpus(arguments.corpus)
-    symbols = symbols_of(load_tokenizer(corpus.tokenizer_directory))
+    symbols = special_ids_and_vocabulary(load_tokenizer(corpus.tokenizer_directory))
     split = corpus.split("train")
     for name, config in RULES.items():
         goal = GOAL if config.masking == "token" else GOAL_OF_WORDS

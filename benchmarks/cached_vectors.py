@@ -1,4 +1,4 @@
-"""Memory and time of training sentence vectors with cached gradients, for growing batches in micro-batches of 64 pairs.
+"""Measure memory and time of training sentence vectors with cached gradients, in micro-batches of 64 pairs.
 
     python benchmarks/cached_vectors.py --batches 64 512 4096
 

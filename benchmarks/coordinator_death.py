@@ -2,8 +2,8 @@
 
     python benchmarks/coordinator_death.py [--trials 10] [--processes 3]
 
-For each moment and victim (process 0 is the coordinator), prints the state of the other processes after
-4 seconds: alive, or their exit status. The conclusion is in docs/decisions/0008-relay.md.
+For each moment of the run and each killed process, prints the state of the other processes after 4 seconds: alive, or
+their exit status. Process 0 is the coordinator. The conclusion is in docs/decisions/0008-relay.md.
 """
 
 import argparse

@@ -16,7 +16,7 @@ PASSES = 7
 
 
 def main() -> None:
-    """Encode the sentences with each model in turn, and print the median times."""
+    """Encode the sentences with each model in turn, and print the median time of each model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", required=True, help="work directories or exports")
     parser.add_argument("--input", type=pathlib.Path, required=True, help="a sentence per line")

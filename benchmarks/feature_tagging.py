@@ -27,13 +27,13 @@ from recipe_table import spread
 from same_inputs import check_inputs
 from table_picture import draw
 
-from bert_jax.checkpoints.load_model import OpenModel, digest, open_model, read_weights
+from bert_jax.checkpoints.load_model import OpenModel, digest_of_config_and_params, open_model, read_weights
 from bert_jax.config import ComputeConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.finetuning.task_data import TaskSplit, read_split
 from bert_jax.inference.embed import HEADS
 from bert_jax.models import make_model
-from bert_jax.tasks.batching import collate, fixed_buckets, plan_feature_batches
+from bert_jax.tasks.batching import collate, doubling_buckets, plan_feature_batches
 from bert_jax.tasks.scoring import score_predictions
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
@@ -83,7 +83,8 @@ def main() -> None:
     args = parser.parse_args()
     output = args.output / args.task
     tagger = {name: getattr(args, name) for name in ("epochs", "width", "learning_rate")}
-    check_inputs(output, model=digest(read_weights(args.model)), data=args.data.resolve(), **tagger)
+    weights = read_weights(args.model)
+    check_inputs(output, model=digest_of_config_and_params(weights), data=args.data.resolve(), **tagger)
     results = output / "results.jsonl"
     lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
     done = {(line["layers"], line["seed"]): line["score"] for line in map(json.loads, lines)}
@@ -131,7 +132,9 @@ def words_of(
     compute = jax.jit(lambda params, batch: encoder.apply(params, batch, None)["hidden_states"])
     lengths = np.array([feature.length for feature in part.features])
     vectors: list[dict[int, np.ndarray]] = [{} for _ in part.examples]
-    for indices, length, *_ in plan_feature_batches(lengths, fixed_buckets(128), BATCH, seed=0, epoch=0, shuffle=False):
+    for indices, length, *_ in plan_feature_batches(
+        lengths, doubling_buckets(128), BATCH, seed=0, epoch=0, shuffle=False
+    ):
         chosen = [part.features[index] for index in indices]
         batch = collate(chosen, length, model.config.num_token_types, model.tokenizer.pad_id, BATCH)
         states = np.asarray(compute(params, {name: batch[name] for name in batch if not name.startswith("token_l")}))
@@ -188,7 +191,7 @@ def batches(
     """Return features `[BATCH, words, width]`, numbers of words, labels, and the indices of the examples."""
     sizes = np.array([len(x) for x in inputs])
     made = []
-    for indices, length, *_ in plan_feature_batches(sizes, fixed_buckets(128), BATCH, seed, epoch, shuffle):
+    for indices, length, *_ in plan_feature_batches(sizes, doubling_buckets(128), BATCH, seed, epoch, shuffle):
         x = np.zeros((BATCH, length, inputs[0].shape[1]), np.float32)
         gold, lengths = np.zeros((BATCH, length), np.int32), np.zeros(BATCH, np.int32)
         for row, index in enumerate(indices):

@@ -133,12 +133,12 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
     from bert_jax.config import FinetuneConfig, resolve, to_json
     from bert_jax.config.recipes import finetuning as recipe
     from bert_jax.console import Console
-    from bert_jax.finetuning.batch_shapes import with_rows
+    from bert_jax.finetuning.batch_shapes import with_packed_rows_if_cheaper
     from bert_jax.finetuning.inputs import objective_of_task, plan_training, read_task_inputs
     from bert_jax.finetuning.training_sets import TrainingSet, task_training_batches
     from bert_jax.objectives.base import Batch
     from bert_jax.parallel.sharding import batch_blocks, make_mesh
-    from bert_jax.tasks.batching import describe_shapes
+    from bert_jax.tasks.batching import describe_batch_shapes
     from bert_jax.training.loop import fit
     from bert_jax.training.plan import Data, Plan, open_session
     from bert_jax.training.schedules import Phase
@@ -161,7 +161,9 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
         feed, phase, _ = plan_training(inputs, settings, train)
         features = inputs.train[0].features
         heads = inputs.weights.heads
-        feed = with_rows(feed, features, arguments.epochs, 1, inputs.architectures, heads, config.compute, mesh)
+        feed = with_packed_rows_if_cheaper(
+            feed, features, arguments.epochs, 1, inputs.architectures, heads, config.compute, mesh
+        )
         plan = Plan(
             workdir=run,
             root=run,
@@ -187,7 +189,7 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
 
         if arguments.side == "ours":
             write_features(directory, cell, features)
-        shapes = describe_shapes(feed, features)
+        shapes = describe_batch_shapes(feed, features)
         write("begin", shapes=shapes, lengths=[feature.length for feature in features])
         jax.monitoring.register_event_duration_secs_listener(compiled)
         with open_session(console, config.watchdog) as session, open_checkpoints(plan, session) as checkpoints:

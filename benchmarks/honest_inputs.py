@@ -1,4 +1,4 @@
-"""Time of this checkout divided by the time of an earlier checkout, on harmless inputs, in interleaved pairs.
+"""Compare the time of this checkout with the time of an earlier checkout, on harmless inputs, in interleaved pairs.
 
     python benchmarks/honest_inputs.py --base CHECKOUT --model MODEL
 

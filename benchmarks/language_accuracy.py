@@ -38,7 +38,7 @@ def main() -> None:
     arguments.add_argument("--most", type=int, default=300, help="sentences and documents of a language (default: 300)")
     args = arguments.parse_args()
 
-    from bert_jax.corpus.build.cleaning.language import identify_language, language
+    from bert_jax.corpus.build.cleaning.language import identify_language, remove_other_languages
 
     rows: list[tuple[str, float, float, float]] = []
     unknown: list[str] = []
@@ -56,7 +56,7 @@ def main() -> None:
         in_documents = sum(identify_language(text, DOCUMENT_CHARACTERS)[0] in right for text in documents) / len(
             documents
         )
-        kept_fraction = sum(language(text, keep=right) == text for text in documents) / len(documents)
+        kept_fraction = sum(remove_other_languages(text, keep=right) == text for text in documents) / len(documents)
         rows.append((code, in_sentences, in_documents, kept_fraction))
         characters += sum(map(len, sentences)) + 2 * sum(map(len, documents))
     print("| language | code | sentences | documents | kept |\n| --- | --- | --- | --- | --- |")

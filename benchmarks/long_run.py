@@ -115,7 +115,10 @@ class Samples:
 
 
 def flatness(rows: Sequence[tuple[float, ...]], column: str, after: float) -> str:
-    """Return the change of a column from the first to the last third of the rows after `after` seconds of a life."""
+    """Return how much a column changes from the first to the last third of its rows.
+
+    Only the rows after the first `after` seconds of a life are used.
+    """
     values = [row[COLUMNS.index(column)] for row in rows if row[COLUMNS.index("seconds")] > after]
     third = len(values) // 3
     if not third:

@@ -1,4 +1,4 @@
-"""Give odd files and odd places to every path option of every verb: does each verb end with a line?
+"""Give odd files and odd paths to every path option of every verb, and check that each verb ends with a message.
 
     python -m benchmarks.odd_places --output odd_places.jsonl
 
@@ -544,7 +544,7 @@ def trials(world: World, scratch: pathlib.Path) -> Iterator[Trial]:
 
 
 def with_suffix(word: str, odd: str, places: pathlib.Path) -> str:
-    """Return a word with an odd path in the place of ODD; "ODD.html" becomes a link to it with this suffix."""
+    """Return an argument with an odd path in place of ODD; "ODD.html" becomes a link to the path that ends in .html."""
     name, _, suffix = word.partition("ODD.")
     if not suffix or not odd:
         return word.replace("ODD", odd)

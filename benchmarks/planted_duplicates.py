@@ -53,32 +53,32 @@ Vary = Callable[[str, random.Random], str]
 
 
 def spaces(text: str, rng: random.Random) -> str:
-    """Break the lines elsewhere and double some spaces."""
+    """Return the text with other line breaks and some doubled spaces."""
     return "".join(rng.choice((" ", " ", "  ", "\n", "\r\n")) if one.isspace() else one for one in text)
 
 
 def marks(text: str, rng: random.Random) -> str:
-    """Change case, drop a tenth of the punctuation, and widen the rest."""
+    """Return the text with changed case, without a tenth of its punctuation, and with wide forms of the rest."""
     kept = "".join(one for one in text if one.isalnum() or one.isspace() or rng.random() > 0.1)
     return kept.upper().translate(FULL_WIDTH)
 
 
 def words(text: str, rng: random.Random) -> str:
-    """Replace one word in sixty."""
+    """Return the text with one word in sixty replaced."""
     return " ".join(
         rng.choice(("quartz", "wolf", "seven")) if rng.random() < 1 / 60 else one for one in text.split(" ")
     )
 
 
 def sentence(text: str, rng: random.Random) -> str:
-    """Leave a sentence out."""
+    """Return the text without one of its sentences."""
     parts = re.split(r"(?<=[.!?])\s+", text)
     parts.pop(rng.randrange(len(parts)))
     return " ".join(parts)
 
 
 def frame(text: str, rng: random.Random) -> str:
-    """Put a line before and a line after."""
+    """Return the text with a line before it and a line after it."""
     return (
         f"Read more on page {rng.randrange(1000)} of our site!\n\n{text}\n\nShare this story, number {rng.random():.6f}"
     )

@@ -1,4 +1,4 @@
-"""Strangers at the ports of bert_jax: does a run start and end as without them, and what does its page cost?
+"""Connect many strange clients to the ports of bert_jax: do runs start and end as usual, and what does a page cost?
 
     python -m benchmarks.port_strangers
 

@@ -1,4 +1,4 @@
-"""Peak memory of preparing ordinary files, twice as many files, and a single line as long as all files together.
+"""Measure the peak memory of `prepare` for files, for twice as many files, and for one line as long as all files.
 
     python benchmarks/prepare_memory.py --input python-docs --vocab vocab.txt
 

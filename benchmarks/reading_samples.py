@@ -1,4 +1,4 @@
-"""Functions and sentences of this checkout for someone new to read, drawn by the hash of the commit.
+"""Print a random sample of functions and sentences of this checkout, for a reader who does not know the project.
 
     python benchmarks/reading_samples.py
 
@@ -39,10 +39,10 @@ def functions() -> Iterator[str]:
 def _named_functions(tree: ast.AST, scope: str) -> Iterator[tuple[str, ast.FunctionDef]]:
     """Yield (qualified name, node) of each function below `tree`, whose own name is `scope`."""
     for node in ast.iter_child_nodes(tree):
-        named = isinstance(node, ast.FunctionDef | ast.ClassDef)
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("__"):
             yield f"{scope}{node.name}", node
-        yield from _named_functions(node, f"{scope}{node.name}." if named else scope)
+        inner = f"{scope}{node.name}." if isinstance(node, ast.FunctionDef | ast.ClassDef) else scope
+        yield from _named_functions(node, inner)
 
 
 def all_sentences() -> Iterator[str]:

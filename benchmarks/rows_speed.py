@@ -35,12 +35,18 @@ from bert_jax.interop.huggingface import export_model
 from bert_jax.models import PRESETS, Head, make_model
 from bert_jax.parallel.sharding import SINGLE_HOST, single_device_mesh
 from bert_jax.scoring.log_probabilities import QueryBatch, _collate, plan_query_batches
-from bert_jax.scoring.queries import Queries, join_queries, make_context, sentence_queries, tokenize_texts
-from bert_jax.tasks.batching import Feed, collate_batches, fixed_buckets
+from bert_jax.scoring.queries import (
+    Queries,
+    join_queries,
+    make_scoring_context,
+    pseudo_log_likelihood_queries,
+    tokenize_texts,
+)
+from bert_jax.tasks.batching import Feed, collate_batches, doubling_buckets
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
-from bert_jax.tasks.prediction_batches import plan_predictions
+from bert_jax.tasks.prediction_batches import plan_prediction_batches
 from bert_jax.tasks.table import TASKS
 
 PASSES = 5
@@ -140,16 +146,16 @@ def vectors(loaded: OpenModel, texts: list[str]) -> Callable[[bool], Callable[[]
         with layout(embed, in_rows):
             embedder = embed._Embedder(loaded, embed.EmbedOptions(max_seq_len=128, truncate=True))
         features, _ = embedder.tokenize([Input(f"text {n}", n, {"text": text}) for n, text in enumerate(texts)])
-        return lambda: list(embedder.compute(features, 32))
+        return lambda: list(embedder.compute_features(features, 32))
 
     return pass_of_layout
 
 
 def scores(loaded: OpenModel, texts: list[str]) -> Callable[[bool], Callable[[], Any]]:
     """Return a function from a layout to a pass over masked copies of all texts."""
-    context = make_context(loaded.tokenizer, loaded.config.max_positions, "within_word_l2r")
+    context = make_scoring_context(loaded.tokenizer, loaded.config.max_positions, "within_word_l2r")
     tokens = tokenize_texts(loaded.tokenizer, texts)
-    joined = join_queries([sentence_queries(context, tokens[text]) for text in texts])
+    joined = join_queries([pseudo_log_likelihood_queries(context, tokens[text]) for text in texts])
     lengths = np.array([len(ids) for ids in joined.inputs])
     model = make_model(loaded.config, ComputeConfig(attention="xla"), (Head("masked_token"),))
     params = {name: loaded.params[name] for name in model.shapes}
@@ -165,11 +171,11 @@ def scores(loaded: OpenModel, texts: list[str]) -> Callable[[bool], Callable[[],
         Features(ids, len(ids), n, {"masked_positions": np.array([[position]]), "labels": np.array([[target]])})
         for n, (ids, position, target) in enumerate(zip(joined.inputs, joined.positions, joined.targets, strict=True))
     ]
-    feed = Feed(fixed_buckets(loaded.config.max_positions), SCORE_BATCH, 2, loaded.tokenizer.pad_id)
+    feed = Feed(doubling_buckets(loaded.config.max_positions), SCORE_BATCH, 2, loaded.tokenizer.pad_id)
     limits = row_limits((loaded.config,), (), ComputeConfig(attention="xla"), single_device_mesh())
 
     def in_rows() -> None:
-        plan = plan_predictions(feed, features, limits)
+        plan = plan_prediction_batches(feed, features, limits)
         for batch in collate_batches(feed, features, plan, SINGLE_HOST):
             np.asarray(apply(params, batch))
 

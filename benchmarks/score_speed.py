@@ -18,7 +18,7 @@ from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models import make_model
 from bert_jax.scoring.log_probabilities import HEADS
-from bert_jax.scoring.score import run_benchmark, scoring_model
+from bert_jax.scoring.score import make_scoring_model, run_benchmark
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
 
@@ -41,7 +41,7 @@ def main() -> None:
         vocab_size=tokenizer.vocab_size, num_heads=args.hidden_size // 64, max_positions=128, **sizes
     )
     params = make_model(config, ComputeConfig(), HEADS).init(jax.random.key(0))
-    model = scoring_model(
+    model = make_scoring_model(
         OpenModel(
             config=config, heads=HEADS, params=params, labels=(), tokenizer=tokenizer, directory=pathlib.Path("random")
         )

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from fertility import read
 
-from bert_jax.batches.pipeline import make_sequences, symbols_of
-from bert_jax.batches.statistics import fractions_read, sequence_figures
+from bert_jax.batches.pipeline import make_sequences, special_ids_and_vocabulary
+from bert_jax.batches.statistics import covered_token_fractions, sequence_figures
 from bert_jax.config import DataConfig
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.store import open_corpus
@@ -50,9 +50,9 @@ def main() -> None:
         )
         for rule in RULES:
             data = DataConfig(sentence_pairs=rule)
-            sequences = make_sequences(split, symbols_of(tokenizer), args.seq_len, 0, data)
+            sequences = make_sequences(split, special_ids_and_vocabulary(tokenizer), args.seq_len, 0, data)
             figures = sequence_figures(sequences, tokenizer.mask_id)
-            once, twice = fractions_read(split, tokenizer.separators, args.seq_len, data)
+            once, twice = covered_token_fractions(split, tokenizer.separators, args.seq_len, data)
             print(f"{rule:20} {figures.fill:7.2%} full; {once:7.2%} of the tokens in one epoch, {twice:7.2%} in two")
 
 

@@ -1,4 +1,4 @@
-"""Sequences per second from a corpus on slow storage: read there, or copied to the local disk first (staged).
+"""Measure the sequences per second from a corpus on slow storage, read directly or staged on the local disk.
 
     python benchmarks/slow_storage.py --corpus corpus/
 
@@ -16,9 +16,9 @@ import tempfile
 import time
 
 from bert_jax.batches.iteration import batches
-from bert_jax.batches.pipeline import make_sequences, symbols_of
+from bert_jax.batches.pipeline import make_sequences, special_ids_and_vocabulary
 from bert_jax.config import DataConfig
-from bert_jax.corpus.cache import local_corpus
+from bert_jax.corpus.cache import copy_corpus_to_cache
 from bert_jax.corpus.store import open_corpus
 from bert_jax.tokenizer import load_tokenizer
 
@@ -29,7 +29,7 @@ SECONDS = 10.0
 def measure(directory: pathlib.Path, threads: int) -> str:
     """Measure for SECONDS after the first ten batches, in which the shards are opened and the storage is timed."""
     corpus = open_corpus(directory)
-    symbols = symbols_of(load_tokenizer(corpus.tokenizer_directory))
+    symbols = special_ids_and_vocabulary(load_tokenizer(corpus.tokenizer_directory))
     sequences = make_sequences(corpus.split("train"), symbols, SEQ_LEN, 0, DataConfig())
     made = batches(sequences, 0, BATCH_SIZE, num_threads=threads, prefetch=max(threads, 4))
     for _ in range(10):
@@ -59,7 +59,7 @@ def main() -> None:
         shim = f"{scratch}/slow_reads.so"
         subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", shim, str(source), "-ldl"], check=True)
         slow = {"LD_PRELOAD": shim, "READ_MILLISECONDS": str(arguments.milliseconds)}
-        local = local_corpus(arguments.corpus.resolve().as_uri(), cache=scratch)
+        local = copy_corpus_to_cache(arguments.corpus.resolve().as_uri(), cache=scratch)
         for name, directory, variables in (("remote", arguments.corpus, slow), ("staged", local, {})):
             for threads in arguments.threads:
                 print(f"{name}, {threads} threads: ", end="", flush=True)

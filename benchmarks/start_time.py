@@ -1,4 +1,4 @@
-"""Seconds from the start of the process to the first logged step, with an empty and with a warm compilation cache.
+"""Measure the seconds from the start of a pretraining process to its first logged step, with a cold and a warm cache.
 
     python benchmarks/start_time.py --corpus CORPUS [--config configs/demo.py] [--rounds 3] [--config.KEY=VALUE ...]
 

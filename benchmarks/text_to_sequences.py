@@ -24,7 +24,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import numpy as np
 import transformers
 
-from bert_jax.batches.pipeline import make_sequences, symbols_of
+from bert_jax.batches.pipeline import make_sequences, special_ids_and_vocabulary
 from bert_jax.config import DataConfig
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.store import open_corpus
@@ -41,7 +41,7 @@ def ours(text: pathlib.Path, vocabulary: pathlib.Path) -> int:
         prepare([str(text)], vocabulary, f"{place}/corpus", workers=1, heldout_fraction=0.0)
         split = open_corpus(f"{place}/corpus").split("train")
         config = DataConfig(masking="whole_word")
-        sequences = make_sequences(split, symbols_of(load_tokenizer(vocabulary)), SEQ_LEN, 0, config)
+        sequences = make_sequences(split, special_ids_and_vocabulary(load_tokenizer(vocabulary)), SEQ_LEN, 0, config)
         for first in range(0, sequences.num_per_epoch, BATCH):
             sequences.batch(np.arange(first, min(first + BATCH, sequences.num_per_epoch)))
         return sequences.num_per_epoch

@@ -30,7 +30,7 @@ TOPICS = {
 
 
 def main() -> None:
-    """Write the tickets, train, predict, compare."""
+    """Write the tickets, train a classifier, predict, and compare the predictions with transformers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--init_from", type=pathlib.Path, help="model directory (default: a random BERT)")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="directory to create")

@@ -2,11 +2,11 @@
 
     python benchmarks/torch_reference.py --corpus CORPUS --config small_cpu --steps 1000 --output reference/
 
-Both sides start from the same weights (ours, exported and opened by `transformers`), read the same batches in the same
-order, and use AdamW with clipping and the recipe's schedule of learning rates; the recipe's optimizer is replaced by
-AdamW, its sentence pairs by full sentences, and its dropout by 0. The held-out loss is measured on the held-out
-documents of the corpus. Goal: our loss is at most 0.02 nats higher. `--config.KEY=VALUE` overrides fields of the
-recipe.
+Both programs start from the same weights, which bert_jax initializes and exports and `transformers` opens. They read
+the same batches in the same order, and use AdamW with clipping and the recipe's schedule of learning rates. The
+recipe's optimizer is replaced by AdamW, its sentence pairs by full sentences, and its dropout by 0. The held-out loss
+is measured on the held-out documents of the corpus. Goal: our loss is at most 0.02 nats higher. `--config.KEY=VALUE`
+overrides fields of the recipe.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from bert_jax.training.evaluation import evaluation_batch_size, make_evaluate
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.plan import Data
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
-from bert_jax.training.step import check_divisible_by_mesh, init_state, jit_step, state_layout
+from bert_jax.training.step import check_divisible_by_mesh, init_state, jit_train_step, state_layout
 
 GOAL = 0.02  # nats
 # Muon's fields, and fields that torch's AdamW does not have.
@@ -92,7 +92,9 @@ def ours(config: PretrainConfig, corpus: Mixture, data: Data, start: pathlib.Pat
         export(config, corpus, jax.device_get(state.params), start)
         schedule = functools.partial(learning_rate, config.optimizer, phases)
         steps = {
-            phase: jit_step(objective, optimizer, schedule, phase.grad_accum_steps, mesh=mesh, shardings=shardings)
+            phase: jit_train_step(
+                objective, optimizer, schedule, phase.grad_accum_steps, mesh=mesh, shardings=shardings
+            )
             for phase in phases
             if phase.begin < phase.end
         }

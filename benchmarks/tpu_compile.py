@@ -10,8 +10,8 @@ import argparse
 from typing import NamedTuple
 
 from bert_jax.config import PretrainConfig, phases, resolve
-from bert_jax.config.recipes import devlin2019
-from bert_jax.dryrun.topology import topology_devices
+from bert_jax.config.recipes import bert_recipe_of_devlin2019
+from bert_jax.dryrun.topology import compile_only_devices
 
 
 class Shape(NamedTuple):
@@ -63,10 +63,10 @@ def main() -> None:
 
 def line(shape: Shape) -> str:
     """Compile a shape and return its row of the table."""
-    chips = topology_devices(shape.topology)
+    chips = compile_only_devices(shape.topology)
     from bert_jax.dryrun.dry_run import dry_run, pretraining_compile_inputs
 
-    made = devlin2019(shape.size)
+    made = bert_recipe_of_devlin2019(shape.size)
     made.mesh.data, made.mesh.fsdp, made.mesh.tensor = shape.mesh
     made.compute.remat = shape.remat
     made.train.batch_size = made.evaluate.batch_size = shape.rows * len(chips)

@@ -1,4 +1,4 @@
-"""Measure weak scaling on virtual CPU devices: a step of 8 devices on 8 times the sequences of one device.
+"""Measure weak scaling on virtual CPU devices: compare a step of 8 devices, on 8 times the sequences, with one device.
 
     python benchmarks/weak_scaling.py [--size mini] [--batch_size 8] [--seq_len 128] [--rounds 5] [--mesh 8,1,1]
 
@@ -30,7 +30,7 @@ def measure(size: str, batch_size: int, seq_len: int, rounds: int, mesh: list[in
     from bert_jax.parallel.sharding import make_mesh, place_batch
     from bert_jax.training.optimizers import make_optimizer
     from bert_jax.training.schedules import learning_rate, plan_phases
-    from bert_jax.training.step import check_divisible_by_mesh, init_state, jit_step, state_layout
+    from bert_jax.training.step import check_divisible_by_mesh, init_state, jit_train_step, state_layout
 
     made = c.pretrain_config()
     made.model.update(architecture(size), vocab_size=30_522)
@@ -52,7 +52,7 @@ def measure(size: str, batch_size: int, seq_len: int, rounds: int, mesh: list[in
         numbers: Any = {name: rng.integers(0, 2, shape).astype(dtype) for name, (shape, dtype) in shapes.items()}
         batch = place_batch(numbers, device_mesh)
         schedule = functools.partial(learning_rate, config.optimizer, phases)
-        jitted = jit_step(
+        jitted = jit_train_step(
             objective, optimizer, schedule, phases[0].grad_accum_steps, mesh=device_mesh, shardings=shardings
         )
         step = jitted.lower(state, batch).compile()

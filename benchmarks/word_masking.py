@@ -1,4 +1,4 @@
-"""Measure which tokens whole-word masking hides together, with and without a segmenter, and the cost of the segmenter.
+"""Measure how whole-word masking groups tokens with and without a word segmenter, and the cost of the segmenter.
 
     python benchmarks/word_masking.py --input tatoeba.cmn-eng.cmn --language zh --segmenter jieba --vocab_size 2000
 

@@ -3,8 +3,8 @@
 The Python API is the names in `__all__`; docs/api.md shows an example of each. They are imported at first use, so that
 `import bert_jax` is fast and loads no JAX.
 
-The packages, in the order of imports, which is also the order in which data flows: each may import those above it
-(tests/test_layout.py).
+The packages are listed in the order of imports, which is also the order in which data flows. A package may import the
+packages above it (tests/test_layout.py).
 
     errors.py        the exception for a mistake of the user
     files.py         files and directories that are written atomically, and their digests
@@ -171,7 +171,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of the API when it is first used (PEP 562)."""
+    """Import a name of the Python API when the name is first used (PEP 562)."""
     if name not in _MODULES:
         from bert_jax.errors import did_you_mean
 

@@ -21,13 +21,13 @@ def run() -> int:
         from bert_jax.cli.main import main
 
         return main()
-    except KeyboardInterrupt:  # before the verb runs; a verb prints its own message
+    except KeyboardInterrupt:  # Ctrl-C before the verb runs; later, the verb prints a message
         os.write(2, b"bert-jax: interrupted\n")
         return 130
 
 
 def _remove_working_directory_from_path() -> None:
-    """Import no module from the working directory, where data may lie, in this process and in its workers.
+    """Prevent imports from the working directory, which may contain data, in this process and in its workers.
 
     `python -m bert_jax` puts the working directory first, and Python's worker processes do so as well.
     """

@@ -13,14 +13,14 @@ from typing import Any, TextIO
 
 from bert_jax.errors import shown
 
-STANDARD_OUTPUT = "standard output"  # in messages
-LIVE_SECONDS = 0.1  # between two states of a progress line on a terminal
-LOG_SECONDS = 5.0  # between two progress lines elsewhere
-QUIET_SECONDS = 3.0  # before the first line of work whose parts cannot be counted
+STANDARD_OUTPUT = "standard output"  # name in messages
+LIVE_SECONDS = 0.1  # seconds between two states of a progress line on a terminal
+LOG_SECONDS = 5.0  # seconds between two progress lines in a log
+QUIET_SECONDS = 3.0  # seconds before the first progress line of work whose parts cannot be counted
 
 
 class _StandardOutput(io.FileIO):
-    """Standard output, whose errors name it: in other errors of a write, the file is unknown."""
+    """Standard output; an error of writing names it, to distinguish the error from errors of other files."""
 
     def write(self, data: Any) -> int:
         """Write as `io.FileIO.write`."""
@@ -31,10 +31,10 @@ class _StandardOutput(io.FileIO):
 
 
 def escaping_stream(descriptor: int, stream: TextIO | None) -> TextIO:
-    """Return a stream for standard output (1) or standard error (2) that escapes text which its encoding lacks.
+    """Return a stream for standard output (1) or error (2); characters that its encoding lacks are escaped.
 
     Args:
-        descriptor: file descriptor; the errors of all descriptors but 2 name standard output.
+        descriptor: file descriptor; unless it is 2, errors of writing name standard output.
         stream: the stream that it replaces, whose encoding it takes; None: UTF-8.
     """
     codecs.register_error("bert_jax_escape", _escape_for_stream)
@@ -73,12 +73,12 @@ class Console:
         self._open_line = False
         self._lock = threading.Lock()  # `working` writes from a thread
         self._task = ""  # the work that the progress line is about
-        self._done = 0  # of that work
+        self._done = 0  # the units of that work that are done
         self._began = self._shown = 0.0  # when that work began, and when its line was last printed
         self.beat: Callable[[], None] = lambda: None  # called at each progress report, printed or not
 
-    def training(self, line: dict[str, Any], steps: int, seconds_per_step: float) -> None:
-        """Print step, loss, accuracies, speed and the time left."""
+    def print_training_step(self, line: dict[str, Any], steps: int, seconds_per_step: float) -> None:
+        """Print the step, loss, accuracies, speed and remaining time of a training."""
         step = line["step"]
         accuracies = "".join(
             f"{name.removesuffix('_accuracy')} {value:.1%}  "
@@ -92,10 +92,10 @@ class Console:
             keep=not self._live,
         )
 
-    def heldout(self, step: int, metrics: dict[str, float], unigram_loss: float | None = None) -> None:
+    def print_heldout_metrics(self, step: int, metrics: dict[str, float], unigram_loss: float | None = None) -> None:
         """Print metrics on held-out data; accuracies are in percent.
 
-        With `unigram_loss` (in nats), also print the difference of the masked-token loss to it.
+        With `unigram_loss` (in nats), also print how far the masked-token loss is below or above it.
         """
         figures = "  ".join(f"{name.replace('_', ' ')} {format_metric(name, value)}" for name, value in metrics.items())
         if unigram_loss is not None and "mlm_loss" in metrics:
@@ -103,7 +103,7 @@ class Console:
             figures += f"  ({abs(below):.2f} nats {'below' if below >= 0 else 'above'} the unigram loss)"
         self.say(f"step {step:,} held out: {figures}")
 
-    def preparation(self, done: int, total: int, documents: int) -> None:
+    def print_preparation_progress(self, done: int, total: int, documents: int) -> None:
         """Print the bytes read so far, the documents, the speed and the time left; a `total` of 0 means unknown."""
         self.beat()
         seconds = self._due("preparation", done)
@@ -150,13 +150,13 @@ class Console:
         """
         done, began = threading.Event(), time.monotonic()
 
-        def tick() -> None:
+        def print_elapsed_time() -> None:
             pause = QUIET_SECONDS
             while not done.wait(pause):
                 pause = 1.0 if self._live else LOG_SECONDS
                 self._write(f"{task} ... {format_seconds(time.monotonic() - began)}", keep=not self._live)
 
-        thread = threading.Thread(target=tick, name="console", daemon=True)
+        thread = threading.Thread(target=print_elapsed_time, name="console", daemon=True)
         thread.start()
         try:
             yield

@@ -9,8 +9,8 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-SHOWN: dict[str, str] = {}  # local copy -> the URL that the user gave (training/remote_workdir.py)
+FULL = (errno.ENOSPC, errno.EDQUOT)  # error numbers of a full disk
+SHOWN: dict[str, str] = {}  # path of a local copy -> the URL that the user gave (training/remote_workdir.py)
 REASONS = {
     errno.EEXIST: "a file exists at this path",
     errno.ENOTDIR: "a part of its path is a file",
@@ -47,7 +47,7 @@ FAILED_STORAGE = {
     errno.EMFILE: "raise the limit of open files (ulimit -n 65536), then start again",
     errno.ENFILE: "raise the limit of open files of the machine (sysctl fs.file-max), then start again",
 }
-# Names in a directory, all of which are there -> the content of the directory, for messages.
+# File names -> for messages, the content of a directory that has all of these files.
 CONTENTS = {
     ("run.json",): "a run",
     ("config.json",): "a model",
@@ -79,14 +79,14 @@ class StorageError(UserError):
 
 
 def shown(text: str) -> str:
-    """Return a text for the terminal: the user's URL replaces each local copy of `SHOWN`, and `escaped` the rest."""
+    """Return a text for the terminal: user's URLs replace the paths of `SHOWN`, and control characters are escaped."""
     for local_copy, url in SHOWN.items():
         text = text.replace(local_copy, url)
     return escaped(text)
 
 
 def escaped(text: str) -> str:
-    """Return a text in which `\\x1b` stands for a control character of a terminal, and `\\xff` for a byte of a name.
+    """Escape control characters of a terminal, as `\\x1b`, and bytes of a name that are not UTF-8, as `\\xff`.
 
     A stranger names files, tokens and labels: their control characters would move the cursor or hide lines. Python
     stores a byte of a name that is not UTF-8 as half of a surrogate pair, which no terminal can show.
@@ -104,7 +104,7 @@ def _escape(match: re.Match[str]) -> str:
 def file_error(error: OSError, path: object = None, deed: str = "", fix: str = "") -> UserError:
     """Return the UserError for an error of the operating system: the path, the reason and the remedy on one line.
 
-    A wrong path is a mistake of the user; every other number, such as a full disk, is a `StorageError`.
+    A wrong path gives a `UserError`; every other error number, such as a full disk, gives a `StorageError`.
 
     Args:
         error: the error.
@@ -115,26 +115,26 @@ def file_error(error: OSError, path: object = None, deed: str = "", fix: str = "
     code = error.errno or 0
     reason = REASONS.get(code, error.strerror or str(error) or type(error).__name__)
     names = [path] if path is not None else [name for name in (error.filename, error.filename2) if name is not None]
-    where = " and ".join(_one_line(name) for name in names)
+    where = " and ".join(_path_on_one_line(name) for name in names)
     known = WRONG_PATH.get(code) or FAILED_STORAGE.get(code) or START_AGAIN
     what = f"{deed} ({reason})" if deed else reason
     kind = UserError if code in WRONG_PATH else StorageError
     return kind(f"{f'{where}: ' if where else ''}{what}; {fix or known}")
 
 
-def wrapped_os_error(error: Exception) -> OSError:
-    """Return the error of the operating system that the text of a library's error contains, with that text."""
+def os_error_in_message(error: Exception) -> OSError:
+    """Return the OSError whose description occurs in the message of a library's error, with this message."""
     text = str(error)
     codes = (code for code in errno.errorcode if os.strerror(code) in text)
     return OSError(next(codes, errno.EIO), text)
 
 
 def with_message(error: UserError, message: str) -> UserError:
-    """Return an error with another message and the exit status of `error`."""
+    """Return an error with the class and exit status of `error`, and with another message."""
     return (StorageError if isinstance(error, StorageError) else UserError)(message)
 
 
-def _one_line(name: object) -> str:
+def _path_on_one_line(name: object) -> str:
     """Return a path as one line of at most 200 characters."""
     text = os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else f"file descriptor {name}"
     text = text.replace("\n", "\\n") or "''"

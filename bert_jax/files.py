@@ -53,14 +53,14 @@ def open_regular_file(path: str | os.PathLike[str]) -> IO[bytes]:
         OSError: the path is wrong: absent, or not permitted.
     """
     try:
-        _check_kind(path, os.stat(path).st_mode)
+        _check_mode_is_regular_file(path, os.stat(path).st_mode)
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb")
     except OSError as error:
         if error.errno in WRONG_PATH:
             raise
         raise file_error(error, path, "cannot be read") from None
     try:
-        _check_kind(path, os.fstat(file.fileno()).st_mode)
+        _check_mode_is_regular_file(path, os.fstat(file.fileno()).st_mode)
         _check_holes(path, file.fileno())
     except UserError:
         file.close()
@@ -88,23 +88,25 @@ def read_file(path: str | os.PathLike[str], max_bytes: int | None = None, name: 
     return data
 
 
-def check_file(path: str | os.PathLike[str]) -> None:
-    """Raise as `open_regular_file` if a library, which opens a path itself, should not open this path."""
+def check_is_regular_file(path: str | os.PathLike[str]) -> None:
+    """Raise the errors of `open_regular_file` for a path that a library will open."""
     open_regular_file(path).close()
 
 
-def check_files_below(directory: pathlib.Path) -> None:
-    """Raise as `check_file` for the files below a directory that a library opens.
+def check_regular_files_below(directory: pathlib.Path) -> None:
+    """Raise as `check_is_regular_file` for the files below a directory that a library opens.
 
     Files that cannot be opened are left to the library, since another process may remove them at this time.
     """
     for folder, _, names in os.walk(directory):
         for name in names:
             with contextlib.suppress(OSError):
-                check_file(os.path.join(folder, name))
+                check_is_regular_file(os.path.join(folder, name))
 
 
-def _check_kind(path: str | os.PathLike[str], mode: int, fix: str = "replace it by a file, or remove it") -> None:
+def _check_mode_is_regular_file(
+    path: str | os.PathLike[str], mode: int, fix: str = "replace it by a file, or remove it"
+) -> None:
     """Raise UserError for the mode of a path that is no regular file; `fix` is the advice."""
     if not stat.S_ISREG(mode):
         kind = SPECIAL_FILES.get(stat.S_IFMT(mode), "no regular file")
@@ -180,9 +182,9 @@ def new_file(target: str | os.PathLike[str], binary: bool = False) -> Iterator[I
         OSError: the file cannot be written.
     """
     target = pathlib.Path(target).absolute()
-    with contextlib.suppress(OSError):  # `open` raises it again, if it is a reason not to write
+    with contextlib.suppress(OSError):  # `open` raises the error again if the file cannot be written
         if not stat.S_ISDIR(mode := os.stat(target).st_mode):
-            _check_kind(target, mode, "choose another name")
+            _check_mode_is_regular_file(target, mode, "choose another name")
     partial = _partial_path(target)
     try:
         with open(partial, "xb") if binary else open(partial, "x", encoding="utf-8", newline="") as file:
@@ -204,13 +206,13 @@ def write_text(target: str | os.PathLike[str], text: str) -> None:
 def user_cache() -> pathlib.Path:
     """Return bert_jax's directory in the user's cache, whose files can be deleted and made again.
 
-    Without a home directory, or where the cache cannot be written, as in many containers, it is a private directory in
-    the directory for temporary files; a line on stderr says so once.
+    Without a home directory, or if the cache cannot be written (as in many containers), return a private directory
+    below the directory for temporary files, and say so once on stderr.
 
     Raises:
         UserError: no directory for temporary files can be written.
     """
-    directory = _cache_of(os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", ""), os.getuid())
+    directory = _first_writable_cache(os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", ""), os.getuid())
     if directory is None:
         raise UserError(
             "neither the cache of the user nor a directory for temporary files can be written; set TMPDIR to a "
@@ -220,7 +222,7 @@ def user_cache() -> pathlib.Path:
 
 
 @functools.cache
-def _cache_of(xdg_cache: str, home: str, user: int) -> pathlib.Path | None:
+def _first_writable_cache(xdg_cache: str, home: str, user: int) -> pathlib.Path | None:
     """Return the first directory that can be written: below XDG_CACHE_HOME, HOME or TMPDIR; None if there is none."""
     # Relative paths are not valid (XDG Base Directory Specification).
     wanted = xdg_cache if os.path.isabs(xdg_cache) else home and os.path.join(home, ".cache")
@@ -245,10 +247,10 @@ def _cache_of(xdg_cache: str, home: str, user: int) -> pathlib.Path | None:
     return directory
 
 
-def url_refusal(text: str, run: bool = False) -> str:
-    """Return the reason why a text is no local path, for example because it is a URL; "" for a path.
+def reason_not_a_local_path(text: str, run: bool = False) -> str:
+    """Return a message if a text is no local path, for example because it is a URL; return "" for a path.
 
-    With `run`, the text may also be the URL of a run or a model on object storage.
+    With `run=True`, the text may also be the URL of a run or a model on object storage.
     """
     scheme, slashes, address = text.partition("://")
     if not slashes:
@@ -267,7 +269,7 @@ def _partial_path(target: pathlib.Path) -> pathlib.Path:
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
 
 
-def remove_partial(directory: pathlib.Path, names: Iterable[str]) -> None:
+def remove_partial_files(directory: pathlib.Path, names: Iterable[str]) -> None:
     """Remove unfinished files and directories of killed processes. No other process may write `names` at this time."""
     for path in [path for name in names for path in directory.glob(f".{name}.????????.partial")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -283,7 +285,7 @@ def sync(path: pathlib.Path) -> None:
 
 
 def sha256_of(path: str | os.PathLike[str], on_read: OnRead | None = None) -> str:
-    """Return the hex SHA-256 of a file of the size that it has at first; raise as `open_regular_file`.
+    """Return the hex SHA-256 of a file; bytes that are appended meanwhile do not count. Raise as `open_regular_file`.
 
     `on_read` is called with the number of bytes of each piece.
     """
@@ -349,7 +351,7 @@ def damaged_files(
         on_read: called with the number of bytes of each piece that was read.
 
     Raises:
-        UserError: as `read_sums`.
+        UserError: `read_sums` raises it.
     """
     lines = []
     for name, digest in (read_sums(directory) if digests is None else digests).items():

@@ -20,7 +20,13 @@ from bert_jax.inference.predict import Predictor, make_predictor, predict_inputs
 from bert_jax.inference.vectors import TextVectors
 from bert_jax.models import count_parameters
 from bert_jax.scoring.log_probabilities import Progress
-from bert_jax.scoring.score import BenchmarkReport, ScoringModel, run_benchmark, scoring_model, sentence_scores
+from bert_jax.scoring.score import (
+    BenchmarkReport,
+    ScoringModel,
+    make_scoring_model,
+    run_benchmark,
+    token_log_probabilities,
+)
 from bert_jax.tokenizer import Tokenizer
 
 
@@ -32,7 +38,7 @@ def load(directory: str | os.PathLike[str]) -> "LoadedModel":
     head_error = None
     try:
         return LoadedModel(open_model(directory))
-    except UserError as error:  # the error may be of a head alone: then the encoder is still usable
+    except UserError as error:  # if the error is only about a head, the encoder is still usable
         head_error = error
     return LoadedModel(open_model(directory, embed.HEADS), head_error)
 
@@ -144,7 +150,9 @@ class LoadedModel:
         if isinstance(texts, str):
             raise UserError("texts is one string; give a list of strings")
         model = self._scoring_model(masking, temperature)
-        return np.array([log_probabilities.sum() for log_probabilities in sentence_scores(model, texts, progress)])
+        return np.array(
+            [log_probabilities.sum() for log_probabilities in token_log_probabilities(model, texts, progress)]
+        )
 
     def benchmark(
         self,
@@ -165,7 +173,7 @@ class LoadedModel:
     def _scoring_model(self, masking: str, temperature: float) -> ScoringModel:
         if self.head_error:
             raise self.head_error
-        return scoring_model(self.model, masking, temperature)
+        return make_scoring_model(self.model, masking, temperature)
 
     @functools.cached_property
     def _predictor(self) -> Predictor:

@@ -1,7 +1,7 @@
 """The verbs of the command line as functions: they take keyword arguments, and return a value in place of printing it.
 
-Each calls the function that its verb calls. The other verbs are `train_tokenizer`, `prepare`, `pretrain` and `finetune`
-(api.py), and methods of `LoadedModel`: `fill_mask`, `predict`, `encode`. Mistakes raise UserError.
+Each function calls the same function as its verb. The other verbs are `train_tokenizer`, `prepare`, `pretrain` and
+`finetune` (api.py), and methods of `LoadedModel`: `fill_mask`, `predict`, `encode`. Mistakes raise UserError.
 """
 
 import os
@@ -13,7 +13,7 @@ from bert_jax.api import Overrides, as_config
 from bert_jax.checkpoints.load_model import open_model, weights_digest
 from bert_jax.checkpoints.verify import Verified, verify_directory
 from bert_jax.config import FinetuneConfig, PretrainConfig
-from bert_jax.config.load import recipe_kind, run_recipe
+from bert_jax.config.load import config_class_of_recipe, run_recipe
 from bert_jax.console import Console
 from bert_jax.convert.compress import compress_model
 from bert_jax.convert.export import CardFacts, export_directory
@@ -22,7 +22,7 @@ from bert_jax.convert.verify_run import RuntimeCheck, check_runtimes
 from bert_jax.convert.vocabulary import change_vocabulary
 from bert_jax.dryrun.dry_run import dry_run, finetuning_compile_inputs, pretraining_compile_inputs, recipe_total
 from bert_jax.dryrun.report import report_json
-from bert_jax.dryrun.topology import topology_devices
+from bert_jax.dryrun.topology import compile_only_devices
 from bert_jax.errors import UserError
 from bert_jax.pretraining.evaluate import evaluate_checkpoint
 from bert_jax.reports.attention.write import write_attention_file
@@ -35,9 +35,9 @@ from bert_jax.reports.run.write import write_report
 from bert_jax.scoring.score import (
     BENCHMARKS,
     heads_of_benchmarks,
-    scoring_model,
+    make_scoring_model,
 )
-from bert_jax.scoring.score_model import bias_reports, score_all, scores_json
+from bert_jax.scoring.score_model import run_bias_benchmarks, score_benchmarks_and_collections, scores_json
 from bert_jax.scoring.templates import PACKAGED
 from bert_jax.training.remote_workdir import local_copy
 
@@ -58,10 +58,10 @@ def evaluate(
         workdir: work directory of `pretrain`.
         step: step of the checkpoint; None: the newest undamaged checkpoint.
         corpus: a corpus to read instead of the corpus of the run.
-        recipe: recipe that adds rows to tables, such as a masking rule; it is run first.
+        recipe: recipe that adds rows to tables, such as a masking rule; the recipe is run first.
         console: printer of progress; None: a console on stderr.
     """
-    add_rows(recipe)
+    run_recipe_for_its_rows(recipe)
     corpus_path = None if corpus is None else pathlib.Path(corpus)
     return evaluate_checkpoint(local_copy(workdir), step, console or Console(), corpus_path)
 
@@ -74,7 +74,7 @@ def report(
     grams_per_kwh: float | None = None,
     recipe: PathLike | None = None,
 ) -> str:
-    """Write a run, or several, as an .html page; return its name.
+    """Write an .html page about one or more runs; return the name of the page.
 
     Args:
         workdirs: one work directory of `pretrain` or `finetune`, or several.
@@ -83,13 +83,13 @@ def report(
         grams_per_kwh: CO2 per kWh of the electricity; None: no estimate of CO2.
         recipe: as in `evaluate`.
     """
-    add_rows(recipe)
+    run_recipe_for_its_rows(recipe)
     several = [workdirs] if isinstance(workdirs, str | os.PathLike) else workdirs
     return write_report([os.fspath(workdir) for workdir in several], os.fspath(output), watts, grams_per_kwh)
 
 
 def plot(workdir: PathLike, output: PathLike, *, console: Console | None = None) -> str:
-    """Draw the learning curves of a run into a .png, .pdf or .svg file; return its name."""
+    """Draw the learning curves of a run into a .png, .pdf or .svg file; return the name of the file."""
     plot_run(local_copy(workdir), pathlib.Path(output), (console or Console()).say)
     return os.fspath(output)
 
@@ -165,11 +165,12 @@ def compile_recipe(
         config: a recipe by file or name, a `ConfigDict`, or a frozen config.
         overrides: values by key that replace values of a recipe.
         topology: TPU slice such as "v5e:16x16", or GPUs of a host such as "h100:8"; None: the devices of this machine.
-        price_per_chip_hour, watts_per_chip: prices and power of the cost; None: no estimate, or published values.
+        price_per_chip_hour: price of a chip per hour, to estimate the cost; None: no estimate.
+        watts_per_chip: power of a chip, to estimate the energy; None: the published value.
         console: printer of progress; None: a console on stderr.
     """
     console = console or Console()
-    devices = topology_devices(topology) if topology else None
+    devices = compile_only_devices(topology) if topology else None
     frozen = as_config(_config_class(config), config, overrides)
     work = (
         finetuning_compile_inputs(frozen, console)
@@ -183,7 +184,7 @@ def compile_recipe(
 def _config_class(config: Any) -> Any:
     """Return the class of a config in any form: `PretrainConfig` or `FinetuneConfig`."""
     if isinstance(config, str):
-        return recipe_kind(config)
+        return config_class_of_recipe(config)
     return FinetuneConfig if hasattr(config, "task") else PretrainConfig
 
 
@@ -218,7 +219,7 @@ def export(
         recipe: as in `evaluate`.
         console: printer of progress; None: a console on stderr.
     """
-    add_rows(recipe)
+    run_recipe_for_its_rows(recipe)
     reports = (None if path is None else pathlib.Path(path) for path in (bias, retrieval))
     facts = CardFacts(license, base_model, *reports)
     export_directory(
@@ -284,7 +285,7 @@ def attention(
     head: int | None = None,
     first_token: int = 0,
 ) -> str:
-    """Draw the attention of each head in a text as an .html page or a picture; return its name.
+    """Draw the attention of each head for a text as an .html page or a picture; return the name of the file.
 
     `write_attention_file` of bert_jax/reports/attention/write.py documents the arguments.
     """
@@ -315,10 +316,12 @@ def score(
         console: printer of progress; None: a console on stderr.
         data: name of a benchmark -> its sources: pairs=["zorro_small"], crows_pairs=["crows.csv"].
     """
-    wanted, console = _wanted(data, BENCHMARKS), console or Console()
+    wanted, console = _benchmarks_and_sources(data, BENCHMARKS), console or Console()
     if not wanted and not retrieval:
         raise UserError(f"nothing to score; give {' or '.join((*BENCHMARKS, 'retrieval'))}")
-    scores = score_all(model, wanted, retrieval, masking, temperature, fraction, split, vectors, console)
+    scores = score_benchmarks_and_collections(
+        model, wanted, retrieval, masking, temperature, fraction, split, vectors, console
+    )
     return scores_json(model, scores, details=False)
 
 
@@ -339,15 +342,15 @@ def bias(
         console: printer of progress; None: a console on stderr.
         data: name of a data set -> its sources: crows_pairs=["crows.csv"]; without any, the templates of occupations.
     """
-    wanted = _wanted(data, MEANINGS) or [("templates", source) for source in PACKAGED]
+    wanted = _benchmarks_and_sources(data, MEANINGS) or [("templates", source) for source in PACKAGED]
     opened = open_model(model, heads_of_benchmarks(name for name, _ in wanted))
-    reports = bias_reports(scoring_model(opened), wanted, fraction, console or Console())
+    reports = run_bias_benchmarks(make_scoring_model(opened), wanted, fraction, console or Console())
     if output is not None:
         write_page(os.fspath(output), lambda: bias_page(os.fspath(model), reports))
     return bias_json(os.fspath(model), weights_digest(opened.params), reports)
 
 
-def _wanted(data: Mapping[str, Sequence[str]], known: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _benchmarks_and_sources(data: Mapping[str, Sequence[str]], known: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (benchmark, source) for each source, in the order of the table; raise UserError for an unknown name."""
     for name, sources in data.items():
         if name not in known:
@@ -357,7 +360,7 @@ def _wanted(data: Mapping[str, Sequence[str]], known: Mapping[str, Any]) -> list
     return [(name, source) for name in known for source in data.get(name, ())]
 
 
-def add_rows(recipe: PathLike | None) -> None:
-    """Run a recipe, which may add rows to tables for this process; None: nothing is run."""
+def run_recipe_for_its_rows(recipe: PathLike | None) -> None:
+    """Run a recipe, which may add rows to tables for this process; do nothing if `recipe` is None."""
     if recipe is not None:
         run_recipe(os.fspath(recipe))

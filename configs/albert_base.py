@@ -14,9 +14,9 @@ Score: MNLI 84.6, SQuAD 1.1 F1 90.2 on the development sets (version 2, publishe
 
 import ml_collections
 
-from bert_jax.config.recipes import lan2020
+from bert_jax.config.recipes import albert_recipe_of_lan2020
 
 
 def get_config() -> ml_collections.ConfigDict:
     """Return the recipe."""
-    return lan2020("base")
+    return albert_recipe_of_lan2020("base")

@@ -19,9 +19,9 @@ The other sizes of Turc et al. 2019 are named by layers and width, from L2_H128 
 
 import ml_collections
 
-from bert_jax.config.recipes import devlin2019
+from bert_jax.config.recipes import bert_recipe_of_devlin2019
 
 
 def get_config(size: str = "base") -> ml_collections.ConfigDict:
     """Return the recipe for one size."""
-    return devlin2019(size)
+    return bert_recipe_of_devlin2019(size)

@@ -12,11 +12,11 @@ Score: MNLI 84.7, SQuAD 1.1 F1 88.4 on the development sets (published); not tra
 
 import ml_collections
 
-from bert_jax.config.recipes import devlin2019
+from bert_jax.config.recipes import bert_recipe_of_devlin2019
 
 
 def get_config() -> ml_collections.ConfigDict:
     """Return the recipe."""
-    config = devlin2019("base")
+    config = bert_recipe_of_devlin2019("base")
     config.compute.scan_layers = False  # on a TPU: fewer bytes and less memory for some minutes of compilation
     return config

@@ -12,9 +12,9 @@ Score: MNLI 86.6, SQuAD 1.1 F1 90.9 on the development sets (published); not tra
 
 import ml_collections
 
-from bert_jax.config.recipes import devlin2019
+from bert_jax.config.recipes import bert_recipe_of_devlin2019
 
 
 def get_config() -> ml_collections.ConfigDict:
     """Return the recipe."""
-    return devlin2019("large")
+    return bert_recipe_of_devlin2019("large")

@@ -12,9 +12,9 @@ Score: SQuAD 1.1 F1 about 91 (published by NVIDIA); not trained by us.
 
 import ml_collections
 
-from bert_jax.config.recipes import you2020
+from bert_jax.config.recipes import lamb_recipe_of_you2020
 
 
 def get_config() -> ml_collections.ConfigDict:
     """Return the recipe."""
-    return you2020("large")
+    return lamb_recipe_of_you2020("large")

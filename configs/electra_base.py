@@ -13,12 +13,12 @@ Score: MNLI 88.8, SST-2 95.1 on the development sets (published); not trained by
 
 import ml_collections
 
-from bert_jax.config.recipes import clark2020
+from bert_jax.config.recipes import electra_recipe_of_clark2020
 
 
 def get_config() -> ml_collections.ConfigDict:
     """Return the recipe."""
-    config = clark2020("base", seq_len=512)
+    config = electra_recipe_of_clark2020("base", seq_len=512)
     config.replaced_tokens.generator_size = 1 / 3
     config.train.update(steps=766_000, batch_size=256)
     config.optimizer.peak_learning_rate = 2e-4

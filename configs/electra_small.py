@@ -13,12 +13,12 @@ Score: MNLI 81.3, SST-2 91.2 on the development sets (published); not trained by
 
 import ml_collections
 
-from bert_jax.config.recipes import clark2020
+from bert_jax.config.recipes import electra_recipe_of_clark2020
 
 
 def get_config() -> ml_collections.ConfigDict:
     """Return the recipe."""
-    config = clark2020("small", seq_len=128)
+    config = electra_recipe_of_clark2020("small", seq_len=128)
     config.replaced_tokens.generator_size = 0.25
     config.train.update(steps=1_000_000, batch_size=128)
     config.optimizer.peak_learning_rate = 5e-4

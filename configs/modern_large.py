@@ -10,9 +10,9 @@ Score: not trained by us.
 
 import ml_collections
 
-from bert_jax.config.recipes import warner2024
+from bert_jax.config.recipes import modernbert_recipe_of_warner2024
 
 
 def get_config() -> ml_collections.ConfigDict:
     """Return the recipe."""
-    return warner2024("large", peak_learning_rate=5e-4)
+    return modernbert_recipe_of_warner2024("large", peak_learning_rate=5e-4)

@@ -14,9 +14,9 @@ Score: MNLI 87.6, SST-2 94.8 on the development sets (published); not trained by
 
 import ml_collections
 
-from bert_jax.config.recipes import liu2019
+from bert_jax.config.recipes import roberta_recipe_of_liu2019
 
 
 def get_config() -> ml_collections.ConfigDict:
     """Return the recipe."""
-    return liu2019("base", peak_learning_rate=6e-4, warmup_steps=24_000)
+    return roberta_recipe_of_liu2019("base", peak_learning_rate=6e-4, warmup_steps=24_000)

@@ -1,4 +1,4 @@
-"""A student with half of the layers of `small_cpu`: 3 layers learn from 6 as in DistilBERT, in a third of the time.
+"""A student with half of the layers of `small_cpu`: 3 layers learn from 6 layers, in a third of the time (DistilBERT).
 
     bert-jax pretrain --config=student_cpu --workdir runs/student --config.data.corpus=corpus/ \\
         --config.distillation.teacher=runs/small
@@ -6,8 +6,8 @@
 The corpus is the teacher's corpus, or another corpus that was prepared with the teacher's tokenizer.
 Hardware and time: 2 x86 cores, 16 minutes on a busy machine.
 Score: on four books that are not among the 78 training books, the loss of masked tokens is 3.32 nats and their accuracy
-40.1 % (teacher: 3.33 and 40.3 %). A sentence takes half of the teacher's time. Two other seeds have 40.8 and 40.3 %,
-with teachers of 41.0 %; docs/results/tasks.md.
+40.1 % (teacher: 3.33 nats and 40.3 %). The student needs half of the teacher's time for a sentence. The accuracies of
+two other seeds are 40.8 and 40.3 %, with teachers of 41.0 % (docs/results/tasks.md).
 """
 
 import ml_collections

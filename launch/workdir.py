@@ -24,7 +24,7 @@ PACKAGES = {"gs": "gcsfs", "s3": "s3fs"}  # the package for each protocol
 
 
 def refusal(workdir: str) -> str:
-    """Return why this cannot be a work directory, or "" if it can."""
+    """Return the reason why a path or URL cannot be a work directory; "" if it can."""
     if re.match(r"\w+:/", workdir) and not re.match(r"(gs|s3)://[^/]+/+[^/]", workdir):
         return "a work directory is gs://BUCKET/NAME, s3://BUCKET/NAME or a path"
     if not in_bucket(workdir):
@@ -65,7 +65,7 @@ def read(workdir: str, name: str) -> bytes:
 
 
 def write(workdir: str, name: str, content: bytes) -> None:
-    """Write a file, which appears whole or not at all; only one process writes a given name."""
+    """Write a file, which appears complete or not at all; only one process may write a file of a given name."""
     if in_bucket(workdir):
         system, path = storage(workdir, name)
         system.pipe_file(path, content)
@@ -78,7 +78,7 @@ def write(workdir: str, name: str, content: bytes) -> None:
 
 
 def saved_steps(workdir: str) -> list[int]:
-    """Return the step numbers of the complete checkpoints."""
+    """Return the step numbers of the complete checkpoints in a work directory."""
     if in_bucket(workdir):
         system, path = storage(workdir, "checkpoints")
         found = [re.fullmatch(rf"(\d+)/{COMMITTED}", name[len(path) + 1 :]) for name in system.find(path)]
@@ -88,7 +88,7 @@ def saved_steps(workdir: str) -> list[int]:
 
 
 def progress(workdir: str) -> tuple[int, int]:
-    """Return (newest checkpoint, last step); 0 for a part that does not exist yet."""
+    """Return the step of the newest checkpoint, and the last step of the run; 0 for a number that is not known yet."""
     try:
         steps = int(json.loads(read(workdir, "run.json"))["config"]["train"]["steps"])
     except (ValueError, KeyError, TypeError):
@@ -97,7 +97,7 @@ def progress(workdir: str) -> tuple[int, int]:
 
 
 def main(verb: str, workdir: str, name: str = "") -> int:
-    """Run the verb of the command line; return the exit status."""
+    """Run the verb that the command line names; return the exit status."""
     if reason := refusal(workdir):
         print(f"workdir.py: {workdir}: {reason}", file=sys.stderr)
         return 2

@@ -121,7 +121,7 @@ def test_partial_files_of_this_run_are_removed(tmp_path) -> None:
     (tmp_path / ".best-7.0123abcd.partial" / "x").touch()
     (tmp_path / ".run.json.0123abcd.partial").touch()
     (tmp_path / ".export.0123abcd.partial").mkdir()  # perhaps another process writes it now
-    files.remove_partial(tmp_path, ["run.json", "best-*"])
+    files.remove_partial_files(tmp_path, ["run.json", "best-*"])
     assert names(tmp_path) == [".export.0123abcd.partial"]
 
 

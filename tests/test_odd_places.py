@@ -18,7 +18,7 @@ from bert_jax import files, strict_json
 from bert_jax.checkpoints.verify import verify_directory
 from bert_jax.cli import main as cli
 from bert_jax.errors import StorageError, UserError, escaped, file_error, reading, writing
-from bert_jax.readers.archives import check_overlap, open_members
+from bert_jax.readers.archives import open_members, refuse_overlapping_members
 
 SMALL_FILE = "config.json"
 
@@ -244,11 +244,11 @@ def test_a_library_that_cannot_open_a_name_is_one_line(
 
 
 def test_a_work_directory_whose_name_is_not_utf_8_is_refused(tmp_path: pathlib.Path) -> None:
-    from bert_jax.training.remote_workdir import checkpoints_in
+    from bert_jax.training.remote_workdir import checkpoints_directory
 
     with pytest.raises(UserError, match=r"caf\\xe9: this name is not UTF-8; rename the directory"):
-        checkpoints_in(tmp_path / os.fsdecode(b"caf\xe9"))
-    assert checkpoints_in(tmp_path / "caf\u00e9").parent == tmp_path / "caf\u00e9"
+        checkpoints_directory(tmp_path / os.fsdecode(b"caf\xe9"))
+    assert checkpoints_directory(tmp_path / "caf\u00e9").parent == tmp_path / "caf\u00e9"
 
 
 def overlapping(count: int) -> bytes:
@@ -271,7 +271,7 @@ def test_members_of_a_zip_share_no_bytes() -> None:
         zipfile.ZipFile(io.BytesIO(overlapping(2))) as archive,
         pytest.raises(zipfile.BadZipFile, match="shares bytes"),
     ):
-        check_overlap(archive)
+        refuse_overlapping_members(archive)
     with pytest.raises(zipfile.BadZipFile, match="shares bytes"):
         list(open_members("x.zip", io.BytesIO(overlapping(60_000))))
     buffer = io.BytesIO()
@@ -315,7 +315,7 @@ def test_the_cache_is_private_where_the_user_has_none(
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     for variable, value in ENVIRONMENTS[name].items():
         monkeypatch.setenv(variable, value)
-    files._cache_of.cache_clear()
+    files._first_writable_cache.cache_clear()
     directory = files.user_cache()
     assert directory == files.user_cache()
     assert directory.parent == tmp_path
@@ -324,7 +324,7 @@ def test_the_cache_is_private_where_the_user_has_none(
     # The remedy works word for word.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "chosen"))
     assert files.user_cache() == tmp_path / "chosen" / "bert_jax"
-    files._cache_of.cache_clear()
+    files._first_writable_cache.cache_clear()
 
 
 def test_another_user_cannot_lend_a_cache(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,12 +335,12 @@ def test_another_user_cannot_lend_a_cache(tmp_path: pathlib.Path, monkeypatch: p
     (tmp_path / "elsewhere").mkdir()
     for make in (lambda: taken.symlink_to("elsewhere"), lambda: (taken.mkdir(), taken.chmod(0o777))):
         make()
-        files._cache_of.cache_clear()
+        files._first_writable_cache.cache_clear()
         directory = files.user_cache()
         assert directory != taken
         assert directory.stat().st_mode & 0o777 == 0o700
         taken.unlink() if taken.is_symlink() else taken.rmdir()
-    files._cache_of.cache_clear()
+    files._first_writable_cache.cache_clear()
 
 
 def test_streams_and_modules_of_the_working_directory(tmp_path: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""First run on a GPU or TPU: check its numerical results against the CPU, then measure its speed, ours and torch's.
+"""A first run on a GPU or TPU: check its results against the CPU, then measure the speed of bert_jax and of torch.
 
     make bench-device        # or, from the checkout: python -m benchmarks.device --minutes 9
 

@@ -1,4 +1,4 @@
-"""Check the numerical results of the local GPU or TPU against the CPU, then measure its speed, ours and torch's.
+"""Check the results of the local GPU or TPU against the CPU, then measure the speed of bert_jax and of torch on it.
 
     python -m benchmarks.device [--minutes 9] [--json device_bench.json]
 

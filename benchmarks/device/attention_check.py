@@ -43,7 +43,10 @@ def inputs_of(case: str) -> AttentionInputs:
 
 
 def attention(kernel: str, rate: float, dtype: str, joint: bool, inputs: AttentionInputs) -> list[jax.Array]:
-    """Return float32 context and gradients of q, k and v, without padding. `joint`: q, k and v are in one array."""
+    """Return the float32 context and the gradients of q, k and v, without padding.
+
+    If `joint` is True, q, k and v are in one array.
+    """
     real = inputs.mask[:, :, None]
 
     def context(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ def reason_to_leave_out(error: Exception) -> str | None:
 
 
 class Result(NamedTuple):
-    """Line of the table: a check has `error` and `bound`, a timing has the other figures."""
+    """A line of the table of results; a check has `error` and `bound`, and a timing has the other fields."""
 
     name: str
     error: float | None = None

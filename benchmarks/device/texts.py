@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.device.report import Result
 from bert_jax.batches.iteration import batches
-from bert_jax.batches.pipeline import make_sequences, symbols_of
+from bert_jax.batches.pipeline import make_sequences, special_ids_and_vocabulary
 from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.config import ComputeConfig, DataConfig, EncoderConfig
 from bert_jax.corpus.build.prepare import prepare
@@ -61,7 +61,7 @@ def time_input(
 ) -> Iterator[Result]:
     """Yield the speed of building batches with as many threads as `pretrain`, while nothing trains; padding counts."""
     corpus = open_corpus(make_corpus(directory, documents))
-    symbols = symbols_of(load_tokenizer(corpus.tokenizer_directory))
+    symbols = special_ids_and_vocabulary(load_tokenizer(corpus.tokenizer_directory))
     data = DataConfig(packing=packing)
     sequences = make_sequences(corpus.split("train"), symbols, seq_len, 0, data)
     size = max(8, 32_768 // seq_len)

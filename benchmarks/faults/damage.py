@@ -47,7 +47,7 @@ def swap(rng: random.Random, path: pathlib.Path) -> None:
 
 
 def edit(rng: random.Random, path: pathlib.Path) -> None:
-    """Change a digit, as a person with an editor would; change a letter if the file has no digit."""
+    """Change a digit of the file, as a person with an editor might; if the file has no digit, change a letter."""
     data = path.read_bytes()
     offsets = [match.start() for match in re.finditer(rb"\d", data)] or list(range(len(data)))
     if offsets:

@@ -1,4 +1,4 @@
-"""The entries of the race: a function that changes the baseline, and a row of ENTRIES.
+"""The entries of the race; each entry is a function that changes the baseline, and a row of ENTRIES.
 
 `bert-jax pretrain --config=benchmarks/speedrun/entries.py:NAME` trains an entry.
 """

@@ -27,7 +27,7 @@ from bert_jax.parallel import sharding
 from bert_jax.pretraining.data import sequence_rules, training_batches
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import learning_rate, plan_phases
-from bert_jax.training.step import init_state, jit_step, state_layout
+from bert_jax.training.step import init_state, jit_train_step, state_layout
 
 ROUNDS, STEPS = 8, 4  # rounds of all phases of both recipes, steps of each phase in a round
 
@@ -85,7 +85,7 @@ def phase_steps(config: PretrainConfig, corpus: Mixture) -> list[tuple[int, Call
         for phase in phases:
             with contextlib.closing(batches_of(phase, phase.begin)) as batches:
                 placed = [sharding.place_batch(batch, mesh) for batch in itertools.islice(batches, 4)]
-            step = jit_step(
+            step = jit_train_step(
                 objective.of_phase(phase.index),
                 optimizer,
                 schedule,

@@ -171,7 +171,7 @@ def steps_in_time(
             baseline = sum(num_steps * statistics.mean(seconds_of(step, 3)) for num_steps, step in phases)
             ratios.append(baseline / statistics.mean(seconds_of(torch_step, 6)))
         file.write_text(json.dumps({"steps": ratios}) + "\n", encoding="utf-8")
-    return statistics.median(json.loads(file.read_text(encoding="utf-8"))["steps"])
+    return float(statistics.median(json.loads(file.read_text(encoding="utf-8"))["steps"]))
 
 
 def seconds_of(step: Callable[[], None], times: int) -> Iterator[float]:
@@ -193,7 +193,10 @@ def report_loss(race: pathlib.Path, model: transformers.PreTrainedModel) -> dict
         batch_size=config.evaluate.batch_size or 64,
         eval_uses_training_masks=False,
     ).batches(plan_phases(config.train)[-1])
-    return heldout_loss(model, ({name: np.asarray(value) for name, value in batch.items()} for batch in batches))
+    measured: dict[str, float] = heldout_loss(
+        model, ({name: np.asarray(value) for name, value in batch.items()} for batch in batches)
+    )
+    return measured
 
 
 def table(race: pathlib.Path, results: pathlib.Path, fraction: float) -> str:

@@ -14,7 +14,7 @@ _ROUNDS = 4
 
 
 class Stream(enum.IntEnum):
-    """Purposes of random bits; streams share no bits. The numbers are part of the meaning of a seed, so only append."""
+    """Purposes of random bits; streams share no bits. A seed gives other data if a number changes, so only append."""
 
     ORDER = 0  # order of the items of a source in an epoch
     OFFSET = 1  # where the slots of a document begin in an epoch
@@ -22,14 +22,14 @@ class Stream(enum.IntEnum):
     TARGET = 3  # the short target length
     SIDE = 4  # from which side of the slot the first text is gathered
     RANDOM_NEXT = 5  # whether the second text comes from another document
-    CUT = 6  # between the two texts of a window
-    OTHER = 7  # document and slot of a random second text
-    OTHER_SIDE = 8  # from which side of that slot the second text is gathered
-    TRUNCATE_FIRST = 9  # front or back of the first text, one bit per token
-    TRUNCATE_SECOND = 10  # front or back of the second text
-    MASK_POSITION = 11  # tokens to predict
-    MASK_KIND = 12  # replaced by [MASK], by a random token, or kept
-    MASK_TOKEN = 13  # the random token
+    CUT = 6  # where a window is cut into two texts
+    OTHER = 7  # document and slot from which a random second text comes
+    OTHER_SIDE = 8  # from which side of its slot a random second text is gathered
+    TRUNCATE_FIRST = 9  # removal of a token from the front or the back of the first text, one bit per token
+    TRUNCATE_SECOND = 10  # removal of a token from the front or the back of the second text
+    MASK_POSITION = 11  # which tokens of an example are predicted
+    MASK_KIND = 12  # whether a predicted token becomes [MASK], becomes a random token, or stays
+    MASK_TOKEN = 13  # the random token that replaces a predicted token
     MIXTURE = 14  # order of the sequences of several sources in an epoch
     PACKING = 15  # which examples of one length share a sequence
     SWAP = 16  # whether the two texts of a pair change places
@@ -66,7 +66,7 @@ def uniform_integers(bits: np.ndarray, high: ArrayLike) -> np.ndarray:
 
 
 def permuted_indices(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.ndarray:
-    """Return the images of `index` under a pseudo-random permutation of range(size), without building it.
+    """Return the images of `index` under a pseudo-random permutation of range(size), without storing it.
 
     The method is a Feistel network over pairs of digits with cycle walking (Black and Rogaway, "Ciphers with arbitrary
     finite domains", 2002). There are fewer than `size` + sqrt(`size`) + 1 pairs, so few indices need cycle walking.
@@ -83,7 +83,7 @@ def permuted_indices(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.
     size = np.asarray(size, np.int64)
     left_size = np.ceil(np.sqrt(size)).astype(np.int64)
     right_size = -(-size // left_size)
-    # One half of the hash per half-round; the digit is hashed in below.
+    # Each half-round has its own random bits; the loop below combines them with a digit of the index.
     rounds = random_bits(np.broadcast_to(_as_uint64(seed), image.shape), np.arange(2 * _ROUNDS)[:, None])
     walking = np.arange(len(image))
     while walking.size:
@@ -98,11 +98,11 @@ def permuted_indices(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.
     return image
 
 
-def _as_uint64(value: ArrayLike) -> np.ndarray:
+def _as_uint64(integers: ArrayLike) -> np.ndarray:
     """Return integers modulo 2**64 as a uint64 array of at least one dimension."""
-    if isinstance(value, int):
-        value = value % (1 << 64)
-    return np.atleast_1d(np.asarray(value)).astype(np.uint64)
+    if isinstance(integers, int):
+        integers = integers % (1 << 64)
+    return np.atleast_1d(np.asarray(integers)).astype(np.uint64)
 
 
 def _splitmix64(state: np.ndarray, counter: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ def batches(
     prefetch: int = 4,
     stop: int | None = None,
 ) -> Generator[Batch, None, None]:
-    """Yield a host's part of each batch, in order, from sequence `start`, which may be any number.
+    """Yield this host's part of each batch, in order; the first batch begins with sequence number `start`.
 
     Close the generator (`contextlib.closing`) to stop its threads.
 
@@ -34,8 +34,8 @@ def batches(
         num_hosts: number of hosts.
         num_threads: number of threads that build batches; 0 builds each batch on demand.
         prefetch: number of batches that are built before they are needed; 0 builds each batch on demand.
-        stop: the sequence before which iteration ends, where filler sequences of weight 0 complete the last batch;
-        None: iteration never ends.
+        stop: sequence number before which the iteration ends; filler sequences of weight 0 complete the last
+        batch. None: the iteration never ends.
 
     Raises:
         UserError: the batch size is not a positive multiple of the number of hosts.
@@ -49,14 +49,14 @@ def batches(
     depth = prefetch if num_threads else 0
     import grain  # loads jax, which `inspect` does not need
 
-    # Grain warns of more threads than batches built ahead, since further threads would be idle.
+    # Grain warns if there are more threads than prefetched batches, since the additional threads would be idle.
     options = grain.ReadOptions(num_threads=min(num_threads, depth), prefetch_buffer_size=depth)
     return _close_after_iteration(iter(grain.MapDataset.source(source).to_iter_dataset(options)))
 
 
 @dataclasses.dataclass(frozen=True)
 class _BatchSource:
-    """Random access to batches, for Grain; batch i has this host's sequences from start + i * batch_size on."""
+    """Random access to batches, for Grain; batch i begins with sequence start + i * batch_size + offset."""
 
     sequences: Sequences
     start: int

@@ -1,9 +1,8 @@
 """Slots: the ranges of document tokens that become examples (see the picture in `__init__.py`).
 
 A document of D tokens has ceil(D / budget) slots. One short slot has the remainder, and all other slots have `budget`
-tokens. The position of the short slot is random in every epoch. So each token is in exactly one slot per epoch, the
-number of slots of each length is equal in every epoch, and any slot of a document can be computed without the other
-slots.
+tokens. The position of the short slot is random in every epoch. So each token is in exactly one slot per epoch. Every
+epoch has the same number of slots of each length. Any slot of a document can be computed without the other slots.
 
 In this scheme, each slot can begin at only two positions, so some tokens of a long document would be at a bad position
 in every epoch. So, unless sequences need constant lengths, the slots of documents of at least `MIN_SLIDING_SLOTS` slots
@@ -20,7 +19,7 @@ import numpy as np
 from bert_jax.batches.hashing import Stream, random_bits, uniform_integers
 from bert_jax.corpus.store import RecordArrays, running_total
 
-MIN_SLIDING_SLOTS = 8  # in shorter documents the longer slots would lose too much text
+MIN_SLIDING_SLOTS = 8  # in a document of fewer slots, the longer sliding slots would lose too much text
 
 
 class ReadableSplit(Protocol):
@@ -31,8 +30,8 @@ class ReadableSplit(Protocol):
     first_record: np.ndarray
     source_documents: np.ndarray
 
-    def read(self, records: np.ndarray) -> RecordArrays:
-        """Return the flat tokens, flat sentence lengths, and sentences per record of the given records, in order."""
+    def read(self, record_indices: np.ndarray) -> RecordArrays:
+        """Return the tokens, sentence lengths, and sentences per record of the given records, as flat arrays."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +46,7 @@ class Layout:
         first_slot: int64 [documents + 1], running total of slots.
         source_documents: int64 [sources + 1]; source k has the documents source_documents[k]:source_documents[k + 1].
         slides: True if the slots of long documents slide.
-        bounded: True if sliding slots also have at most `budget` tokens.
+        bounded: True if no slot has more than `budget` tokens, even a sliding slot.
     """
 
     split: ReadableSplit
@@ -102,12 +101,12 @@ def make_layout(split: ReadableSplit, budget: int, slides: bool, bounded: bool =
 
 
 def make_slots(layout: Layout, seed: int, epoch: np.ndarray, slot: np.ndarray, capacity: np.ndarray) -> Slots:
-    """Return the `Slots` of epochs, slot numbers and capacities, int64 [examples].
+    """Return the documents and positions of slots in their epochs, as `Slots`; the arrays are int64 [examples].
 
-    The last slot number of a document always stands for its short slot, whatever the slot's position in this epoch.
+    The last slot number of a document is always its short slot, at any position of the short slot in the epoch.
     """
     document = np.searchsorted(layout.first_slot, slot, side="right") - 1
-    short, _ = _short_slot(layout, seed, epoch, document)
+    short, _ = _positions_and_shifts_of_short_slots(layout, seed, epoch, document)
     among_full = slot - layout.first_slot[document]
     is_short = slot + 1 == layout.first_slot[document + 1]
     position = np.where(is_short, short, among_full + (among_full >= short))
@@ -125,15 +124,15 @@ def slot_lengths(layout: Layout) -> np.ndarray:
 
 
 class SlotSpans(NamedTuple):
-    """The first token of each slot, and the token after its last, numbered through the split; int64 [examples]."""
+    """The first token of each slot and its end (exclusive), as token numbers of the whole split, int64 [examples]."""
 
     start: np.ndarray
     stop: np.ndarray
 
 
 def slot_span(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, position: np.ndarray) -> SlotSpans:
-    """Return start and stop (exclusive) of the slot at `position` of each document in an epoch; int64 [examples]."""
-    short, shift = _short_slot(layout, seed, epoch, document)
+    """Return the token numbers at which the slot at `position` of each document starts and stops in an epoch."""
+    short, shift = _positions_and_shifts_of_short_slots(layout, seed, epoch, document)
     first, stop = layout.document_start[document], layout.document_start[document + 1]
     begin, end = (first + at * layout.budget - np.where(at > short, shift, 0) for at in (position, position + 1))
     is_last = position + 1 == layout.first_slot[document + 1] - layout.first_slot[document]
@@ -142,7 +141,7 @@ def slot_span(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray
 
 def slot_of_token(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, token: np.ndarray) -> np.ndarray:
     """Return the position of the slot that holds the given token of each document, int64 [examples]."""
-    short, shift = _short_slot(layout, seed, epoch, document)
+    short, shift = _positions_and_shifts_of_short_slots(layout, seed, epoch, document)
     after = token >= (short + 1) * layout.budget - shift
     last = layout.first_slot[document + 1] - layout.first_slot[document] - 1
     return np.minimum((token + np.where(after, shift, 0)) // layout.budget, last)
@@ -155,7 +154,9 @@ class _ShortSlots(NamedTuple):
     shift: np.ndarray
 
 
-def _short_slot(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray) -> _ShortSlots:
+def _positions_and_shifts_of_short_slots(
+    layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray
+) -> _ShortSlots:
     """Return the position of the short slot in each document, and the tokens by which it shifts later slots."""
     slots = layout.first_slot[document + 1] - layout.first_slot[document]
     slack = slots * layout.budget - (layout.document_start[document + 1] - layout.document_start[document])

@@ -17,14 +17,14 @@ from bert_jax.config import DataConfig, PhaseConfig
 
 MAX_WORD_TOKENS = 8  # longer words (scripts without spaces, long numbers) are masked token by token
 MIN_EXAMPLE_TOKENS = 3  # [CLS], a token, [SEP]
-_WORD_BITS = 16  # bits of a sorting key for the word: an example has at most 2**16 words and tokens
-_RANKS = 64  # candidates of an example between two removals of impossible candidates
+_WORD_BITS = 16  # bits of a sorting key that hold the word's index; an example has at most 2**16 tokens
+_RANKS = 64  # after so many candidates of an example, candidates that no longer fit are removed
 
 
 class Vocabulary(NamedTuple):
     """The part of a tokenizer that masking needs.
 
-    `size` is the number of tokens; random tokens are uniform below it, as in the original code. `mask` is the id of
+    `size` is the number of tokens; random tokens are uniform ids below `size`, as in BERT. `mask` is the id of
     [MASK]. `continues`, bool [size], is True for tokens that continue a word.
     """
 
@@ -41,14 +41,14 @@ class LinearMaskRate(NamedTuple):
     first: int
     num_sequences: int
 
-    def at(self, numbers: np.ndarray) -> np.ndarray:
-        """Return float64 [n], the rates of the sequences with these numbers."""
-        done = np.clip((numbers - self.first) / self.num_sequences, 0.0, 1.0)
+    def rates_of_sequences(self, sequence_numbers: np.ndarray) -> np.ndarray:
+        """Return the masking rates of sequences, float64 [sequences]."""
+        done = np.clip((sequence_numbers - self.first) / self.num_sequences, 0.0, 1.0)
         return self.begin + (self.end - self.begin) * done
 
 
 class Masked(NamedTuple):
-    """The tokens to read, `input_ids` int32 [tokens], and the ascending `positions` to predict, int64 [predictions]."""
+    """Masked `input_ids`, int32 [tokens], and the ascending `positions` of predicted tokens, int64 [predictions]."""
 
     input_ids: np.ndarray
     positions: np.ndarray
@@ -85,12 +85,12 @@ def _geometric_span_weights(max_words: int, config: DataConfig) -> np.ndarray:
 MASKINGS: dict[str, Masking] = {
     # Devlin et al. 2019; google-research/bert, create_pretraining_data.py: uniformly without replacement.
     "token": Masking(whole_words=False, max_words=1, weights=_harmonic_span_weights),
-    # Its do_whole_word_mask: words in a random order; a word with more tokens than remain to predict is skipped.
+    # The option do_whole_word_mask of the same code: words in random order, without words that no longer fit.
     "whole_word": Masking(whole_words=True, max_words=1, weights=_harmonic_span_weights),
-    # Lan et al. 2020: n words with p ~ 1/n, fewer where the text or the number of predictions ends.
+    # Lan et al. 2020: n words with p ~ 1/n, or fewer if the text ends or too few predictions remain.
     "ngram": Masking(whole_words=True, max_words=3, weights=_harmonic_span_weights),
-    # Joshi et al. 2020: n words with p ~ (1 - 0.2)**n, fewer at such an end; one draw of [MASK], random or kept per
-    # span.
+    # Joshi et al. 2020: n words with p ~ (1 - 0.2)**n, or fewer, as for "ngram"; a single draw decides whether the
+    # tokens of a span become [MASK], become random tokens, or stay.
     "span": Masking(
         whole_words=True,
         max_words=10,
@@ -127,7 +127,7 @@ def phase_mask_rates(config: DataConfig, phase: PhaseConfig) -> MaskRateRange:
 
 
 def data_config_of_phase(config: DataConfig, phase: PhaseConfig) -> DataConfig:
-    """Return `config` with the masking of a phase; the maximum replaces a changing rate, since it sets the shapes."""
+    """Return `config` with the masking of a phase; a changing rate becomes its maximum, which sets the array shapes."""
     fixed, random = phase.mask_token_fraction, phase.random_token_fraction
     return dataclasses.replace(
         config,
@@ -143,23 +143,23 @@ def changing_mask_rate(config: DataConfig, phase: PhaseConfig, first: int, num_s
     return LinearMaskRate(begin, end, first, num_sequences) if begin != end and num_sequences else None
 
 
-def max_predictions(seq_len: int, mask_probability: float) -> int:
-    """Return the number of predictions of a full sequence with one example (at 15 %, 20 of 128 tokens)."""
+def num_predictions_of_full_example(seq_len: int, mask_probability: float) -> int:
+    """Return the number of predictions in a full sequence of one example, such as 20 of 128 tokens at 15 %."""
     return math.ceil(mask_probability * seq_len)
 
 
-def predictions_bound(seq_len: int, config: DataConfig) -> int:
+def max_predictions_of_packed_sequence(seq_len: int, config: DataConfig) -> int:
     """Return the maximum number of predictions of a sequence of `config.packing` examples of any lengths."""
     if config.packing == 1:
-        return max_predictions(seq_len, config.mask_probability)
-    # The predictions of each example are rounded up by 1/2 at most, or to 1 where the example is short.
+        return num_predictions_of_full_example(seq_len, config.mask_probability)
+    # Rounding adds at most 1/2 to the number of predictions of an example, or raises it to 1 in a short example.
     rounding = max(0.5, 1 - config.mask_probability * MIN_EXAMPLE_TOKENS)
     bound = math.floor(config.mask_probability * seq_len + config.packing * rounding + 1e-6)
     return min(seq_len, bound)
 
 
 class _Words(NamedTuple):
-    """The words of all examples in order; they consist of maskable tokens.
+    """The words of all examples, in order; a word has maskable tokens only.
 
     `tokens`, int64 [maskable], are the positions of the maskable tokens. `first`, int64 [words + 1], is the index in
     `tokens` of the first token of each word. `bounds`, int64 [examples + 1], are the first words of the examples.
@@ -217,10 +217,10 @@ def mask_tokens(
 
     example = np.repeat(np.arange(len(lengths)), np.diff(words.bounds))
     offset = words.tokens[words.first[:-1]] - starts[example]
-    bits = _bits_at_offsets(seed, Stream.MASK_POSITION, numbers, example, offset)
+    bits = _random_bits_at_offsets(seed, Stream.MASK_POSITION, numbers, example, offset)
     if masking.token_weights:
         weights = masking.token_weights(ids, vocabulary)[words.tokens]
-        bits = _weighted_bits(bits, np.maximum.reduceat(weights, words.first[:-1]) if bits.size else bits)
+        bits = _weighted_sampling_keys(bits, np.maximum.reduceat(weights, words.first[:-1]) if bits.size else bits)
     order = _first_words_in_random_order(words.bounds, bits, np.diff(words.bounds) if masking.whole_words else quota)
     max_words = (config.max_span_length or masking.max_words) if masking.max_words > 1 else 1
     if not masking.whole_words:
@@ -231,10 +231,10 @@ def mask_tokens(
         count = np.ones_like(word)
     else:
         cumulative = np.cumsum(masking.weights(max_words, config))
-        draw = uniform_floats(_bits_at_offsets(seed, Stream.MASK_WORDS, numbers, example, offset))
+        draw = uniform_floats(_random_bits_at_offsets(seed, Stream.MASK_WORDS, numbers, example, offset))
         drawn = 1 + np.searchsorted(cumulative[:-1] / cumulative[-1], draw, side="right")
         drawn = np.minimum(drawn, words.run_ends - np.arange(len(drawn)))
-        word, count = _take_spans(order, example, words.first, drawn, quota)
+        word, count = _spans_within_quota(order, example, words.first, drawn, quota)
 
     word, count = (array[np.argsort(word)] for array in (word, count))
     begin = words.first[word]
@@ -244,11 +244,11 @@ def mask_tokens(
     return Masked(_replace_tokens_at(ids, positions, drawn_at, starts, numbers, seed, config, vocabulary), positions)
 
 
-def _weighted_bits(bits: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _weighted_sampling_keys(bits: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return bits whose order draws words without replacement in proportion to their weights, uint64 [words].
 
-    The key of a word is -log(u) / weight, ascending, with uniform u (Efraimidis and Spirakis 2006). Only the order of
-    words of one example has a meaning, so the order in the batch does not change it.
+    The key of a word is -log(u) / weight, ascending, with uniform u (Efraimidis and Spirakis 2006). Only the
+    order of words within an example has a meaning, and other examples of the batch do not change this order.
     """
     keys = -np.log1p(-uniform_floats(bits)) / weights
     ranks = np.empty(len(keys), np.uint64)
@@ -268,13 +268,13 @@ def _replace_tokens_at(
 ) -> np.ndarray:
     """Return `ids` with [MASK], a random token or the original token at `positions`.
 
-    Positions with equal `drawn_at` share the choice among the three.
+    Positions with equal `drawn_at` share the choice between [MASK], a random token and the original token.
     """
     example = np.searchsorted(starts, positions, side="right") - 1
     begin = starts[example]
-    kind = uniform_floats(_bits_at_offsets(seed, Stream.MASK_KIND, numbers, example, drawn_at - begin))
+    kind = uniform_floats(_random_bits_at_offsets(seed, Stream.MASK_KIND, numbers, example, drawn_at - begin))
     token = uniform_integers(
-        _bits_at_offsets(seed, Stream.MASK_TOKEN, numbers, example, positions - begin), vocabulary.size
+        _random_bits_at_offsets(seed, Stream.MASK_TOKEN, numbers, example, positions - begin), vocabulary.size
     )
     random = kind < config.mask_token_fraction + config.random_token_fraction
     masked = ids.copy()
@@ -283,7 +283,7 @@ def _replace_tokens_at(
     return masked
 
 
-def _bits_at_offsets(
+def _random_bits_at_offsets(
     seed: int, stream: Stream, numbers: np.ndarray, example: np.ndarray, offset: np.ndarray
 ) -> np.ndarray:
     """Return random bits for each pair of an example and an offset in the example, uint64 [n]."""
@@ -324,7 +324,7 @@ def _first_words_in_random_order(bounds: np.ndarray, bits: np.ndarray, wanted: n
     A table sorts examples with similar numbers of words together, which is four times as fast as one sort of all words.
     """
     begins, counts = bounds[:-1], np.diff(bounds)
-    # The low bits of a key are the word: the smallest keys are a random draw without ties.
+    # The low bits of a key are the index of the word, so that no keys are equal.
     keys = bits >> _WORD_BITS << _WORD_BITS
     keys |= (np.arange(len(bits)) - np.repeat(begins, counts)).view(np.uint64)
     ends = np.cumsum(wanted)
@@ -343,7 +343,7 @@ def _first_words_in_random_order(bounds: np.ndarray, bits: np.ndarray, wanted: n
 
 
 def _words_within_quota(order: np.ndarray, example: np.ndarray, sizes: np.ndarray, quota: np.ndarray) -> np.ndarray:
-    """Return the words that a walk along `order` takes, int64 [taken]; a word with more tokens than remain is skipped.
+    """Take words in `order` up to the quota of each example; skip a word with more tokens than remain; int64 [taken].
 
     Each round works on all examples at once. It takes the words before the first word that is too large, and drops all
     words that are then too large. After that, fewer tokens than a word remain to predict, so few rounds follow.
@@ -351,7 +351,7 @@ def _words_within_quota(order: np.ndarray, example: np.ndarray, sizes: np.ndarra
     left = quota.copy()
     taken = [order[:0]]
     while order.size:
-        begins, counts = _example_groups(example)
+        begins, counts = _word_ranges_of_examples(example)
         owner = example[begins]
         size = sizes[order]
         total = np.cumsum(size)
@@ -370,19 +370,19 @@ class _WordSpans(NamedTuple):
     num_words: np.ndarray
 
 
-def _take_spans(
+def _spans_within_quota(
     order: np.ndarray, example: np.ndarray, first: np.ndarray, drawn: np.ndarray, quota: np.ndarray
 ) -> _WordSpans:
-    """Return the first word and the number of words of the spans that a walk along `order` takes, int64 [taken] each.
+    """Take spans of words in `order`, up to the quota of each example.
 
     A span has the number of words `drawn` for its first word, or as many words as fit. A span is skipped if no word
-    fits, or if it overlaps an earlier span. The walk is a loop over ranks, for all examples at once.
+    fits, or if the span overlaps an earlier span. The loop over ranks takes a candidate of every example at once.
     """
     sizes = np.diff(first)
     left = quota.copy()
     span = np.arange(min(drawn.max(initial=0), quota.max(initial=0)))
     covered = np.zeros(len(sizes) + len(span), bool)
-    # The word of each maskable token; padded at the end by the maximum number of predicted tokens.
+    # The word of each maskable token, padded at the end by the maximum number of predictions of an example.
     word_of = np.repeat(np.arange(len(sizes) + 1), np.append(sizes, 1 + quota.max(initial=0)))
     words, counts = [order[:0]], [order[:0]]
     while True:
@@ -390,7 +390,7 @@ def _take_spans(
         order, example = order[possible], example[possible]
         if not order.size:
             return _WordSpans(np.concatenate(words), np.concatenate(counts))
-        begins, candidates = _example_groups(example)
+        begins, candidates = _word_ranges_of_examples(example)
         candidate, end, owner = begins, begins + candidates, example[begins]
         for _ in range(_RANKS):
             alive = (candidate < end) & (left[owner] > 0)
@@ -413,13 +413,13 @@ def _take_spans(
 
 
 class _WordGroups(NamedTuple):
-    """The words of each example: index of the first word, and number of words; int64."""
+    """The range of words of each example: the index of its first word, and its number of words, int64."""
 
     first_index: np.ndarray
     num_words: np.ndarray
 
 
-def _example_groups(example: np.ndarray) -> _WordGroups:
-    """Return the first index and the number of words of each example with words, int64 each."""
+def _word_ranges_of_examples(example: np.ndarray) -> _WordGroups:
+    """Return the index of the first word, and the number of words, of each example that has words."""
     begins = np.flatnonzero(np.append(True, example[1:] != example[:-1]))
     return _WordGroups(begins, np.diff(begins, append=len(example)))

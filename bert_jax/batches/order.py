@@ -27,13 +27,13 @@ class Order(NamedTuple):
         return int(self.num_sequences.sum())
 
 
-def make_order(
+def plan_sequences_per_source(
     num_items: np.ndarray,
     weights: Sequence[float] | None = None,
     smoothing: float = 1.0,
     max_epochs: int | None = None,
 ) -> Order:
-    """Return the order over sources with `num_items` items, int64 [sources].
+    """Return the number of sequences per epoch of each source; `num_items`, int64 [sources], are its items.
 
     The number of sequences of a source is proportional to its weight or, without weights, to its size to the power of
     `smoothing` (Conneau and Lample 2019; multilingual BERT used 0.7). An epoch has as many sequences as there are
@@ -47,12 +47,12 @@ def make_order(
     wanted = np.where(num_items > 0, wanted, 0.0)
     num_sequences = wanted / wanted.sum() * num_items.sum()
     if max_epochs is not None:
-        num_sequences = _within_limits(wanted, num_sequences, (num_items * max_epochs).astype(float))
+        num_sequences = _cap_sequences_per_source(wanted, num_sequences, (num_items * max_epochs).astype(float))
     num_sequences = np.rint(num_sequences).astype(np.int64)
     return Order(num_items, np.where(wanted > 0, np.maximum(num_sequences, 1), 0))
 
 
-def _within_limits(wanted: np.ndarray, num_sequences: np.ndarray, limits: np.ndarray) -> np.ndarray:
+def _cap_sequences_per_source(wanted: np.ndarray, num_sequences: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """Return the sequences of each source, at most `limits`, with an unchanged sum if the limits allow it.
 
     All arrays are float64 [sources]. Sources below their limit keep the proportions of `wanted`.
@@ -65,14 +65,14 @@ def _within_limits(wanted: np.ndarray, num_sequences: np.ndarray, limits: np.nda
 
 
 class SequenceItems(NamedTuple):
-    """The epoch of the source of each sequence, and its item, numbered through all sources; int64 [sequences]."""
+    """The epoch of each sequence's source, and the index of the sequence's item among all sources' items, int64."""
 
     epoch: np.ndarray
     item: np.ndarray
 
 
-def items_of_sequences(order: Order, seed: int, numbers: np.ndarray) -> SequenceItems:
-    """Return, for each sequence number, the epoch of its source, and its item, numbered through all sources.
+def epochs_and_items_of_sequences(order: Order, seed: int, sequence_numbers: np.ndarray) -> SequenceItems:
+    """Return the epoch of each sequence's source, and the index of the sequence's item among the items of all sources.
 
     All arrays are int64 [sequences].
     """
@@ -81,7 +81,7 @@ def items_of_sequences(order: Order, seed: int, numbers: np.ndarray) -> Sequence
     return SequenceItems(epoch, running_total(order.num_items)[source] + item)
 
 
-def sources_of_sequences(order: Order, seed: int, numbers: np.ndarray) -> np.ndarray:
+def sources_of_sequences(order: Order, seed: int, sequence_numbers: np.ndarray) -> np.ndarray:
     """Return the source of each sequence number, int64 [sequences]."""
     return positions_in_sources(order, seed, numbers).source
 

@@ -23,7 +23,8 @@ Pattern = tuple[int, ...]  # lengths of the examples of one sequence
 class PackingPlan:
     """The packed sequences of a split, numbered through all sources, one pattern after the other.
 
-    A class is the slots of equal source and length. Entry e of pattern p takes a member of its class for each sequence.
+    A class is all slots of one source with one length. Each entry of a pattern has a class. For each sequence with the
+    pattern, the entry takes a different slot of the class, which is called a member.
 
     Attributes:
         slots: slot numbers, sorted by source and length, int64 [slots].
@@ -43,7 +44,7 @@ class PackingPlan:
 
 
 def plan_packing(lengths: np.ndarray, source_slot: np.ndarray, seq_len: int, max_examples: int) -> PackingPlan:
-    """Return the plan of the packed sequences of a split.
+    """Plan the packed sequences of a split: which example lengths share a sequence.
 
     Args:
         lengths: number of tokens of each example with special tokens, at most `seq_len`, int64 [slots].
@@ -64,7 +65,9 @@ def plan_packing(lengths: np.ndarray, source_slot: np.ndarray, seq_len: int, max
         class_of = {size: len(class_start) - 1 + index for index, size in enumerate(sizes.tolist())}
         class_start += (class_start[-1] + np.cumsum(members)).tolist()
         used: collections.Counter[int] = collections.Counter()
-        patterns = plan_patterns(dict(zip(sizes.tolist(), members.tolist(), strict=True)), seq_len, max_examples)
+        patterns = pack_lengths_into_patterns(
+            dict(zip(sizes.tolist(), members.tolist(), strict=True)), seq_len, max_examples
+        )
         for pattern, count in patterns:
             entries, members_from = [-1] * max_examples, [0] * max_examples
             for entry, size in enumerate(pattern):
@@ -91,12 +94,12 @@ class PatternCount(NamedTuple):
     num_sequences: int
 
 
-def plan_patterns(histogram: dict[int, int], seq_len: int, max_examples: int) -> list[PatternCount]:
+def pack_lengths_into_patterns(histogram: dict[int, int], seq_len: int, max_examples: int) -> list[PatternCount]:
     """Return patterns of lengths that fit into `seq_len` tokens, and the number of sequences of each.
 
     `histogram` maps each length to its number of examples. The patterns use every example exactly once.
     """
-    # Number of free tokens -> patterns that can take a further example, and the number of sequences of each.
+    # The patterns that can take a further example, by their number of free tokens.
     open_patterns: list[list[PatternCount]] = [[] for _ in range(seq_len + 1)]
     full: list[PatternCount] = []
 
@@ -127,27 +130,27 @@ def plan_patterns(histogram: dict[int, int], seq_len: int, max_examples: int) ->
 
 
 class PackedSlots(NamedTuple):
-    """The index of the sequence of each example, and the slot of the example; int64 [examples]."""
+    """The sequence (`row`) and the slot of each example, as indices int64 [examples]."""
 
     row: np.ndarray
     slot: np.ndarray
 
 
-def packed_slots(plan: PackingPlan, seed: int, epoch: np.ndarray, sequence: np.ndarray) -> PackedSlots:
+def slots_of_packed_sequences(plan: PackingPlan, seed: int, epoch: np.ndarray, sequence: np.ndarray) -> PackedSlots:
     """Return the slots of the examples of packed sequences, in order.
 
     Args:
         plan: plan of the split.
         seed: seed of the run.
-        epoch: int64 [sequences].
-        sequence: int64 [sequences], numbered as in `PackingPlan`.
+        epoch: epoch of each sequence, int64 [sequences].
+        sequence: number of each packed sequence in the `PackingPlan`, int64 [sequences].
 
     Returns:
         row: the index in `sequence` of each example's sequence, ascending, int64 [examples].
         slot: slot numbers, int64 [examples].
     """
     pattern = np.searchsorted(plan.first_sequence, sequence, side="right") - 1
-    nth = sequence - plan.first_sequence[pattern]  # sequence of its pattern
+    nth = sequence - plan.first_sequence[pattern]  # index of the sequence among the sequences with its pattern
     row, entry = np.nonzero(plan.classes[pattern] >= 0)
     kind = plan.classes[pattern[row], entry]
     member = plan.first_member[pattern[row], entry] + nth[row]

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bert_jax.batches.layout import ReadableSplit, Slots, make_slots, slot_lengths
-from bert_jax.batches.masking import MASKINGS, LinearMaskRate, Vocabulary, mask_tokens, predictions_bound
-from bert_jax.batches.order import Order, items_of_sequences, make_order, sources_of_sequences
-from bert_jax.batches.packing import PackingPlan, packed_slots, plan_packing
+from bert_jax.batches.masking import (
+    MASKINGS,
+    LinearMaskRate,
+    Vocabulary,
+    mask_tokens,
+    max_predictions_of_packed_sequence,
+)
+from bert_jax.batches.order import Order, epochs_and_items_of_sequences, plan_sequences_per_source, sources_of_sequences
+from bert_jax.batches.packing import PackingPlan, plan_packing, slots_of_packed_sequences
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, Examples, Sampler, SentencePairRule, make_sampler
-from bert_jax.batches.words import split_off_marks, with_marked_words
+from bert_jax.batches.words import mark_segmented_words, split_off_word_start_marks
 from bert_jax.config import DataConfig
 from bert_jax.errors import UserError
 
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 # masked_positions, masked_labels: int32 [batch, predictions]; masked_weights: float32 [batch, predictions]
 # next_sentence_labels: int32 [batch], with pairs only; 1 = random or swapped
 # example_weights: float32 [batch], 0 for a filler sequence
-# With packing, labels and weights of examples are [batch, examples], and there are two arrays more:
+# With packing, labels and weights of examples are [batch, examples], and a batch has two further arrays:
 # segment_ids: int32 [batch, seq_len], 1, 2, ... in the examples and 0 in the padding
 # cls_positions: int32 [batch, examples], 0 where there is no example
 # All arrays are C-contiguous.
@@ -46,8 +52,8 @@ class Sequences:
 
     Attributes:
         batch: function from sequence numbers, int64 [batch], to a `Batch`.
-        num_per_epoch: number of sequences per epoch, in which each token of the split is read about once, unless
-        sources have weights.
+        num_per_epoch: number of sequences per epoch; an epoch reads each token of the split about once, unless sources
+        have weights.
         num_per_source: number of sequences per epoch from each source, int64 [sources].
         source_of: function from sequence numbers to sources, both int64 [any].
         num_items: number of sequences that read each token of a source about once, int64 [sources].
@@ -91,7 +97,7 @@ class SequencePlan:
     has_words: bool
 
 
-def symbols_of(tokenizer: "Tokenizer") -> Symbols:
+def special_ids_and_vocabulary(tokenizer: "Tokenizer") -> Symbols:
     """Return the special ids, separators and vocabulary of a tokenizer."""
     vocabulary = Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, tokenizer.continues)
     return Symbols(tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.separators, vocabulary)
@@ -121,7 +127,7 @@ def make_sequences(
         UserError: `seq_len` is too short for an example, or for `config.packing` examples; the split has no text;
             `config.weights` has a wrong number of weights; a source has too few documents for the sentence pairs.
     """
-    text = with_marked_words(split, symbols.vocabulary.continues) if MASKINGS[config.masking].whole_words else split
+    text = mark_segmented_words(split, symbols.vocabulary.continues) if MASKINGS[config.masking].whole_words else split
     rule = SENTENCE_PAIRS[config.sentence_pairs]
     special = num_special_tokens(config, symbols.separators)
     _check_seq_len(seq_len, special + rule.num_texts, config)
@@ -140,8 +146,8 @@ def make_sequences(
         raise UserError(
             f"config.data.weights has {len(config.weights)} numbers for {len(num_items)} corpora; give one per corpus"
         )
-    order = make_order(num_items, config.weights, config.smoothing, config.max_epochs)
-    _check_documents(split, order, rule, config)
+    order = plan_sequences_per_source(num_items, config.weights, config.smoothing, config.max_epochs)
+    _check_num_documents(split, order, rule, config)
     plan = SequencePlan(
         seq_len=seq_len,
         seed=seed,
@@ -159,26 +165,26 @@ def make_sequences(
         batch=functools.partial(build_batch, plan),
         num_per_epoch=order.num_per_epoch,
         num_per_source=order.num_sequences,
-        source_of=functools.partial(source_of, plan),
+        source_of=functools.partial(sources_of_planned_sequences, plan),
         num_items=order.num_items,
         begins_word=functools.partial(segmenter_word_starts, plan) if plan.has_words else None,
     )
 
 
-def _check_seq_len(seq_len: int, shortest: int, config: DataConfig) -> None:
-    """Raise UserError if sequences are too short for the examples; the shortest example has `shortest` tokens."""
-    if seq_len < shortest:
+def _check_seq_len(seq_len: int, min_len: int, config: DataConfig) -> None:
+    """Raise UserError if sequences are too short; the shortest example has `min_len` tokens."""
+    if seq_len < min_len:
         raise UserError(
             f"seq_len={seq_len} is too short: config.data.sentence_pairs={config.sentence_pairs} needs at least "
-            f"{shortest} tokens"
+            f"{min_len} tokens"
         )
-    if config.packing > seq_len // shortest:
+    if config.packing > seq_len // min_len:
         raise UserError(
-            f"config.data.packing={config.packing}: a sequence of {seq_len} tokens holds {seq_len // shortest} examples"
+            f"config.data.packing={config.packing}: a sequence of {seq_len} tokens holds {seq_len // min_len} examples"
         )
 
 
-def _check_documents(split: ReadableSplit, order: Order, rule: SentencePairRule, config: DataConfig) -> None:
+def _check_num_documents(split: ReadableSplit, order: Order, rule: SentencePairRule, config: DataConfig) -> None:
     """Raise UserError if a sampled source has too few documents for the rule."""
     sources = len(split.source_documents) - 1
     few = np.flatnonzero((order.num_sequences > 0) & (np.diff(split.source_documents) < rule.min_documents))
@@ -198,10 +204,10 @@ def num_special_tokens(config: DataConfig, separators: int) -> int:
 
 def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
     """Return the batch of sequence numbers, int64 [batch], which may have any order and repetitions."""
-    row, slots = slots_of_sequences(plan, numbers)
+    row, slots = rows_and_slots_of_sequences(plan, numbers)
     examples = plan.sampler.sample(plan.seed, slots)
     ids, types, starts = add_special_tokens(examples, plan.symbols)
-    ids, begins_word = split_off_marks(ids) if plan.has_words else (ids, None)
+    ids, begins_word = split_off_word_start_marks(ids) if plan.has_words else (ids, None)
     special = (ids == plan.symbols.cls) | (ids == plan.symbols.sep)
     masked = mask_tokens(
         ids,
@@ -211,7 +217,7 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
         seed=plan.seed,
         config=plan.config,
         vocabulary=plan.symbols.vocabulary,
-        rates=plan.rate.at(numbers)[row] if plan.rate else None,
+        rates=plan.rate.rates_of_sequences(numbers)[row] if plan.rate else None,
         begins_word=begins_word,
     )
     # The first example of each row of the batch, and the position of each token in the flat batch.
@@ -234,42 +240,42 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
     return {name: np.ascontiguousarray(batch[name]) for name in batch_shapes(1, plan.seq_len, plan.config)}
 
 
-def segmenter_word_starts(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
-    """Return whether each token of sequences begins a word of a segmenter, bool [batch, seq_len]."""
-    row, slots = slots_of_sequences(plan, numbers)
+def segmenter_word_starts(plan: SequencePlan, sequence_numbers: np.ndarray) -> np.ndarray:
+    """Return True for each token of sequences that begins a word, as a segmenter found words, bool [batch, seq_len]."""
+    row, slots = rows_and_slots_of_sequences(plan, sequence_numbers)
     ids, _, starts = add_special_tokens(plan.sampler.sample(plan.seed, slots), plan.symbols)
-    begins = np.arange(plan.seq_len) < np.bincount(row, np.diff(starts), len(numbers))[:, None]
-    begins[begins] = split_off_marks(ids)[1]
+    begins = np.arange(plan.seq_len) < np.bincount(row, np.diff(starts), len(sequence_numbers))[:, None]
+    begins[begins] = split_off_word_start_marks(ids)[1]
     return begins
 
 
 class RowsAndSlots(NamedTuple):
-    """The index of the sequence of each example, int64 [examples], and the slots of the examples."""
+    """The row in the batch, int64 [examples], and the slot of each example."""
 
     row: np.ndarray
     slots: Slots
 
 
-def slots_of_sequences(plan: SequencePlan, numbers: np.ndarray) -> RowsAndSlots:
-    """Return, for each example of the sequences in order, the index in `numbers` of its sequence, and its slot."""
+def rows_and_slots_of_sequences(plan: SequencePlan, numbers: np.ndarray) -> RowsAndSlots:
+    """Return, for each example, the row of its sequence (an index of `numbers`), and its slot."""
     layout = plan.sampler.layout
-    epoch, item = items_of_sequences(plan.order, plan.seed, _repeated_sequence_numbers(plan, numbers))
+    epoch, item = epochs_and_items_of_sequences(plan.order, plan.seed, _wrap_after_dupe_factor_epochs(plan, numbers))
     if plan.packing is None or plan.capacities is None:
         capacity = np.full(len(numbers), layout.budget)
         return RowsAndSlots(np.arange(len(numbers)), make_slots(layout, plan.seed, epoch, item, capacity))
-    row, slot = packed_slots(plan.packing, plan.seed, epoch, item)
+    row, slot = slots_of_packed_sequences(plan.packing, plan.seed, epoch, item)
     return RowsAndSlots(row, make_slots(layout, plan.seed, epoch[row], slot, plan.capacities[slot]))
 
 
-def source_of(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
+def sources_of_planned_sequences(plan: SequencePlan, sequence_numbers: np.ndarray) -> np.ndarray:
     """Return the source of each sequence number, int64 [sequences]."""
-    return sources_of_sequences(plan.order, plan.seed, _repeated_sequence_numbers(plan, numbers))
+    return sources_of_sequences(plan.order, plan.seed, _wrap_after_dupe_factor_epochs(plan, sequence_numbers))
 
 
-def _repeated_sequence_numbers(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
-    """Return the sequence numbers modulo `dupe_factor` epochs, so that sequences repeat after these epochs."""
+def _wrap_after_dupe_factor_epochs(plan: SequencePlan, sequence_numbers: np.ndarray) -> np.ndarray:
+    """Return the sequence numbers modulo `dupe_factor` epochs, so that the sequences repeat after so many epochs."""
     repeats_after = plan.config.dupe_factor
-    return numbers % (repeats_after * plan.order.num_per_epoch) if repeats_after else numbers
+    return sequence_numbers % (repeats_after * plan.order.num_per_epoch) if repeats_after else sequence_numbers
 
 
 class TokensOfExamples(NamedTuple):
@@ -316,7 +322,7 @@ def _arrays_per_masked_token(plan: SequencePlan, batch_size: int, positions: np.
     """Return the arrays of masked tokens, [batch, predictions], from ascending positions in the flat batch."""
     row, position = np.divmod(positions, plan.seq_len)
     rank = np.arange(len(row)) - np.searchsorted(row, np.arange(batch_size), side="left")[row]
-    shape = (batch_size, predictions_bound(plan.seq_len, plan.config))
+    shape = (batch_size, max_predictions_of_packed_sequence(plan.seq_len, plan.config))
     return {
         "masked_positions": _zeros_with_values_at(shape, row, rank, position, np.int32),
         "masked_labels": _zeros_with_values_at(shape, row, rank, labels, np.int32),
@@ -365,7 +371,7 @@ class ArrayShape(NamedTuple):
 
 def batch_shapes(batch_size: int, seq_len: int, config: DataConfig) -> dict[str, ArrayShape]:
     """Return the shape and the dtype of each array of a `Batch`, in order; no corpus is needed."""
-    tokens, masked = (batch_size, seq_len), (batch_size, predictions_bound(seq_len, config))
+    tokens, masked = (batch_size, seq_len), (batch_size, max_predictions_of_packed_sequence(seq_len, config))
     examples = (batch_size, config.packing) if config.packing > 1 else (batch_size,)
     shapes = {
         "input_ids": ArrayShape(tokens, np.int32),

@@ -10,8 +10,8 @@ original code keeps the unused sentences of a random pair for its next example. 
 first text of a random pair is gathered from the beginning or, backward, from the end of its slot; another coin decides
 this for the second text. A window of a single sentence always gives a random pair. A random second text may come from
 any slot of any other document of the source, with a probability proportional to the slot's tokens plus a constant (see
-`random_document_weights`). It is never longer than the rest of the example's slot. If it filled the sequence, as in the
-original code, its length would reveal the label of short documents.
+`random_document_weights`). A random second text is never longer than the rest of the example's slot. If a random
+second text filled the sequence, as in the original code, its length would reveal the label of short documents.
 
 Sentence-order prediction (Lan et al. 2020, ALBERT). An example has the two parts of a window; in half of the examples,
 they are swapped. A window of a single sentence is split inside the sentence.
@@ -119,13 +119,14 @@ class ConcatenatedDocuments:
         self.first_record = split.first_record[split.source_documents]
         self.source_documents = np.arange(len(split.source_documents))
 
-    def read(self, records: np.ndarray) -> RecordArrays:
-        """Return the given records, as `Split.read`."""
-        tokens, lengths, sentences = self.split.read(records)
-        ends = np.flatnonzero(self._separators[records])
+    def read(self, record_indices: np.ndarray) -> RecordArrays:
+        """Return the given records with a separator after each document; see `Split.read`."""
+        tokens, lengths, sentences = self.split.read(record_indices)
+        ends = np.flatnonzero(self._separators[record_indices])
         if not ends.size:
             return RecordArrays(tokens, lengths, sentences)
-        tokens = np.insert(tokens, running_total(self.split.tokens_per_record[records])[1:][ends], self.separator)
+        token_ends = running_total(self.split.tokens_per_record[record_indices])[1:]
+        tokens = np.insert(tokens, token_ends[ends], self.separator)
         lengths = lengths.copy()
         lengths[np.cumsum(sentences)[ends] - 1] += 1
         return RecordArrays(tokens, lengths, sentences)
@@ -155,7 +156,7 @@ def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndar
     A fair coin decides for each removed token whether it is removed from the front or the back of its text. `starts`
     changes in place.
     """
-    new_lengths = np.stack(truncate_lengths(lengths[:, 0], lengths[:, 1], slots.capacity), axis=1)
+    new_lengths = np.stack(truncate_pair_lengths(lengths[:, 0], lengths[:, 1], slots.capacity), axis=1)
     for text, stream in enumerate((Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)):
         starts[:, text] += _num_heads_in_tosses(
             random_bits(seed, stream, slots.example_id), (lengths - new_lengths)[:, text]
@@ -170,7 +171,7 @@ class PairLengths(NamedTuple):
     second: np.ndarray
 
 
-def truncate_lengths(first: np.ndarray, second: np.ndarray, capacity: np.ndarray) -> PairLengths:
+def truncate_pair_lengths(first: np.ndarray, second: np.ndarray, capacity: np.ndarray) -> PairLengths:
     """Return the lengths of two texts after truncation to `capacity` tokens together, int64 [examples] each.
 
     Tokens are removed one by one from the longer text, or from the second text if both are equally long.
@@ -229,8 +230,10 @@ def _sample_next_sentence(
     # Second texts: the rest of the window, or a window in another document, appended to the tokens.
     random = np.flatnonzero(is_random)
     epoch = slots.epoch[random]
-    second_slot = _random_other_slot(layout, weights, seed, epoch, slots.document[random], bits[:, random])
-    # At most the rest of the slot, or the lengths of the texts would reveal the label.
+    second_slot = _random_slots_of_other_documents(
+        layout, weights, seed, epoch, slots.document[random], bits[:, random]
+    )
+    # A second text has at most the tokens that remain in the slot; otherwise, the lengths would reveal the label.
     wanted = np.maximum(1, (np.minimum(target, windows.slot_tokens) - (first_end - first_begin))[random])
     second = gather_windows(layout, seed, epoch, *second_slot, wanted, coin_tosses(bits[Stream.OTHER_SIDE, random]))
     second_begin, second_end = first_end.copy(), end.copy()
@@ -246,10 +249,11 @@ def random_document_weights(layout: Layout) -> DocumentWeights:
     """Return weights with which all tokens are read about equally often (tests/batches/test_coverage.py measures this).
 
     In a document of several sentences, the examples of its slots read a token 3/4 times per epoch on average, because
-    half of the examples are random pairs and leave half of the slot unread. In a document of a single sentence, they
-    read a token once. Random second texts must read the difference. The constant for each slot compensates for short
-    slots, which have fewer tokens than wanted. If a fraction q of a source's tokens is in documents of a single
-    sentence, whose examples all also read another document, the goal is to read each token 1 + q times.
+    half of the examples are random pairs and leave half of the slot unread. In a document of a single sentence, the
+    examples of its slots read a token once. Random second texts must read the rest. The constant for each slot
+    compensates for short slots, which have fewer tokens than wanted. If a fraction q of a source's tokens is in
+    documents of a single sentence, whose examples all also read another document, the goal is to read each token 1 + q
+    times.
     """
     slots, tokens = np.diff(layout.first_slot), np.diff(layout.document_start)
     sentences = np.diff(running_total(layout.split.sentences_per_record)[layout.split.first_record])
@@ -270,10 +274,10 @@ class _DocumentSlots(NamedTuple):
     position: np.ndarray
 
 
-def _random_other_slot(
+def _random_slots_of_other_documents(
     layout: Layout, weights: DocumentWeights, seed: int, epoch: np.ndarray, document: np.ndarray, bits: np.ndarray
 ) -> _DocumentSlots:
-    """Return a random other document of the source, and the position of a random slot, without rejection sampling."""
+    """Draw a random slot of a random other document of the source; return the document and the slot's position."""
     source = np.searchsorted(layout.source_documents, document, side="right") - 1
     low, high = (weights.start[layout.source_documents[source + side]] for side in (0, 1))
     excluded = weights.start[document + 1] - weights.start[document]
@@ -310,12 +314,12 @@ def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: i
 
 
 def whole_sentence_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
-    """Return the sampler of whole sentences; `short_seq_probability`, which is for pairs, is not used."""
+    """Return the sampler of whole sentences, without pairs; `short_seq_probability` is not used."""
     return Sampler(layout, functools.partial(_sample_single_text, layout, sentence_windows))
 
 
 def slot_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
-    """Return the sampler of the slots themselves; `short_seq_probability`, which is for pairs, is not used."""
+    """Return the sampler whose examples are the slots, unchanged; `short_seq_probability` is not used."""
     return Sampler(layout, functools.partial(_sample_single_text, layout, slot_windows))
 
 
@@ -354,7 +358,7 @@ SENTENCE_PAIRS: dict[str, SentencePairRule] = {
     "document_sentences": SentencePairRule(
         num_texts=1, min_documents=1, concatenates=False, slides=True, make_sampler=whole_sentence_sampler
     ),
-    # Radford et al. 2019, GPT-2: every token is read, and only the ends of a source are padded
+    # Radford et al. 2019, GPT-2: every token is read, and padding is needed only at the end of a source
     "full_text": SentencePairRule(
         num_texts=1, min_documents=1, concatenates=True, slides=True, make_sampler=slot_sampler, reads_slots=True
     ),

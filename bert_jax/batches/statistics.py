@@ -11,10 +11,10 @@ from bert_jax.batches.pipeline import Sequences, Symbols, make_sequences
 from bert_jax.config import DataConfig
 from bert_jax.corpus.store import RecordArrays, running_total
 
-MAX_COVERED_TOKENS = 4_000_000  # of two epochs of sequences: a few seconds
+MAX_COVERED_TOKENS = 4_000_000  # two epochs of sequences over so many tokens take a few seconds
 NUM_SEQUENCES = 4096
 _SEQUENCES_AT_ONCE = 256
-_FIRST_NUMBER = 4  # below it are special tokens
+_FIRST_NUMBER = 4  # the smaller ids are special tokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class SequenceFigures:
     """Figures of the first `num_sequences` sequences of `seq_len` tokens; an epoch has `num_per_epoch` sequences.
 
     Attributes:
-        seq_len, num_sequences, num_per_epoch: numbers, as in the first line.
+        seq_len, num_sequences, num_per_epoch: tokens per sequence, counted sequences, and sequences per epoch.
         fill: fraction of tokens that are not padding.
         examples: number of examples per sequence.
         predicted: fraction of the tokens without padding that are predicted.
@@ -45,7 +45,7 @@ class SequenceFigures:
 
 
 def sequence_figures(sequences: Sequences, mask_id: int, num_sequences: int = NUM_SEQUENCES) -> SequenceFigures:
-    """Return figures of the first sequences of an epoch, which are a sample, because the order is random."""
+    """Return figures of the first sequences of an epoch, which are a random sample of all sequences."""
     num_sequences = min(num_sequences, sequences.num_per_epoch)
     real = predictions = masked = unchanged = idle = examples = 0
     labels: int | None = None
@@ -86,12 +86,12 @@ class CoveredFractions(NamedTuple):
     two_epochs: float
 
 
-def fractions_read(
+def covered_token_fractions(
     split: ReadableSplit, separators: int, seq_len: int, config: DataConfig, limit: int = MAX_COVERED_TOKENS
 ) -> CoveredFractions:
     """Return the fraction of the tokens that the sequences of one epoch read, and the fraction for two epochs.
 
-    Each source counts as read once per epoch, with any weight but 0. If a split has more than `limit` tokens, about
+    Each source with a weight above 0 is read once per epoch. If a split has more than `limit` tokens, about
     `limit` tokens from the beginnings of the sources are used.
 
     Args:
@@ -99,10 +99,10 @@ def fractions_read(
         separators: number of [SEP]s between the texts of a pair.
         seq_len: tokens per sequence.
         config: settings of sequences, and weights of sources.
-        limit: number of tokens.
+        limit: approximate number of tokens that are checked.
 
     Raises:
-        UserError: as `make_sequences`.
+        UserError: `make_sequences` raises it.
     """
     weights = config.weights or (1.0,) * (len(split.source_documents) - 1)
     numbered = _NumberedTokens(split, limit, np.array(weights) > 0)
@@ -127,7 +127,7 @@ def fractions_read(
 class _NumberedTokens:
     """About `limit` tokens of a split, from the beginning of each source, with consecutive ids from _FIRST_NUMBER on.
 
-    Sources whose `is_read`, bool [sources], is False become empty.
+    A source becomes empty if its entry of `is_read`, bool [sources], is False.
     """
 
     def __init__(self, split: ReadableSplit, limit: int, is_read: np.ndarray):
@@ -150,9 +150,9 @@ class _NumberedTokens:
         self._start = running_total(self.tokens_per_record)
         self.num_tokens = int(self._start[-1])
 
-    def read(self, records: np.ndarray) -> RecordArrays:
-        """Return the given records, as `Split.read`."""
-        _, lengths, sentences = self._split.read(self._records[records])
-        sizes = self.tokens_per_record[records]
-        shift = self._start[records] + _FIRST_NUMBER - running_total(sizes)[:-1]
+    def read(self, record_indices: np.ndarray) -> RecordArrays:
+        """Return consecutive token ids in place of the tokens of the given records; see `Split.read`."""
+        _, lengths, sentences = self._split.read(self._records[record_indices])
+        sizes = self.tokens_per_record[record_indices]
+        shift = self._start[record_indices] + _FIRST_NUMBER - running_total(sizes)[:-1]
         return RecordArrays(np.repeat(shift, sizes) + np.arange(sizes.sum()), lengths, sentences)

@@ -14,11 +14,11 @@ from bert_jax.batches.layout import ReadableSplit
 from bert_jax.corpus.store import running_total
 
 KEEP_SENTENCE = 0.1  # fraction of inverse-cloze passages that keep their sentence, as in Lee et al. 2019
-MIN_CROP = 4  # tokens of the shortest crop, if the record has as many
+MIN_CROP = 4  # minimum number of tokens of a crop; a shorter record is used whole
 
 
 class RecordText(NamedTuple):
-    """The text of a record, and the bits from which a rule draws."""
+    """The text of a record, and the random bits with which a rule chooses a pair of texts."""
 
     tokens: np.ndarray  # int64 [tokens]
     bounds: np.ndarray  # int64 [sentences + 1]: sentence s has the tokens bounds[s]:bounds[s + 1]
@@ -34,28 +34,28 @@ class TextPair(NamedTuple):
 
 
 class TextLimits(NamedTuple):
-    """Maximum numbers of tokens."""
+    """Maximum numbers of tokens of a query and of a document."""
 
     query: int
     document: int
 
 
-def adjacent(record: RecordText, limits: TextLimits) -> TextPair:
+def adjacent_text_pair(record: RecordText, limits: TextLimits) -> TextPair:
     """Return the sentences before a random border between two sentences, and the sentences after the border.
 
     The texts are as long as the limits allow. Of a longer sentence, the part next to the border is taken.
     """
     inner = len(record.bounds) - 2
     cut = int(record.bounds[1 + uniform_integers(record.bits[:1], inner)[0]])
-    before = _sentences_within(record.bounds, cut - limits.query, cut)
-    after = _sentences_within(record.bounds, cut, cut + limits.document)
+    before = _range_of_whole_sentences(record.bounds, cut - limits.query, cut)
+    after = _range_of_whole_sentences(record.bounds, cut, cut + limits.document)
     return TextPair(record.tokens[before], record.tokens[after])
 
 
-def crop(record: RecordText, limits: TextLimits) -> TextPair:
-    """Return two random crops of one window of the record, which may overlap (Contriever, Izacard et al. 2022).
+def random_crop_pair(record: RecordText, limits: TextLimits) -> TextPair:
+    """Return two random crops, which may overlap, of one window of the record (Contriever, Izacard et al. 2022).
 
-    The window has twice the tokens of the longest document. Crops begin and end between words.
+    The window has at most twice the maximum number of tokens of a document. Crops begin and end between words.
     """
     size = min(len(record.tokens), 2 * limits.document)
     begin = uniform_integers(record.bits[:1], len(record.tokens) - size + 1)[0]
@@ -65,11 +65,11 @@ def crop(record: RecordText, limits: TextLimits) -> TextPair:
         shortest, longest = min(MIN_CROP, size), min(limit, size)
         length = shortest + uniform_integers(lengths, max(longest - shortest, 0) + 1)[0]
         start = begin + uniform_integers(offsets, size - length + 1)[0]
-        spans.append(_whole_words(record.is_word_start, int(start), int(start + length)))
+        spans.append(_range_of_whole_words(record.is_word_start, int(start), int(start + length)))
     return TextPair(record.tokens[spans[0]], record.tokens[spans[1]])
 
 
-def inverse_cloze(record: RecordText, limits: TextLimits) -> TextPair:
+def inverse_cloze_pair(record: RecordText, limits: TextLimits) -> TextPair:
     """Return a random sentence, and the sentences around it (Lee et al. 2019).
 
     The passage lacks the sentence, except for a fraction KEEP_SENTENCE of the pairs. A sentence that would fill the
@@ -79,17 +79,21 @@ def inverse_cloze(record: RecordText, limits: TextLimits) -> TextPair:
     begin, end = int(record.bounds[chosen]), int(record.bounds[chosen + 1])
     keeps = uniform_floats(record.bits[1:2])[0] < KEEP_SENTENCE and end - begin <= limits.document - 2
     capacity = limits.document - keeps * (end - begin)
-    before = _sentences_within(record.bounds, begin - capacity // 2, begin) if begin else slice(0, 0)
+    before = _range_of_whole_sentences(record.bounds, begin - capacity // 2, begin) if begin else slice(0, 0)
     left = before.stop - before.start
-    after = _sentences_within(record.bounds, end, end + capacity - left) if end < len(record.tokens) else slice(0, 0)
+    after = (
+        _range_of_whole_sentences(record.bounds, end, end + capacity - left)
+        if end < len(record.tokens)
+        else slice(0, 0)
+    )
     parts = [record.tokens[before], record.tokens[begin:end] if keeps else record.tokens[:0], record.tokens[after]]
     return TextPair(record.tokens[begin:end][: limits.query], np.concatenate(parts))
 
 
-def equal_texts(record: RecordText, limits: TextLimits) -> TextPair:
+def equal_text_pair(record: RecordText, limits: TextLimits) -> TextPair:
     """Return a text of whole sentences twice; dropout makes two vectors of it (SimCSE, Gao et al. 2021)."""
     begin = int(record.bounds[uniform_integers(record.bits[:1], len(record.bounds) - 1)[0]])
-    text = record.tokens[_sentences_within(record.bounds, begin, begin + min(limits))]
+    text = record.tokens[_range_of_whole_sentences(record.bounds, begin, begin + min(limits))]
     return TextPair(text, text)
 
 
@@ -101,10 +105,10 @@ class PairRule(NamedTuple):
 
 
 PAIR_RULES: dict[str, PairRule] = {
-    "adjacent": PairRule(adjacent, 2),
-    "crop": PairRule(crop, 1),
-    "inverse_cloze": PairRule(inverse_cloze, 2),
-    "dropout": PairRule(equal_texts, 1),
+    "adjacent": PairRule(adjacent_text_pair, 2),
+    "crop": PairRule(random_crop_pair, 1),
+    "inverse_cloze": PairRule(inverse_cloze_pair, 2),
+    "dropout": PairRule(equal_text_pair, 1),
 }
 
 
@@ -113,7 +117,7 @@ class TextPairs:
 
     Attributes:
         num_per_epoch: number of records with enough sentences; each gives a pair per epoch.
-        num_without: number of records with too few sentences.
+        num_without: number of records without a pair, since they have too few sentences.
     """
 
     def __init__(self, split: ReadableSplit, continues: np.ndarray, rule: str, limits: TextLimits, seed: int):
@@ -132,9 +136,9 @@ class TextPairs:
         self.num_per_epoch = len(self._records)
         self.num_without = len(split.sentences_per_record) - len(self._records)
 
-    def pairs(self, numbers: np.ndarray) -> list[TextPair]:
-        """Return the pairs of sequence numbers, int64 [pairs], in any order and perhaps with repetitions."""
-        epoch, item = np.divmod(np.asarray(numbers, np.int64), self.num_per_epoch)
+    def pairs(self, sequence_numbers: np.ndarray) -> list[TextPair]:
+        """Return the pair of each sequence number, int64 [pairs]; numbers may repeat."""
+        epoch, item = np.divmod(np.asarray(sequence_numbers, np.int64), self.num_per_epoch)
         seeds = random_bits(self._seed, Stream.TEXT_PAIR_ORDER, epoch)
         records = self._records[permuted_indices(item, self.num_per_epoch, seeds)]
         bits = random_bits(self._seed, Stream.TEXT_PAIR, epoch[:, None], records[:, None], np.arange(4))
@@ -152,10 +156,10 @@ class TextPairs:
         ]
 
 
-def _sentences_within(bounds: np.ndarray, begin: int, end: int) -> slice:
-    """Return the longest range of whole sentences from `begin` to `end`; one of them is the border of two sentences.
+def _range_of_whole_sentences(bounds: np.ndarray, begin: int, end: int) -> slice:
+    """Return the longest range of whole sentences between `begin` and `end`, one of which is a border of sentences.
 
-    If no sentence fits, return the tokens from `begin` to `end` that exist.
+    If no whole sentence fits, return the range from `begin` to `end`, limited to the tokens of the record.
     """
     inside = bounds[(bounds >= begin) & (bounds <= end)]
     if len(inside) > 1:
@@ -163,7 +167,7 @@ def _sentences_within(bounds: np.ndarray, begin: int, end: int) -> slice:
     return slice(max(begin, 0), min(end, int(bounds[-1])))
 
 
-def _whole_words(is_word_start: np.ndarray, begin: int, end: int) -> slice:
-    """Return the range of the words that begin and end from `begin` to `end`; the range itself without such a word."""
+def _range_of_whole_words(is_word_start: np.ndarray, begin: int, end: int) -> slice:
+    """Return the range of the whole words between `begin` and `end`; if there is none, return `begin` to `end`."""
     borders = np.flatnonzero(np.append(is_word_start, True)[begin : end + 1]) + begin
     return slice(int(borders[0]), int(borders[-1])) if len(borders) > 1 else slice(begin, end)

@@ -33,7 +33,7 @@ class Windows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Spans:
-    """Bounds of the slots and the documents of examples in flat `tokens`, int64 [examples]."""
+    """Flat `tokens`, and the positions in them where slots and documents start and stop, int64 [examples]."""
 
     tokens: np.ndarray
     bounds: np.ndarray
@@ -52,7 +52,7 @@ def gather_windows(
     wanted: np.ndarray,
     backward: np.ndarray,
 ) -> Windows:
-    """Return windows of whole sentences with at least `wanted` tokens, or the slot's number of tokens if smaller.
+    """Return windows of whole sentences with at least `wanted` tokens, or with the tokens of a shorter slot.
 
     A window begins with the first sentence that begins in the slot or, without such a sentence, with the sentence
     around the slot. If a sentence extends more than half a budget beyond the wanted tokens, it is cut there; otherwise
@@ -70,8 +70,10 @@ def gather_windows(
     high = np.where(backward, stop, start + reach + wanted)
     spans = _read_spans(layout, document, start, stop, low, high)
     bounds = spans.bounds
-    begin, end = _gather_sentences(bounds, spans.start, spans.stop, spans.document_stop, wanted, reach)
-    mirrored = _gather_sentences(-bounds[::-1], -spans.stop, -spans.start, -spans.document_start, wanted, reach)
+    begin, end = _bounds_of_whole_sentences(bounds, spans.start, spans.stop, spans.document_stop, wanted, reach)
+    mirrored = _bounds_of_whole_sentences(
+        -bounds[::-1], -spans.stop, -spans.start, -spans.document_start, wanted, reach
+    )
     begin, end = np.where(backward, -mirrored[1], begin), np.where(backward, -mirrored[0], end)
     return _make_windows(spans, begin, end)
 
@@ -123,17 +125,17 @@ def _read_spans(
 
 
 class _TokenBounds(NamedTuple):
-    """The first token of each window, and the token after its last; int64 [examples]."""
+    """The first token of each window and its end (exclusive), int64 [examples]."""
 
     begin: np.ndarray
     end: np.ndarray
 
 
-def _gather_sentences(
+def _bounds_of_whole_sentences(
     bounds: np.ndarray, start: np.ndarray, stop: np.ndarray, limit: np.ndarray, wanted: np.ndarray, reach: int
 ) -> _TokenBounds:
     """Return the bounds of `wanted` tokens in whole sentences, from a document's slot [start, stop) up to `limit`."""
-    # In the unused direction, the bounds may not have been read; the result there is not used.
+    # `gather_windows` ignores the result of one direction, for which the bounds may be missing.
     bound = np.minimum(np.searchsorted(bounds, start, side="left"), len(bounds) - 1)
     inside = bounds[bound] < np.minimum(stop, start + reach + 1)
     begin = np.where(inside, bounds[bound], np.maximum(bounds[bound - 1], start - reach))

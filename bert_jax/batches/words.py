@@ -1,4 +1,4 @@
-"""The word starts of a segmenter, which are a bit of each token id in the records and sequences of a corpus."""
+"""Word starts that a segmenter found, stored as a bit of each token id in the records and sequences of a corpus."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,14 @@ import numpy as np
 from bert_jax.batches.layout import ReadableSplit
 from bert_jax.corpus.store import RecordArrays, Split
 
-MARK = 30  # the bit of a token that begins a word, above all ids
+MARK = 30  # index of the bit that marks a token as the beginning of a word; all ids are smaller than 2**30
 
 
 class MarkedSplit:
     """A split whose ids, uint32, have the bit MARK if the token begins a word.
 
-    `continues`, bool [vocab_size], comes from the vocabulary, for corpora of a mixture that were prepared without a
-    segmenter.
+    `continues`, bool [vocab_size], is True for tokens that continue a word by the vocabulary. It marks the words of
+    corpora of a mixture that were prepared without a segmenter.
     """
 
     def __init__(self, split: Split, continues: np.ndarray):
@@ -22,24 +22,24 @@ class MarkedSplit:
         self.tokens_per_record, self.sentences_per_record = split.tokens_per_record, split.sentences_per_record
         self.first_record, self.source_documents = split.first_record, split.source_documents
 
-    def read(self, records: np.ndarray) -> RecordArrays:
-        """Return the given records, as `Split.read`."""
-        tokens, lengths, sentences, begins = self._split.read_words(records, self._continues)
+    def read(self, record_indices: np.ndarray) -> RecordArrays:
+        """Return the given records; the id of a token that begins a word has the bit MARK."""
+        tokens, lengths, sentences, begins = self._split.read_words(record_indices, self._continues)
         return RecordArrays(tokens | np.left_shift(begins, MARK, dtype=np.uint32), lengths, sentences)
 
 
-def with_marked_words(split: ReadableSplit, continues: np.ndarray) -> ReadableSplit:
-    """Return a `MarkedSplit` if the split has a segmenter's words, otherwise the split itself."""
+def mark_segmented_words(split: ReadableSplit, continues: np.ndarray) -> ReadableSplit:
+    """Return a `MarkedSplit` if the corpus was prepared with a segmenter, otherwise the split itself."""
     return MarkedSplit(split, continues) if isinstance(split, Split) and split.has_words else split
 
 
 class UnmarkedIds(NamedTuple):
-    """Token ids without the mark of a word's beginning, int32 [tokens]; whether each had the mark, bool [tokens]."""
+    """Token ids without the bit MARK, int32 [tokens], and whether each id had the bit, bool [tokens]."""
 
     ids: np.ndarray
     begins_word: np.ndarray
 
 
-def split_off_marks(ids: np.ndarray) -> UnmarkedIds:
+def split_off_word_start_marks(ids: np.ndarray) -> UnmarkedIds:
     """Return ids without the bit MARK, int32 [tokens], and whether each id had the bit, bool [tokens]."""
     return UnmarkedIds(ids & (1 << MARK) - 1, ids >> MARK != 0)

@@ -9,7 +9,7 @@ from bert_jax.config import EncoderConfig, FinetuneConfig, PretrainConfig, read_
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface.model_config import read_model_config
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
-from bert_jax.interop.huggingface.peft import base_directory
+from bert_jax.interop.huggingface.peft import base_model_directory
 from bert_jax.interop.sentence_modules import read_sentence_modules
 from bert_jax.training import workdir
 
@@ -20,13 +20,13 @@ AnyConfig = typing.TypeVar("AnyConfig", bound=PretrainConfig | FinetuneConfig)
 def read_architecture(path: str | os.PathLike[str]) -> EncoderConfig:
     """Return the architecture of a directory of transformers or `peft`, or of a work directory of `pretrain`.
 
-    Neither reads weights nor starts JAX. Raises UserError where the directory describes no architecture.
+    The function neither reads weights nor starts JAX. It raises UserError if the directory describes no architecture.
     """
     directory = workdir.resolve_model_dir(path)
     sentences = read_sentence_modules(directory)
     directory = directory / (sentences.folder if sentences else "")
     if (directory / PEFT_CONFIG).is_file():
-        directory = base_directory(directory)
+        directory = base_model_directory(directory)
     if (directory / "config.json").is_file():
         return read_model_config(directory / "config.json").encoder
     config = workdir.read_run(directory)[0] if (directory / "run.json").is_file() else None
@@ -36,10 +36,10 @@ def read_architecture(path: str | os.PathLike[str]) -> EncoderConfig:
 
 
 def read_run_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[str]) -> AnyConfig:
-    """Return the config of a run, as `read_config` does; understand `--config.model=from_init`, too.
+    """Return the config of a run, as `read_config` does, also with the override `--config.model=from_init`.
 
-    This override takes all fields of `config.model` from the architecture of `config.init_from`. Further overrides of
-    `config.model` still count.
+    The override `--config.model=from_init` takes all fields of `config.model` from the architecture of
+    `config.init_from`. Further overrides of `config.model` still count.
 
     Raises:
         UserError: `read_config` raises it, or `config.init_from` is not set or describes no architecture.

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from bert_jax import files, strict_json
-from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, check_rows, to_json
+from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, check_run_table_rows, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
@@ -23,17 +23,17 @@ from bert_jax.interop.google_tf import CONFIG as GOOGLE_CONFIG
 from bert_jax.interop.google_tf import load_google
 from bert_jax.interop.huggingface import CARD, TASK_FILE, Loaded, load_model
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
-from bert_jax.interop.huggingface.peft import base_directory
+from bert_jax.interop.huggingface.peft import base_model_directory
 from bert_jax.interop.huggingface.weight_files import read_weight_files
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules
-from bert_jax.interop.tensors import WITHOUT_PARAMETERS, advice_without, shared_parts
+from bert_jax.interop.tensors import WITHOUT_PARAMETERS, copy_shared_parts, missing_heads_advice
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
-from bert_jax.training.remote_workdir import checkpoints_in
+from bert_jax.training.remote_workdir import checkpoints_directory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,8 @@ class Weights(Loaded):
     """The model of a directory, with the directory of its tokenizer."""
 
     directory: pathlib.Path
-    sentences: SentenceModules | None = None  # of a directory of sentence-transformers
-    step: int | None = None  # of a checkpoint of `pretrain`
+    sentences: SentenceModules | None = None  # the modules of a directory of sentence-transformers
+    step: int | None = None  # the step of a checkpoint of `pretrain`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,10 +53,10 @@ class OpenModel:
     heads: tuple[Head, ...]
     params: Params = dataclasses.field(repr=False)  # of make_model(config, ..., heads), on this process's first device
     labels: tuple[str, ...]
-    problem: str = ""  # as `Loaded.problem`
-    activation: str = ""  # a row of CROSS_ENCODER_ACTIVATIONS, of the score of a CrossEncoder; '' for other models
+    problem: str = ""  # problem type of a classifier, see `Loaded.problem`
+    activation: str = ""  # for the score of a CrossEncoder: a row of CROSS_ENCODER_ACTIVATIONS; '' for other models
     tokenizer: Tokenizer = dataclasses.field(repr=False)
-    directory: pathlib.Path  # of the tokenizer and further files
+    directory: pathlib.Path  # the directory of the tokenizer and further files
     sentences: SentenceModules = SentenceModules()  # the steps from texts to vectors
 
 
@@ -94,10 +94,10 @@ def read_weights(
     step: int | None = None,
     part: str | None = None,
 ) -> Weights:
-    """Return the model of a directory of any of these kinds.
+    """Return the model of a directory of any kind that the docstring of this module lists.
 
     Args:
-        path: a directory as above; for a TensorFlow checkpoint also its path without a suffix.
+        path: the directory; for a TensorFlow checkpoint, also the path of the checkpoint without a suffix.
         wanted: the heads to load; None: all heads of the directory. If these heads have no parameters, the head of the
             vectors of a directory of sentence-transformers is added.
         rng: random key that initializes missing heads; None: a missing head is an error.
@@ -117,7 +117,7 @@ def read_weights(
     if part is not None and not (directory / "run.json").is_file():
         raise UserError(f"{directory}: not a work directory of `pretrain`, so it holds a model but no {part}")
     sentences = read_sentence_modules(directory)
-    projection = _read_projection(directory / sentences.projection) if sentences and sentences.projection else None
+    projection = _read_dense_kernel(directory / sentences.projection) if sentences and sentences.projection else None
     directory = directory / (sentences.folder if sentences else "")
     if sentences and wanted is not None and {head.name for head in wanted} <= {*WITHOUT_PARAMETERS}:
         wanted += _vector_heads(sentences)
@@ -136,13 +136,15 @@ def read_weights(
             raise UserError(
                 f"--step {step} chooses a checkpoint of a work directory; for a checkpoint of Google, give its path"
             )
-        return _with_heads(Weights(**vars(load_google(directory)), directory=folder), wanted, rng, directory)
+        return _select_and_initialize_heads(
+            Weights(**vars(load_google(directory)), directory=folder), wanted, rng, directory
+        )
     if (directory / "runs").is_dir():
         raise UserError(
             f"{directory}: this run of `finetune` has not ended, so it has no model/ yet; repeat its command"
         )
     if step is not None or (directory / "run.json").is_file():
-        return _with_heads(_weights_of_run(directory, step, part, console), wanted, rng, directory)
+        return _select_and_initialize_heads(_weights_of_run(directory, step, part, console), wanted, rng, directory)
     if not directory.exists():
         raise UserError(
             f"{directory}: no model here (no such directory); give a directory of `pretrain`, `finetune`, `export` or "
@@ -160,7 +162,7 @@ def _vector_heads(sentences: SentenceModules) -> tuple[Head, ...]:
     return () if name in WITHOUT_PARAMETERS else (Head(name, sentences.vector_width),)
 
 
-def _read_projection(folder: pathlib.Path) -> np.ndarray:
+def _read_dense_kernel(folder: pathlib.Path) -> np.ndarray:
     """Return the kernel of a Dense of sentence-transformers, float32 `[hidden, outputs]`."""
     where, tensors = read_weight_files(folder)
     if [*tensors] != ["linear.weight"] or tensors["linear.weight"].ndim != 2:
@@ -169,16 +171,16 @@ def _read_projection(folder: pathlib.Path) -> np.ndarray:
 
 
 def _weights_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Weights:
-    """Return the merged model of a directory of `peft`, with the names of labels from the task that it was trained on.
+    """Return the merged model of a directory of `peft`, with the labels of the task that it was trained on.
 
-    The tokenizer is the base model's where the directory has none.
+    If the directory has no tokenizer, use the tokenizer of the base model.
     """
     has_tokenizer, path = (directory / "tokenizer_config.json").is_file(), directory / TASK_FILE
     labels = tuple(strict_json.read_object(path).get("labels", ())) if path.is_file() else ()
     classes = {head.classes for head in loaded.heads}
     if labels and len(labels) in classes and not loaded.new:
         loaded = dataclasses.replace(loaded, labels=labels)
-    return Weights(**vars(loaded), directory=directory if has_tokenizer else base_directory(directory))
+    return Weights(**vars(loaded), directory=directory if has_tokenizer else base_model_directory(directory))
 
 
 def weights_digest(params: Params) -> str:
@@ -198,8 +200,8 @@ class RestoredRun(NamedTuple):
     params: Params
 
 
-def restore_params(directory: pathlib.Path, step: int | None, console: Console) -> RestoredRun:
-    """Return config, step and parameters (numpy arrays, the moving average if the run has it) of a pretraining run.
+def restore_run(directory: pathlib.Path, step: int | None, console: Console) -> RestoredRun:
+    """Return config, step and parameters of a pretraining run, averaged parameters if the run has a moving average.
 
     If `step` is None, take the newest undamaged checkpoint. Raise UserError if no checkpoint exists, if the checkpoint
     of `step` is missing or damaged, or if run.json or the tokenizer belongs to another run than the checkpoint.
@@ -210,8 +212,8 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
             f"{directory}: a run of `finetune`; give the work directory of a `pretrain`, or show the "
             "scores of this run by `bert-jax report`"
         )
-    check_rows(config, directory)
-    if not saved_steps(checkpoints_in(directory)):
+    check_run_table_rows(config, directory)
+    if not saved_steps(checkpoints_directory(directory)):
         raise UserError(f"{directory}: no checkpoint yet")
     checkpoints = Checkpoints(directory, config.checkpoint, read_only=True)
     try:
@@ -235,12 +237,12 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
 
 
 def trains_auxiliary_model(path: str | os.PathLike[str], part: str) -> bool:
-    """Return whether `path` is a work directory of `pretrain` whose run trains the auxiliary model `part`."""
+    """Return True if `path` is the work directory of a `pretrain` run that trains the auxiliary model `part`."""
     directory = workdir.resolve_model_dir(path)
     if not (directory / "run.json").is_file():
         return False
     config, _ = workdir.read_run(directory)
-    check_rows(config, directory)
+    check_run_table_rows(config, directory)
     return isinstance(config, PretrainConfig) and part in OBJECTIVES[config.objective].auxiliary(
         config.model, config.replaced_tokens
     )
@@ -248,7 +250,7 @@ def trains_auxiliary_model(path: str | os.PathLike[str], part: str) -> bool:
 
 def _weights_of_run(directory: pathlib.Path, step: int | None, part: str | None, console: Console) -> Weights:
     """Return the model of a pretraining run with all trained heads, or an auxiliary model of the run."""
-    config, step, params = restore_params(directory, step, console)
+    config, step, params = restore_run(directory, step, console)
     parts = OBJECTIVES[config.objective].auxiliary(config.model, config.replaced_tokens)
     if part is not None and part not in parts:
         trained = f"it trains {', '.join(parts)}" if parts else f"{config.objective} trains one model"
@@ -263,18 +265,18 @@ def _weights_of_run(directory: pathlib.Path, step: int | None, part: str | None,
     return Weights(config=encoder, heads=heads, params=params, directory=directory / "tokenizer", step=step)
 
 
-def _with_heads(
+def _select_and_initialize_heads(
     weights: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array | None, path: pathlib.Path
 ) -> Weights:
     """Return the model with the wanted heads; initialize missing heads, and leave out unwanted heads."""
     if wanted is None:
         return weights
     shapes = make_model(weights.config, ComputeConfig(), wanted).shapes
-    shared = shared_parts(weights.params, FAMILIES[weights.config.family], shapes.keys() - weights.params.keys())
+    shared = copy_shared_parts(weights.params, FAMILIES[weights.config.family], shapes.keys() - weights.params.keys())
     params = {**weights.params, **shared}
     missing = tuple(name for name in shapes if name not in params)
     if missing and rng is None:
-        raise UserError(f"{path} has no {', '.join(sorted(missing))}: {advice_without(missing)}")
+        raise UserError(f"{path} has no {', '.join(sorted(missing))}: {missing_heads_advice(missing)}")
     unused = tuple(name for name in params if name not in shapes)
     params = {name: params[name] for name in shapes if name in params}
     return dataclasses.replace(
@@ -286,8 +288,8 @@ def _with_heads(
     )
 
 
-def digest(weights: Weights) -> str:
-    """Return the hex SHA-256 of config and loaded parameters; a resumed run must have an equal digest."""
+def digest_of_config_and_params(weights: Weights) -> str:
+    """Return the hex SHA-256 of config and loaded parameters, which must be equal when a run resumes."""
     sha256 = hashlib.sha256(repr(weights.config).encode())
     for path, leaf in jax.tree_util.tree_leaves_with_path(weights.params):
         name = jax.tree_util.keystr(path, simple=True, separator="/")

@@ -25,7 +25,7 @@ def with_longer_positions(weights: Weights, wanted: EncoderConfig, console: Cons
     params, rotary_base = weights.params, weights.config.rotary_base
     message = f"{old:,} positions extended to {new:,}"
     if scheme.embed:
-        params = _with_repeated_table(params, weights.config.position_offset, new)
+        params = _repeat_position_table(params, weights.config.position_offset, new)
         message += ", by repeating their table"
     if scheme.angles and wanted.rotary_base != rotary_base:
         message += f", with the rotary base {wanted.rotary_base:,g} instead of {rotary_base:,g}"
@@ -35,7 +35,7 @@ def with_longer_positions(weights: Weights, wanted: EncoderConfig, console: Cons
     return dataclasses.replace(weights, config=config, params=params)
 
 
-def _with_repeated_table(params: Params, offset: int, num_positions: int) -> Params:
+def _repeat_position_table(params: Params, offset: int, num_positions: int) -> Params:
     """Return parameters whose position table repeats the rows from `offset` on, up to `num_positions` rows."""
     embeddings = params["encoder"]["embeddings"]
     table = np.asarray(embeddings["position"])

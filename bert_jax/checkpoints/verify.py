@@ -17,9 +17,9 @@ Progress = Callable[[str, int, int, str], None]
 class Verified(NamedTuple):
     """The result of comparing a directory with its digests."""
 
-    checked: str  # such as "corpus of 7 files"
+    checked: str  # name of the compared files, such as "corpus of 7 files"
     damage: list[str]  # a line for each damaged part
-    bytes: int  # that were read
+    bytes: int  # number of bytes that were read
 
 
 def verify_directory(path: pathlib.Path, progress: Progress = lambda activity, done, total, unit: None) -> Verified:
@@ -47,7 +47,7 @@ def verify_directory(path: pathlib.Path, progress: Progress = lambda activity, d
     )
 
 
-def _verify_sealed(path: pathlib.Path, progress: Progress) -> Verified:
+def _verify_sha256sums(path: pathlib.Path, progress: Progress) -> Verified:
     """Compare the files of a directory with its SHA256SUMS."""
     names = files.read_sums(path)
     size = _total_bytes(path, *names)
@@ -57,7 +57,7 @@ def _verify_sealed(path: pathlib.Path, progress: Progress) -> Verified:
 
 def _verify_corpus(path: pathlib.Path, progress: Progress) -> Verified:
     """Compare the files and the tokenizer of a corpus with its manifest."""
-    names, tokenizer = manifest.all_digests(path), manifest.read_manifest(path)["tokenizer"]["sha256"]
+    names, tokenizer = manifest.digests_of_all_files(path), manifest.read_manifest(path)["tokenizer"]["sha256"]
     size = _total_bytes(path, *names)
     damage = manifest.verify_corpus(path, _megabyte_progress(progress, size))
     damage += _tokenizer_damage(path / "tokenizer", tokenizer, "the manifest")
@@ -69,7 +69,7 @@ def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
     from bert_jax.training import workdir
     from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
     from bert_jax.training.metrics import damaged_lines
-    from bert_jax.training.remote_workdir import checkpoints_in
+    from bert_jax.training.remote_workdir import checkpoints_directory
 
     damage, count, size, run = list[str](), 0, 0, None
     try:
@@ -78,7 +78,7 @@ def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
     except UserError as error:
         damage.append(str(error))
     directories = (path, *sorted(path.glob("runs/*")))
-    saved = {directory: saved_steps(checkpoints_in(directory)) for directory in directories}
+    saved = {directory: saved_steps(checkpoints_directory(directory)) for directory in directories}
     total = sum(len(steps) for steps in saved.values())
     for directory, steps in saved.items():
         checkpoints = Checkpoints(directory, CheckpointConfig(), read_only=True) if steps else None
@@ -92,9 +92,9 @@ def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
                 if run and directory == path:
                     workdir.check_run_matches_record(path, to_json(run[0]), run[1], record)
                 elif run and record["fingerprint"] != run[1]:
-                    damage.append(f"{checkpoints_in(directory) / str(step)}: of another run than run.json")
+                    damage.append(f"{checkpoints_directory(directory) / str(step)}: of another run than run.json")
             except CorruptCheckpointError as error:
-                damage.append(f"{checkpoints_in(directory) / str(step)}: {error}")
+                damage.append(f"{checkpoints_directory(directory) / str(step)}: {error}")
             except UserError as error:
                 damage.append(str(error))
         if checkpoints:
@@ -116,7 +116,7 @@ def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
 
 
 def _tokenizer_damage(path: pathlib.Path, sha256: str, source: str) -> list[str]:
-    """Return the damage of a tokenizer whose digest `source` states."""
+    """Return a line for each damaged part of a tokenizer; `source` names the file that states its digest `sha256`."""
     try:
         is_same = load_tokenizer(path).sha256 == sha256
     except UserError as error:
@@ -137,7 +137,7 @@ def _megabyte_progress(progress: Progress, size: int) -> Callable[[int], None]:
 
 
 def _total_bytes(path: pathlib.Path, *names: str) -> int:
-    """Return the bytes of the files that exist."""
+    """Return the total size in bytes of the named files that exist."""
     return sum((path / name).stat().st_size for name in names if (path / name).is_file())
 
 
@@ -148,9 +148,9 @@ class DirectoryKind(NamedTuple):
     verify: Callable[[pathlib.Path, Progress], Verified]
 
 
-# Pattern of a file in the directory -> the kind of directory; the first row that fits counts.
+# Pattern of a file in the directory -> the kind of directory; the first pattern that matches decides.
 KINDS = {
-    files.SUMS: DirectoryKind("sealed directory", _verify_sealed),
+    files.SUMS: DirectoryKind("sealed directory", _verify_sha256sums),
     "run.json": DirectoryKind("work directory", _verify_work_directory),
     "checkpoints": DirectoryKind("work directory", _verify_work_directory),
     "manifest.json": DirectoryKind("corpus", _verify_corpus),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 from bert_jax.errors import escaped, writing
-from bert_jax.files import new_file, url_refusal
+from bert_jax.files import new_file, reason_not_a_local_path
 from bert_jax.strict_json import json_line
 
 MODEL_HELP = (
@@ -19,7 +19,7 @@ MODEL_HELP = (
 )
 RUN_HELP = "work directory of `pretrain`: a path, gs:// or s3://BUCKET/NAME"
 STEP_HELP = "step of the checkpoint (default: the newest intact checkpoint)"
-FOLLOW_PORT = 6007  # beside TensorBoard's 6006
+FOLLOW_PORT = 6007  # the port after TensorBoard's 6006
 INPUT_FILE_HELP = (
     "text file with one text per line, or JSON lines (.jsonl, or any input whose first character is {); - is standard "
     "input"
@@ -36,28 +36,28 @@ class Verb:
     add_options: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int | None]  # returns the exit status; None: 0
     config_kinds: tuple[str, ...] = ()  # configs whose keys can be overridden: "pretrain", "finetune"
-    bare_words: tuple[str, ...] = ()  # options that words without an option fill, in this order
+    bare_words: tuple[str, ...] = ()  # options whose names may be left out; bare words fill them in this order
     positional_hint: str = ""  # advice for a word that belongs to no option; {0} is the word
-    # Options of other tools -> advice, where no option or key alone has the meaning; {0} is the value.
+    # Options of other tools that no single option or key replaces -> advice; {0} is the value.
     other_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    memory_advice: str = "use a machine with more"  # printed where memory runs out
+    memory_advice: str = "use a machine with more"  # printed if memory runs out
 
 
-def local_path(text: str) -> str:
-    """Return a path; refuse a URL, which would become a directory such as `gs:`."""
-    if refusal := url_refusal(text):
+def parse_local_path(text: str) -> str:
+    """Return a path; refuse a URL, since it would become a local directory such as `gs:`."""
+    if refusal := reason_not_a_local_path(text):
         raise argparse.ArgumentTypeError(refusal)
     return text
 
 
-def path_or_url(text: str) -> str:
+def parse_path_or_url(text: str) -> str:
     """Return the path or the URL of a run or a model; refuse other URLs."""
-    if refusal := url_refusal(text, run=True):
+    if refusal := reason_not_a_local_path(text, run=True):
         raise argparse.ArgumentTypeError(refusal)
     return text
 
 
-def utf8_text(text: str) -> str:
+def parse_utf8_text(text: str) -> str:
     """Return a text; refuse bytes that are not UTF-8, which Python stores as halves of surrogate pairs."""
     if not text.isascii() and re.search("[\ud800-\udfff]", text):
         raise argparse.ArgumentTypeError("the text is not UTF-8; set the terminal to it, or use a file")
@@ -79,20 +79,20 @@ def add_number(options: Options, name: str, meaning: str, default: int | None = 
 
 def add_output(options: Options, metavar: str, meaning: str) -> None:
     """Add the required `--output`, a path."""
-    options.add_argument("--output", required=True, type=local_path, metavar=metavar, help=meaning)
+    options.add_argument("--output", required=True, type=parse_local_path, metavar=metavar, help=meaning)
 
 
 def add_workdir(options: Options, meaning: str = RUN_HELP) -> None:
     """Add the required `--workdir`, a path or a URL."""
-    options.add_argument("--workdir", required=True, type=path_or_url, metavar="DIR", help=meaning)
+    options.add_argument("--workdir", required=True, type=parse_path_or_url, metavar="DIR", help=meaning)
 
 
 def add_text(parser: argparse.ArgumentParser, name: str, meaning: str, required: bool = False) -> None:
     """Add an option with a text."""
-    parser.add_argument(f"--{name}", required=required, type=utf8_text, metavar="TEXT", help=meaning)
+    parser.add_argument(f"--{name}", required=required, type=parse_utf8_text, metavar="TEXT", help=meaning)
 
 
-def add_recipe(parser: argparse.ArgumentParser, example: str, without_recipe: str | None = None) -> None:
+def add_config_option(parser: argparse.ArgumentParser, example: str, without_recipe: str | None = None) -> None:
     """Add `--config`, which is required unless `without_recipe` describes a run without a recipe."""
     parser.add_argument(
         "--config",
@@ -103,12 +103,12 @@ def add_recipe(parser: argparse.ArgumentParser, example: str, without_recipe: st
     )
 
 
-def add_own_recipe(parser: argparse.ArgumentParser) -> None:
+def add_recipe_option(parser: argparse.ArgumentParser) -> None:
     """Add `--recipe`."""
     parser.add_argument(
         "--recipe",
         dest="own_recipe",
-        type=local_path,
+        type=parse_local_path,
         metavar="FILE",
         help="recipe of the run, if it adds rows to tables, such as a masking rule or an optimizer; the file is run",
     )
@@ -124,7 +124,7 @@ def add_platform(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_processes(parser: argparse.ArgumentParser) -> None:
+def add_process_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that connect several processes."""
     group = parser.add_argument_group(
         "several processes",
@@ -137,7 +137,7 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add `--model`."""
-    parser.add_argument("--model", required=True, type=path_or_url, metavar="DIR", help=MODEL_HELP)
+    parser.add_argument("--model", required=True, type=parse_path_or_url, metavar="DIR", help=MODEL_HELP)
 
 
 @contextlib.contextmanager
@@ -150,7 +150,7 @@ def open_console(silent: bool = False) -> Iterator[Any]:
 
 
 def print_text(text: str) -> None:
-    """Print lines to standard output; names and texts of strangers in them have no control characters."""
+    """Print lines to standard output, with control characters escaped, since files of strangers may contain them."""
     print(escaped(text))
 
 
@@ -160,8 +160,8 @@ def print_json(value: Any) -> None:
 
 
 @contextlib.contextmanager
-def new_output(path: str | None) -> Iterator[IO[str] | None]:
-    """Yield a text file that is written atomically, and opened before the work begins; None without a path."""
+def open_output_file(path: str | None) -> Iterator[IO[str] | None]:
+    """Open a text file, which is written atomically, before the work begins; yield None if `path` is None."""
     if path is None:
         yield None
         return

@@ -27,7 +27,7 @@ def completion_script(verbs: Mapping[str, Verb], shell: str) -> str:
     for verb_name, parser in all_verbs.choices.items():
         for kind in verbs[verb_name].config_kinds:
             for key, _, _ in fields_of(classes[kind]):
-                if f"--config.{key}" not in parser.options():
+                if f"--config.{key}" not in parser.option_names():
                     parser.add_argument(f"--config.{key}", metavar="VALUE")
         for action in parser._actions:
             metavar = str(action.metavar or "")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_jax.config import FinetuneConfig, PretrainConfig, command_line_key, fields_of, read_config, table_of_field
-from bert_jax.config.load import range_in_words, recipe_kind, recipes, with_first_phase_index
+from bert_jax.config.load import config_class_of_recipe, range_in_words, recipes, with_first_phase_index
 from bert_jax.config.write_recipe import values_and_defaults
 
 VERB_OF = {PretrainConfig: "pretrain", FinetuneConfig: "finetune"}
@@ -20,18 +20,18 @@ WIDTHS = 60, 120  # columns, minimum and maximum
 class PrintedField:
     """A field of a config, for printing."""
 
-    key: str  # train.phases[0].seq_len
+    key: str  # such as train.phases[0].seq_len
     value: Any
     default: Any
     meaning: str
-    takes: str  # "one of bert, roberta", "at least 1", or ""
+    takes: str  # allowed values: "one of bert, roberta", "at least 1", or ""
 
 
 def config_text(recipe: str | None, overrides: Sequence[str]) -> str:
     """Return the fields of a recipe as text; without a recipe, return the defaults and the recipes.
 
     Raises:
-        UserError: as `read_config`.
+        UserError: `read_config` raises it.
     """
     if recipe is None and not overrides:
         pretraining, finetuning = (_fields_to_print(kind, None, ()) for kind in (PretrainConfig, FinetuneConfig))
@@ -62,7 +62,7 @@ def config_json(recipe: str | None, overrides: Sequence[str]) -> dict[str, Any]:
 def _config_class(recipe: str | None, overrides: Sequence[str]) -> Any:
     """Return the class of a recipe's config; without a recipe, return the class to which the overrides belong."""
     if recipe:
-        return recipe_kind(recipe)
+        return config_class_of_recipe(recipe)
     return FinetuneConfig if any(key.startswith("--config.task.") for key in overrides) else PretrainConfig
 
 

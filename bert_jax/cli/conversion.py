@@ -11,10 +11,10 @@ from bert_jax.cli.command import (
     add_model,
     add_number,
     add_output,
-    add_own_recipe,
-    local_path,
+    add_recipe_option,
     open_console,
-    path_or_url,
+    parse_local_path,
+    parse_path_or_url,
     print_text,
 )
 
@@ -24,11 +24,13 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
         "--workdir",
         "--model",
         required=True,
-        type=path_or_url,
+        type=parse_path_or_url,
         metavar="DIR",
         help=f"{MODEL_HELP}; or Google's TensorFlow checkpoint of a BERT",
     )
-    parser.add_argument("--output", required=True, type=path_or_url, metavar="DIR", help="directory or URL to create")
+    parser.add_argument(
+        "--output", required=True, type=parse_path_or_url, metavar="DIR", help="directory or URL to create"
+    )
     parser.add_argument(
         "--push_to_hub", metavar="OWNER/NAME", help="upload the output to the Hugging Face Hub, with its card"
     )
@@ -47,7 +49,7 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--head", metavar="NAME", help="head to write (default: all heads that the format can express)")
     parser.add_argument("--part", metavar="NAME", help="model of the run to write: generator (default: config.model)")
     add_number(parser, "--step", STEP_HELP)
-    add_own_recipe(parser)
+    add_recipe_option(parser)
     parser.add_argument(
         "--license", metavar="ID", help="license of the model for the model card: an id such as apache-2.0"
     )
@@ -126,7 +128,7 @@ def _add_compress_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--data",
-        type=local_path,
+        type=parse_local_path,
         metavar="DIR",
         help="data to score on: for a pretrained model, a corpus of `prepare` with held-out documents; for a "
         "fine-tuned model, the files of its task (default: the files that `finetune` read)",

@@ -11,8 +11,8 @@ from bert_jax.cli.command import (
     add_flag,
     add_number,
     add_output,
-    local_path,
     open_console,
+    parse_local_path,
     print_json,
     print_text,
 )
@@ -188,7 +188,7 @@ def run_tokenizer(args: argparse.Namespace) -> None:
             sample_characters=args.sample_characters,
             smoothing=args.smoothing,
             weights=args.weights,
-            progress=console.preparation,
+            progress=console.print_preparation_progress,
             say=console.say,
         )
     print_text(report)
@@ -235,14 +235,17 @@ def _add_clean_options(parser: argparse.ArgumentParser) -> None:
     _add_evaluation_files(parser)
     _add_document_options(parser)
     parser.add_argument(
-        "--keep_removed", type=local_path, metavar="FILE", help="JSON lines file for the documents that are removed"
+        "--keep_removed",
+        type=parse_local_path,
+        metavar="FILE",
+        help="JSON lines file for the documents that are removed",
     )
     add_flag(parser, "--json", "print the counts as one JSON object")
 
 
 def run_clean(args: argparse.Namespace) -> None:
     """Write the documents that a recipe keeps."""
-    from bert_jax.corpus.build.clean import clean_texts, format_account
+    from bert_jax.corpus.build.clean import clean_texts, format_cleaning_result
 
     with open_console() as console:
         account = clean_texts(
@@ -254,10 +257,10 @@ def run_clean(args: argparse.Namespace) -> None:
             keep_removed=args.keep_removed,
             max_rejected_fraction=args.max_rejected_fraction,
             workers=args.workers,
-            progress=console.preparation,
+            progress=console.print_preparation_progress,
             say=console.say,
         )
-    print_json(account) if args.json else print_text(format_account(account, args.output))
+    print_json(account) if args.json else print_text(format_cleaning_result(account, args.output))
 
 
 CLEAN = Verb(
@@ -336,7 +339,7 @@ def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
     _add_evaluation_files(parser)
     parser.add_argument(
         "--keep_removed",
-        type=local_path,
+        type=parse_local_path,
         metavar="FILE",
         help="JSON lines file for the documents that --clean and --deduplicate remove",
     )
@@ -405,7 +408,7 @@ def run_prepare(args: argparse.Namespace) -> None:
                 append=args.append,
                 keep_removed=args.keep_removed,
                 workers=args.workers,
-                progress=console.preparation,
+                progress=console.print_preparation_progress,
                 say=console.say,
                 **options,
             )
@@ -449,7 +452,7 @@ def _add_inspect_options(parser: argparse.ArgumentParser) -> None:
     add_flag(form, "--json", "print the statistics as one JSON object")
     form.add_argument(
         "--html",
-        type=local_path,
+        type=parse_local_path,
         metavar="FILE",
         help=".html file to create instead of printing: statistics, and 100 sequences token by token, with filters "
         "by source, language and warning",

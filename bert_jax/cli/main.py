@@ -14,7 +14,7 @@ from bert_jax.console import STANDARD_OUTPUT
 from bert_jax.errors import CONTROL_CHARACTER, FULL, UserError, escaped, file_error, resource_error_message, shown
 
 BROKEN_PIPE = 141
-NOT_UTF8 = re.compile("[\ud800-\udfff]")  # a byte of a word of the command line, as Python stores it
+NOT_UTF8 = re.compile("[\ud800-\udfff]")  # a byte of a command-line word that is not UTF-8, as Python stores it
 VERBS: dict[str, Verb] = {
     "tokenizer": data.TOKENIZER,
     "clean": data.CLEAN,
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except KeyboardInterrupt:
         status, message = 130, "interrupted"
-    except Exception as error:  # the one boundary; an error without a message is raised again
+    except Exception as error:  # the only place that catches all errors; an error without a message is raised again
         output = getattr(args, "output", None) or getattr(args, "workdir", None)
         words = sys.argv[1:] if argv is None else argv
         status, message = _status_and_message(error, output, VERBS[args.verb].memory_advice, words)
@@ -80,8 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _status_and_message(error: Exception, output: object, memory_advice: str, words: Sequence[str]) -> tuple[int, str]:
     """Return the exit status and the line for an error of a verb; no line for a bug, whose traceback is printed.
 
-    Every error of the operating system that no function has worded ends here. The error of a write names no path, so
-    the line names the output of the verb and the directory for temporary files.
+    An error of the operating system that no other function turned into a message ends here. The error of a write names
+    no path, so the line names the output of the verb and the directory for temporary files.
     """
     if isinstance(error, UserError):
         return error.status, str(error)
@@ -96,7 +96,7 @@ def _status_and_message(error: Exception, output: object, memory_advice: str, wo
         return worded.status, str(worded)
     if isinstance(error, UnicodeEncodeError) and CONTROL_CHARACTER.search(error.object):
         return 2, f"{escaped(error.object):.200}: this name is not UTF-8; rename the file or directory (mv)"
-    if isinstance(error, TypeError | RuntimeError | ValueError):  # of libraries in C++, each of its own class
+    if isinstance(error, TypeError | RuntimeError | ValueError):  # libraries in C++ raise errors of these classes
         for word in (word for word in words if NOT_UTF8.search(word)):
             return 2, f"{escaped(word):.200}: this name is not UTF-8, and a library cannot open it; rename it (mv)"
     message = resource_error_message(error, memory_advice)  # a lack of memory or of devices has no exception class

@@ -13,8 +13,8 @@ from bert_jax.cli.command import (
     add_number,
     add_output,
     add_text,
-    local_path,
     open_console,
+    parse_local_path,
     print_json,
     print_text,
 )
@@ -26,7 +26,7 @@ PROBABILITY_ADVICE = dict.fromkeys(
     ("--probabilities", "--probs", "--proba", "--scores", "--return_all_scores", "--top_k"),
     "each answer already has its probabilities",
 )
-OTHER_SUFFIXES = (".csv", ".tsv", ".parquet", ".xlsx")  # of files that hold no JSON lines
+OTHER_SUFFIXES = (".csv", ".tsv", ".parquet", ".xlsx")  # suffixes of files that hold no JSON lines
 
 
 def _add_fill_mask_options(parser: argparse.ArgumentParser) -> None:
@@ -140,7 +140,7 @@ def _add_predict_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output",
         default="-",
-        type=local_path,
+        type=parse_local_path,
         metavar="FILE",
         help="JSON lines file to create; - prints the lines (default: -)",
     )
@@ -224,7 +224,7 @@ def _add_embed_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--projector",
-        type=local_path,
+        type=parse_local_path,
         metavar="DIR",
         help="directory to create with the vectors and their texts for TensorBoard's embedding projector",
     )
@@ -233,17 +233,17 @@ def _add_embed_options(parser: argparse.ArgumentParser) -> None:
 def run_embed(args: argparse.Namespace) -> None:
     """Write the vectors of texts."""
     from bert_jax.inference.embed import EmbedOptions, embed_file
-    from bert_jax.inference.feature_files import check_projector, write_projector
+    from bert_jax.inference.feature_files import check_projector_arguments, write_projector_files
     from bert_jax.parallel.platform import use_compilation_cache
-    from bert_jax.search.smaller_vectors import check_embed_form, float_vectors_file
+    from bert_jax.search.smaller_vectors import check_embed_form, float_vectors_file_to_convert
 
     if args.vectors:
         check_embed_form(args.vectors, args.output, args.projector)
     if args.projector:
-        check_projector(pathlib.Path(args.projector), args.input, pathlib.Path(args.output))
+        check_projector_arguments(pathlib.Path(args.projector), args.input, pathlib.Path(args.output))
     use_compilation_cache()
     output = pathlib.Path(args.output)
-    with open_console() as console, float_vectors_file(output, args.vectors) as path:
+    with open_console() as console, float_vectors_file_to_convert(output, args.vectors) as path:
         made = embed_file(
             args.model,
             args.input,
@@ -260,7 +260,7 @@ def run_embed(args: argparse.Namespace) -> None:
             progress=functools.partial(console.progress, unit="texts"),
         )
     if args.projector:
-        write_projector(pathlib.Path(args.output), args.input, pathlib.Path(args.projector))
+        write_projector_files(pathlib.Path(args.output), args.input, pathlib.Path(args.projector))
     cut = f", {made.truncated:,} of them cut" if made.truncated else ""
     spelled = f", {made.spelled:,} of them with a spelled special token" if made.spelled else ""
     empty = f", {made.empty:,} of them empty" if made.empty else ""

@@ -12,7 +12,7 @@ from bert_jax import __version__
 from bert_jax.cli.command import Verb
 from bert_jax.errors import did_you_mean, nearest
 
-# Option -> the options that it stands for in a verb without it. The verb takes the first option that it has.
+# Option -> its synonyms. In a verb without the option, it stands for the first synonym that the verb has.
 SYNONYMS = {
     "--workdir": ("--model", "--path"),
     "--model": ("--init_from", "--workdir", "--path"),
@@ -45,7 +45,7 @@ OTHER_VERBS = {
     "dedup": "prepare --deduplicate",
     "download": "export",
 }
-# Words of other tools -> advice, where no verb has the meaning alone.
+# Words of other tools that no single verb replaces -> advice.
 OTHER_TASKS = dict.fromkeys(
     ("resume", "continue", "restart"),
     "to resume a run, repeat the `bert-jax pretrain` or `bert-jax finetune` command with its --workdir",
@@ -94,11 +94,11 @@ class Parser(argparse.ArgumentParser):
         self.register("type", float, _parse_number)
 
     def error(self, message: str) -> NoReturn:
-        """Exit with status 2."""
+        """Print a message and exit with status 2."""
         self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` shows how to use it\n")
 
     def postpone_required(self) -> None:
-        """Let the options that are required be absent while arguments are parsed; the caller checks `postponed`."""
+        """Allow required options to be absent while arguments are parsed; the caller checks the list `postponed`."""
         self.postponed_groups = [group for group in self._mutually_exclusive_groups if group.required]
         for group in self.postponed_groups:
             group.required = False
@@ -123,7 +123,7 @@ class Parser(argparse.ArgumentParser):
         choices = ", ".join(map(repr, action.choices))
         raise argparse.ArgumentError(action, f"invalid choice: {value!r}{suggested} (choose from {choices})")
 
-    def options(self) -> list[str]:
+    def option_names(self) -> list[str]:
         """Return the names of the options, such as `--workdir`."""
         return [name for action in self._actions for name in action.option_strings]
 
@@ -131,12 +131,13 @@ class Parser(argparse.ArgumentParser):
 def parse_arguments(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.Namespace:
     """Return the arguments of a verb; `overrides` holds `--config.KEY=VALUE` words, which `read_config` checks.
 
-    This function makes only the parser of the verb that `argv` begins with. If the verb is missing or wrong, the parser
-    of all verbs explains the mistake. Verbs, options and keys may be spelled with `-` in place of `_` and the reverse.
+    Only the parser of the verb at the beginning of `argv` is made. If the verb is missing or wrong, the parser of all
+    verbs explains the mistake. Verbs, options and keys may be spelled with `-` in place of `_` and the reverse.
     Words without an option fill the options of `Verb.bare_words`.
 
     Exit with status 2 for a word that belongs to no option, and for an option or an override that is given twice. Exit
-    with status 0 after printing help, also if `argv` is empty. `help`, `help VERB` and `version` are as the options.
+    with status 0 after printing help, also if `argv` is empty. The words `help`, `help VERB` and `version` have the
+    meaning of the options `--help` and `--version`.
     """
     overrides, words = _split_overrides(argv)
     if words:
@@ -265,7 +266,7 @@ def _option_and_value(action: argparse.Action) -> str:
 
 def _with_full_option_names(words: Sequence[str], parser: Parser) -> list[str]:
     """Return words with the options as the parser spells them."""
-    options = parser.options()
+    options = parser.option_names()
     positional = {action.dest for action in parser._actions if not action.option_strings}
     spelled = []
     for word in words:
@@ -303,7 +304,7 @@ def make_parser(verbs: Mapping[str, Verb]) -> Parser:
 
 
 def _make_verb_parser(make: Callable[..., Parser], name: str, verb: Verb, **settings: str) -> Parser:
-    """Return the parser that `make` returns for the help of a verb, with the verb's options."""
+    """Make the parser of a verb by calling `make` with the verb's help, and add the verb's options."""
     short_form = ""
     if verb.bare_words:
         short_form = f"\n\nshort form:\n  bert-jax {name} {' '.join(map(str.upper, verb.bare_words))}"
@@ -334,7 +335,7 @@ def _split_overrides(argv: Sequence[str]) -> _OverridesAndWords:
     """
     overrides: list[str] = []
     words: list[str] = []
-    lacks_value = False  # the last override has no value yet
+    lacks_value = False  # True if the last override has no value yet
     for word in argv:
         if word.startswith("--config."):
             key, equals, value = word.partition("=")
@@ -354,7 +355,7 @@ def _suggested_options(name: str, value: str, verb: Verb, parser: Parser) -> lis
 
     plain = name.lstrip("-").replace("-", "_")
     if len(plain) == 1:  # a letter of other tools, such as -o
-        return [f"'{option}'" for option in parser.options() if option.startswith(f"--{plain}")][:1]
+        return [f"'{option}'" for option in parser.option_names() if option.startswith(f"--{plain}")][:1]
     words = {plain, OTHER_CHOICES.get(plain, plain)}
     has_meaning = any(option in parser.options() for option in ALIASES.get(plain.replace("_", ""), ()))
     for action in () if has_meaning else parser._actions:
@@ -365,7 +366,7 @@ def _suggested_options(name: str, value: str, verb: Verb, parser: Parser) -> lis
     keys = dict.fromkeys(key for kind in verb.config_kinds for key, _, _ in fields_of(classes[kind]))
     return [
         f"'{key}'" if key.startswith("-") else f"'--config.{key}={value}'"
-        for key in suggest_keys(name, [*parser.options(), *keys])
+        for key in suggest_keys(name, [*parser.option_names(), *keys])
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from bert_jax.console import format_metric, text_table
 from bert_jax.models import Head
 from bert_jax.reports.bias_metric_notes import MetricNote
-from bert_jax.reports.next_commands import finetuned_commands, pretrained_commands, report_command
+from bert_jax.reports.next_commands import commands_for_finetuned_model, commands_for_pretrained_model, report_command
 from bert_jax.scoring.retrieval import RetrievalReport
 from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
 from bert_jax.training.metrics import WEIGHTED
@@ -67,7 +67,7 @@ def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
             f"{best['seed']}, step {best['step']:,}",
             f"model: {workdir.rstrip('/')}/model   predictions: {workdir.rstrip('/')}/predictions",
             "next:",
-            *(f"  {command}" for command in (*finetuned_commands(workdir), report_command(workdir))),
+            *(f"  {command}" for command in (*commands_for_finetuned_model(workdir), report_command(workdir))),
         ]
     )
 
@@ -150,12 +150,12 @@ def pretrained_model_text(workdir: str, heads: Iterable[Head], text: str, has_he
         text: text with a mask token, for `fill-mask`.
         has_heldout: whether the run evaluated on held-out documents.
     """
-    commands = [report_command(workdir), *pretrained_commands(workdir, heads, text, has_heldout)]
+    commands = [report_command(workdir), *commands_for_pretrained_model(workdir, heads, text, has_heldout)]
     return "\n".join([f"model: {workdir}", "next:", *(f"  {command}" for command in commands)])
 
 
 def _metric_note(name: str) -> str:
-    """Return the note for a metric of `evaluate`: its unit or meaning, or ''."""
+    """Return the unit or the meaning of a metric of `evaluate` as a note, or ''."""
     return NOTES.get(name) or ("nats" if name.endswith("loss") else "")
 
 

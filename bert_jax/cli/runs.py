@@ -11,11 +11,11 @@ from bert_jax.cli.command import (
     add_flag,
     add_number,
     add_output,
-    add_own_recipe,
+    add_recipe_option,
     add_workdir,
-    local_path,
     open_console,
-    path_or_url,
+    parse_local_path,
+    parse_path_or_url,
     print_json,
     print_text,
 )
@@ -25,7 +25,7 @@ from bert_jax.errors import UserError, shown
 def _add_evaluate_options(parser: argparse.ArgumentParser) -> None:
     add_workdir(parser)
     add_number(parser, "--step", STEP_HELP)
-    add_own_recipe(parser)
+    add_recipe_option(parser)
     parser.add_argument(
         "--corpus",
         metavar="DIR",
@@ -87,16 +87,20 @@ PLOT = Verb(
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "workdir", nargs="+", type=path_or_url, metavar="WORKDIR", help="work directories of `pretrain` or `finetune`"
+        "workdir",
+        nargs="+",
+        type=parse_path_or_url,
+        metavar="WORKDIR",
+        help="work directories of `pretrain` or `finetune`",
     )
     form = parser.add_mutually_exclusive_group(required=True)
-    form.add_argument("--output", type=local_path, metavar="FILE.html", help=".html file to create")
+    form.add_argument("--output", type=parse_local_path, metavar="FILE.html", help=".html file to create")
     add_flag(
         form,
         "--follow",
         "serve the page, without sequences, to this machine while the run trains; Ctrl-C ends the server",
     )
-    add_own_recipe(parser)
+    add_recipe_option(parser)
     add_number(parser, "--port", f"port of --follow; 0 takes any free port (default: {FOLLOW_PORT})")
     parser.add_argument(
         "--watts",
@@ -172,17 +176,17 @@ def run_verify(args: argparse.Namespace) -> int:
         raise UserError("--data: only with --original")
     began, path = time.monotonic(), local_copy(args.path)
     if args.run and (path / "config.json").is_file() and not (path / SUMS).is_file():
-        return _run_runtimes(args)  # a directory of another program has no digests
+        return _check_export_runtimes(args)  # a directory of another program has no digests
     with open_console() as console:
         result = verify_directory(path, console.progress)
     for line in map(shown, result.damage):
         print_text(line)
     read = f"{result.checked}; {result.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"
     print_text(f"{args.path}: {f'{len(result.damage)} damaged' if result.damage else 'intact'} ({read})")
-    return 1 if result.damage else _run_runtimes(args) if args.run else 0
+    return 1 if result.damage else _check_export_runtimes(args) if args.run else 0
 
 
-def _run_runtimes(args: argparse.Namespace) -> int:
+def _check_export_runtimes(args: argparse.Namespace) -> int:
     """Print a line for each runtime of an export; return 1 if outputs differ."""
     from bert_jax.convert.verify_run import check_runtimes
     from bert_jax.training.remote_workdir import local_copy

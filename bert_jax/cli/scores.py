@@ -3,7 +3,16 @@
 import argparse
 import json
 
-from bert_jax.cli.command import Verb, add_flag, add_model, local_path, new_output, open_console, print_json, print_text
+from bert_jax.cli.command import (
+    Verb,
+    add_flag,
+    add_model,
+    open_console,
+    open_output_file,
+    parse_local_path,
+    print_json,
+    print_text,
+)
 from bert_jax.errors import UserError
 
 
@@ -18,7 +27,7 @@ def _add_fraction(parser: argparse.ArgumentParser) -> None:
     )
 
 
-# (option, metavar, help) of the data sets of bias; `score` and `bias` have these options.
+# Name, metavar and help of the option for each data set of bias; `score` and `bias` have these options.
 BIAS_DATA = (
     ("crows_pairs", "FILE", "crows_pairs_anonymized.csv"),
     ("stereoset", "PATH", "dev.json of StereoSet, or a directory of files cut from it; intrasentence"),
@@ -60,7 +69,10 @@ def _add_score_options(parser: argparse.ArgumentParser) -> None:
     )
     _add_fraction(parser)
     parser.add_argument(
-        "--output", type=local_path, metavar="FILE.json", help="JSON file to create, with the scores of all sentences"
+        "--output",
+        type=parse_local_path,
+        metavar="FILE.json",
+        help="JSON file to create, with the scores of all sentences",
     )
     parser.add_argument(
         "--retrieval",
@@ -89,7 +101,7 @@ def run_score(args: argparse.Namespace) -> None:
     from bert_jax.cli.results_text import retrieval_table, score_table
     from bert_jax.parallel.platform import use_compilation_cache
     from bert_jax.scoring.score import BENCHMARKS
-    from bert_jax.scoring.score_model import score_all, scores_json
+    from bert_jax.scoring.score_model import score_benchmarks_and_collections, scores_json
 
     wanted = [(name, source) for name in BENCHMARKS for source in getattr(args, name)]
     if not wanted and not args.retrieval:
@@ -99,8 +111,8 @@ def run_score(args: argparse.Namespace) -> None:
         raise UserError("--vectors needs --retrieval")
     use_compilation_cache()
     choices = (args.masking, args.temperature, args.fraction, args.split, args.vectors)
-    with open_console() as console, new_output(args.output) as file:
-        scores = score_all(args.model, wanted, args.retrieval, *choices, console)
+    with open_console() as console, open_output_file(args.output) as file:
+        scores = score_benchmarks_and_collections(args.model, wanted, args.retrieval, *choices, console)
         if file:
             json.dump(scores_json(args.model, scores, details=True), file, ensure_ascii=False)
     if args.json:
@@ -132,7 +144,7 @@ def _add_bias_options(parser: argparse.ArgumentParser) -> None:
     for name, metavar, meaning in BIAS_DATA:
         parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=meaning)
     _add_fraction(parser)
-    parser.add_argument("--output", type=local_path, metavar="FILE.html", help=".html file to create")
+    parser.add_argument("--output", type=parse_local_path, metavar="FILE.html", help=".html file to create")
     add_flag(parser, "--json", "print one JSON object instead of tables; `export --bias` reads it")
 
 
@@ -144,17 +156,17 @@ def run_bias(args: argparse.Namespace) -> None:
     from bert_jax.reports.bias_metric_notes import MEANINGS, metric_notes
     from bert_jax.reports.bias_page import bias_json, bias_page
     from bert_jax.reports.html.markup import check_html_name
-    from bert_jax.scoring.score import heads_of_benchmarks, scoring_model
-    from bert_jax.scoring.score_model import bias_reports
+    from bert_jax.scoring.score import heads_of_benchmarks, make_scoring_model
+    from bert_jax.scoring.score_model import run_bias_benchmarks
     from bert_jax.scoring.templates import PACKAGED
 
     wanted = [(name, source) for name in MEANINGS for source in getattr(args, name)]
     wanted = wanted or [("templates", source) for source in PACKAGED]
     check_html_name(args.output or ".html")
     use_compilation_cache()
-    with open_console() as console, new_output(args.output) as file:
+    with open_console() as console, open_output_file(args.output) as file:
         model = open_model(args.model, heads_of_benchmarks(name for name, _ in wanted))
-        reports = bias_reports(scoring_model(model), wanted, args.fraction, console)
+        reports = run_bias_benchmarks(make_scoring_model(model), wanted, args.fraction, console)
         if file:
             file.write(bias_page(args.model, reports))
     if args.json:

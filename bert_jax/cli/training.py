@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from bert_jax.cli.command import (
     Verb,
+    add_config_option,
     add_flag,
     add_platform,
-    add_processes,
-    add_recipe,
+    add_process_options,
     add_workdir,
     open_console,
     print_json,
@@ -20,7 +20,7 @@ from bert_jax.cli.command import (
 from bert_jax.errors import UserError, escaped
 
 MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or the values of the phase"
-DELIMITERS = {"\\t": "\t", "tab": "\t"}  # words for a character
+DELIMITERS = {"\\t": "\t", "tab": "\t"}  # words that stand for a character on the command line
 # Options of other trainers -> advice.
 RESUME_ADVICE = dict.fromkeys(
     ("--resume", "--resume_from_checkpoint", "--continue"), "to resume a run, repeat its command without this option"
@@ -36,7 +36,7 @@ class _ResultAndRank(NamedTuple):
 
 
 def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> _ResultAndRank:
-    """Join the other processes of the run, if any, and call `run(config, workdir, session)`.
+    """Join the other processes of the run, if there are any, and call `run(config, workdir, session)`.
 
     Return the result of `run`, and whether this is process 0.
     """
@@ -101,7 +101,7 @@ CONFIG = Verb(
 
 
 def _add_compile_options(parser: argparse.ArgumentParser) -> None:
-    add_recipe(parser, "bert_base")
+    add_config_option(parser, "bert_base")
     parser.add_argument(
         "--topology",
         metavar="CHIP:SIZES",
@@ -129,11 +129,11 @@ def run_compile(args: argparse.Namespace) -> int:
     """Print the memory, time and cost of a recipe; return 1 if a phase does not fit in memory."""
     from bert_jax.checkpoints.architecture import read_run_config
     from bert_jax.config import FinetuneConfig
-    from bert_jax.config.load import recipe_kind
-    from bert_jax.dryrun.topology import topology_devices
+    from bert_jax.config.load import config_class_of_recipe
+    from bert_jax.dryrun.topology import compile_only_devices
 
-    config = read_run_config(recipe_kind(args.config), args.config, args.overrides)
-    devices = topology_devices(args.topology) if args.topology else None
+    config = read_run_config(config_class_of_recipe(args.config), args.config, args.overrides)
+    devices = compile_only_devices(args.topology) if args.topology else None
 
     from bert_jax.dryrun.dry_run import dry_run, finetuning_compile_inputs, pretraining_compile_inputs, recipe_total
     from bert_jax.dryrun.report import report_json, report_text
@@ -168,7 +168,7 @@ COMPILE = Verb(
 
 
 def _add_pretrain_options(parser: argparse.ArgumentParser) -> None:
-    add_recipe(parser, "bert_base", without_recipe="with --budget, the default is small_cpu")
+    add_config_option(parser, "bert_base", without_recipe="with --budget, the default is small_cpu")
     add_workdir(
         parser,
         "work directory for checkpoints, metrics.jsonl and TensorBoard events: a path, gs:// or s3://BUCKET/NAME",
@@ -183,11 +183,11 @@ def _add_pretrain_options(parser: argparse.ArgumentParser) -> None:
         "some steps",
     )
     add_platform(parser)
-    add_processes(parser)
+    add_process_options(parser)
 
 
 def _add_override(args: argparse.Namespace, option: str, key: str) -> None:
-    """Put the value of an option, if it is given, into the overrides; refuse an override of this key beside it."""
+    """Add an override of `key` with the value of an option, if it is given; refuse a second override of this key."""
     value = getattr(args, option)
     if value is None:
         return
@@ -269,7 +269,7 @@ PRETRAIN = Verb(
 
 
 def _add_finetune_options(parser: argparse.ArgumentParser) -> None:
-    add_recipe(parser, "glue", without_recipe="default: with --data, the recipe of the kind of task")
+    add_config_option(parser, "glue", without_recipe="default: with --data, the recipe of the kind of task")
     add_workdir(
         parser, "work directory for the model, its scores and its predictions: a path, gs:// or s3://BUCKET/NAME"
     )
@@ -298,10 +298,10 @@ def _add_finetune_options(parser: argparse.ArgumentParser) -> None:
     )
     add_flag(group, "--skip_unlabeled", "leave out and count rows without a label (default: refuse and list them)")
     add_platform(parser)
-    add_processes(parser)
+    add_process_options(parser)
 
 
-def _apply_description_of_data(args: argparse.Namespace) -> None:
+def _apply_data_options(args: argparse.Namespace) -> None:
     """Put the recipe and the overrides that describe `--data` into the arguments; print the choices."""
     _add_override(args, "init_from", "init_from")
     chosen = ("text", "label", "kind", "label_separator", "delimiter", "dev", "dev_fraction")
@@ -311,13 +311,13 @@ def _apply_description_of_data(args: argparse.Namespace) -> None:
         if not args.config:
             args.parser.error("give --config RECIPE, or your own file: --data FILE --text COLUMN --label COLUMN")
         return
-    from bert_jax.finetuning.own_labels import OwnFile, column_names, describe_own_file
+    from bert_jax.finetuning.own_labels import OwnFile, column_names_text, infer_task_of_own_file
 
     if missing := [f"--{name} COLUMN" for name in ("text", "label") if not getattr(args, name)]:
         delimiter = DELIMITERS.get(args.delimiter, args.delimiter)
-        raise UserError(f"give {' and '.join(missing)}; {args.data} has {column_names(args.data, delimiter)}")
+        raise UserError(f"give {' and '.join(missing)}; {args.data} has {column_names_text(args.data, delimiter)}")
 
-    described = describe_own_file(
+    described = infer_task_of_own_file(
         OwnFile(
             path=args.data,
             text=tuple(name.strip() for name in args.text.split(",")),
@@ -341,7 +341,7 @@ def _apply_description_of_data(args: argparse.Namespace) -> None:
 
 def run_finetune(args: argparse.Namespace) -> None:
     """Train a task on a pretrained model, or resume its run, and print the scores."""
-    _apply_description_of_data(args)
+    _apply_data_options(args)
 
     from bert_jax.config import FinetuneConfig
     from bert_jax.finetuning.finetune import finetune_in_directory

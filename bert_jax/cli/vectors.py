@@ -11,7 +11,7 @@ from bert_jax.cli.command import (
     add_number,
     add_output,
     open_console,
-    path_or_url,
+    parse_path_or_url,
     print_text,
 )
 
@@ -71,7 +71,7 @@ PAIRS = Verb(
 )
 
 
-def _rank_range(text: str) -> tuple[int, int]:
+def _parse_rank_range(text: str) -> tuple[int, int]:
     """Return the two numbers of a range such as 10:50."""
     match = re.fullmatch(r"(\d+):(\d+)", text)
     if not match:
@@ -81,7 +81,7 @@ def _rank_range(text: str) -> tuple[int, int]:
 
 def _add_mine_options(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", type=path_or_url, metavar="DIR", help=MODEL_HELP)
+    source.add_argument("--model", type=parse_path_or_url, metavar="DIR", help=MODEL_HELP)
     add_flag(source, "--bm25", "rank the documents by shared words, without a model")
     parser.add_argument(
         "--pairs", required=True, metavar="FILE", help="JSON lines with text, a query, and text_pair, its answer"
@@ -97,7 +97,7 @@ def _add_mine_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ranks",
-        type=_rank_range,
+        type=_parse_rank_range,
         default=(10, 50),
         metavar="FIRST:END",
         help="ranks of the negatives, counted from 0 without the right documents; END is left out (default: 10:50)",
@@ -112,7 +112,7 @@ def _add_mine_options(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--number", "negatives of each pair (default: 1)", default=1)
     parser.add_argument(
         "--cross_encoder",
-        type=path_or_url,
+        type=parse_path_or_url,
         metavar="DIR",
         help="model with one score or two labels for a pair of texts; its scores decide about --margin, and are "
         "written as scores",

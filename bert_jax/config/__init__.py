@@ -8,14 +8,14 @@ load.py          recipe + overrides -> a frozen config, or an error that names t
 presets.py       published architectures; add a row to PRESETS for an architecture
 recipes.py       published training settings, from which configs/ starts; add a function for a paper
 schema.py        the fields of a run, as frozen dataclasses; add a field to its section
-suggestions.py   the key that a user probably meant; add the spelling of another trainer to SPELLINGS
+suggestions.py   the key that a user probably meant; to add a name that another trainer uses, add it to SPELLINGS
 task.py          the fields of a task and of its adapter, as frozen dataclasses
 write_recipe.py  a config as a recipe file with the fields that differ from the defaults
 """
 
 from bert_jax.config.checks import (
     check_choices,
-    check_rows,
+    check_run_table_rows,
     check_warmup,
     no_effect_error,
     refuse_fields_without_effect,
@@ -81,7 +81,7 @@ __all__ = [
     "TrainConfig",
     "WatchdogConfig",
     "check_choices",
-    "check_rows",
+    "check_run_table_rows",
     "check_warmup",
     "command_line_key",
     "config_differences",

@@ -41,7 +41,7 @@ def table_of_field(field: "dataclasses.Field[Any]") -> Any:
 
 
 def check_choices(config: Any, path: str = "config") -> None:
-    """Raise UserError if a field of a config, or of its section `path`, names no row of the field's table."""
+    """Raise UserError if the value of a field is not a row of the field's table; `path` is the key of `config`."""
     for setting in field_values(config, path):
         value = setting.value
         if (
@@ -52,8 +52,8 @@ def check_choices(config: Any, path: str = "config") -> None:
             raise UserError(f"{setting.key}={value!r}: choose from {', '.join(table)}{did_you_mean(value, table)}")
 
 
-def check_rows(config: Config, workdir: object) -> None:
-    """Raise UserError if the config of the run in `workdir` names a row of a table that only the run's recipe adds.
+def check_run_table_rows(config: Config, workdir: object) -> None:
+    """Raise UserError if the config of a run names a table row that is missing, since only the run's recipe adds it.
 
     The recipe is not run here, because a work directory is data, which may come from anywhere.
     """
@@ -69,7 +69,7 @@ def check_rows(config: Config, workdir: object) -> None:
 def refuse_fields_without_effect(
     config: Any, path: str = "config", given: Collection[str] = (), with_tables: bool = True
 ) -> None:
-    """Raise UserError if a field is set but has no effect, by the conditions `read_by` and `replaced_by...`.
+    """Raise UserError if a field is set but has no effect, by its conditions `read_by`, `replaced_by` and so on.
 
     Args:
         config: a config or a section that has passed `check_choices`.
@@ -82,7 +82,7 @@ def refuse_fields_without_effect(
     phases = config.train.phases if isinstance(config, PretrainConfig) else ()
 
     def choice_of(setting: FieldValue, name: str) -> FieldValue | None:
-        """Return the field `name` in a field's section, or the field of the config if that is absent or None."""
+        """Return the field `name` of the setting's section or, if it is absent or None, of the config."""
         own = settings.get(f"{setting.key.rpartition('.')[0]}.{name}")
         return settings.get(f"{path}.{name}", own) if own is None or own.value is None else own
 

@@ -12,12 +12,12 @@ from bert_jax.config.field import (
     field,
 )
 
-MAX_MLPS = 8  # per block; the table of a family lists the tensors of each MLP
+MAX_MLPS = 8  # maximum number of MLPs per block, since the table of a family lists the tensors of each MLP
 
 
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
-    """The architecture of an encoder; an export holds these fields and the weights."""
+    """The architecture of an encoder; an export contains these fields and the weights."""
 
     family: str = field(
         "bert",

@@ -1,10 +1,9 @@
 """Fields of a config that a resumed run may change."""
 
-# Fields that a resumed run may change: the learned weights stay the same up to rounding, and with
-# train.grad_accum_steps also up to the masks of dropout. data.corpus, task.data and
-# teacher are locations; the run's fingerprint holds their content. A run with checkpoints keeps its first init_from
-# and generator_from and says so. A recipe may move, as the other fields hold its values. evaluate changes only the
-# measurements.
+# Fields that a resumed run may change, because the learned weights stay equal except for rounding (and, after a change
+# of train.grad_accum_steps, except for the dropout masks). data.corpus, task.data and teacher are locations; the run's
+# fingerprint identifies their content. A run with checkpoints keeps its first init_from and generator_from, and says
+# so. A recipe file may move, because the other fields hold its values. The section evaluate changes only measurements.
 FREE_TO_CHANGE = (
     "compute.scan_layers",
     "compute.attention",
@@ -32,8 +31,8 @@ FREE_TO_CHANGE = (
     "task.teacher",
     "task.learning_rates",
 )
-# Fields that a resumed pretraining may change if all steps up to now stay the same, such as the begin of a later decay
-# (training/resuming.py).
+# Fields that a resumed pretraining may change if all finished steps stay the same, such as the start of a decay that
+# has not begun yet (training/resuming.py).
 MUTABLE_AFTER_CURRENT_STEP = (
     "train.steps",
     "train.phases",

@@ -69,9 +69,9 @@ def _known_keys(config: ml_collections.ConfigDict) -> list[str]:
 
 
 def _recipe_or_defaults(kind: type[AnyConfig], recipe: str | None) -> ml_collections.ConfigDict:
-    """Return a recipe for a kind of run, or the defaults; raise UserError for a recipe of the other kind."""
+    """Return a recipe, or the defaults, as a `ConfigDict`; raise UserError for a recipe of the other kind of run."""
     config = run_recipe(recipe) if recipe else _as_config_dict(kind())
-    if (recipe_class := _config_class_of(config)) is not kind:  # a list of unknown keys would explain less
+    if (recipe_class := _config_class_of(config)) is not kind:  # otherwise, an error about unknown keys would follow
         work, verb = ("fine-tuning", "finetune") if recipe_class is FinetuneConfig else ("pretraining", "pretrain")
         raise UserError(f"--config={find_recipe(recipe or '')} is a {work} recipe; run it with `bert-jax {verb}`")
     return config
@@ -112,20 +112,20 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
             raise UserError(f"{override}: write {override}=VALUE")
     config = _with_overrides_and_none(kind, config, values)
     built = resolve(kind, config, values)
-    return dataclasses.replace(built, recipe=_own_recipe(recipe)) if recipe and built.recipe is None else built
+    return dataclasses.replace(built, recipe=_path_of_user_recipe(recipe)) if recipe and built.recipe is None else built
 
 
 def _with_overrides_and_none(
     kind: type[AnyConfig], config: ml_collections.ConfigDict, values: Mapping[str, str]
 ) -> ml_collections.ConfigDict:
-    """Return a config with the values of the command line, also with None, which ml_collections cannot spell."""
+    """Return a config with the values of the command line; also set None, which ml_collections cannot parse."""
     config = _with_overrides(kind, config, {key: value for key, value in values.items() if value != "None"})
     for key in (key for key, value in values.items() if value == "None"):
         config_flags.config_path.set_value(key, config, None)
     return config
 
 
-def recipe_kind(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
+def config_class_of_recipe(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
     """Return the class of the config that a recipe makes; raise UserError for a file that is no recipe."""
     return _config_class_of(run_recipe(recipe))
 
@@ -143,7 +143,7 @@ def with_first_phase_index(key: str) -> str:
 def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Collection[str] = ()) -> AnyConfig:
     """Return the frozen config; raise UserError, which names the key, for an unknown key or a wrong value.
 
-    `given` are the keys on the command line, which no other field may replace.
+    `given` are the keys on the command line; a key that another field replaces is an error.
     """
     built = section_from_values(kind, _as_plain_values(config), "config")
     refuse_fields_without_effect(built, given=given, with_tables=False)
@@ -192,7 +192,7 @@ def config_differences(saved: dict[str, Any], wanted: dict[str, Any], also_free:
     Args:
         saved: a config as `to_json` writes it.
         wanted: another config as `to_json` writes it.
-        also_free: keys, or prefixes of keys, that may differ in addition to `FREE_TO_CHANGE`.
+        also_free: further keys, or prefixes of keys, that may differ, in addition to `FREE_TO_CHANGE`.
     """
     old, new = flatten(saved), flatten(wanted)
     free = tuple(key + "." for key in FREE_TO_CHANGE + also_free)
@@ -215,7 +215,7 @@ def section_from_values(kind: Any, values: Any, path: str) -> Any:
 
 
 def _build_value(kind: Any, value: Any, path: str) -> Any:
-    """Return a checked value of type `kind`: a dataclass of schema.py, a tuple of dataclasses, a scalar, or None."""
+    """Check a value and convert it to the type `kind`: a dataclass of schema.py, a tuple, a scalar, or None."""
     if isinstance(kind, types.UnionType):  # `T | None`
         if value is None:
             return None
@@ -245,7 +245,7 @@ def _build_value(kind: Any, value: Any, path: str) -> Any:
 
 
 def _build_field(field: "dataclasses.Field[Any]", kind: Any, value: Any, path: str) -> Any:
-    """Return the checked value of a field, which has type `kind` and is an allowed value."""
+    """Check the value of a field and convert it to the type `kind`; raise UserError if the value is not allowed."""
     if value is None and field.default is None:
         return None
     built, allowed = _build_value(kind, value, path), field.metadata["allowed"]
@@ -302,7 +302,7 @@ def _as_config_dict(config: Any) -> ml_collections.ConfigDict:
 
 
 def _type_without_none(kind: Any) -> type:
-    """Return the type `T` of `T | None`, and `tuple` of `tuple[T, ...]`."""
+    """Return the type `T` for `T | None`, and the type `tuple` for `tuple[T, ...]`."""
     if isinstance(kind, types.UnionType):
         kind = typing.get_args(kind)[0]
     return typing.cast(type, typing.get_origin(kind) or kind)
@@ -374,8 +374,8 @@ def find_recipe(recipe: str) -> str:
     raise UserError(f"--config={recipe}: no such file or recipe; {suggestion} `bert-jax config` lists all")
 
 
-def _own_recipe(recipe: str) -> str | None:
-    """Return the absolute path of a user's recipe, with its argument; None for a recipe that comes with bert_jax."""
+def _path_of_user_recipe(recipe: str) -> str | None:
+    """Return the absolute path and the argument of a user's recipe; None for a recipe that comes with bert_jax."""
     path, colon, argument = find_recipe(recipe).partition(":")
     absolute = pathlib.Path(path).resolve()
     return None if absolute in recipes().values() else f"{absolute}{colon}{argument}"
@@ -384,7 +384,7 @@ def _own_recipe(recipe: str) -> str | None:
 def run_recipe(recipe: str) -> ml_collections.ConfigDict:
     """Return the result of a recipe's get_config(), called with the argument after the colon, if any.
 
-    A recipe that adds rows to tables (a masking rule, an optimizer) adds them for this process.
+    If the recipe adds rows to tables (a masking rule, an optimizer), the rows exist in this process.
     """
     file = find_recipe(recipe)
     path, colon, argument = file.partition(":")

@@ -12,7 +12,7 @@ from typing import Any
 
 from bert_jax.config.encoder import EncoderConfig
 
-VOCAB_SIZE = 30522  # of the English uncased models
+VOCAB_SIZE = 30522  # vocabulary size of the English uncased models
 
 
 def bert_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
@@ -53,7 +53,7 @@ def longformer_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
 
 
 def big_bird_preset(num_layers: int, hidden_size: int) -> EncoderConfig:
-    """Return BigBird, which is BERT for 4,096 tokens; above 704 tokens, it has blocks of 64."""
+    """Return BigBird, which is BERT for 4,096 tokens; above 704 tokens, attention is sparse, in blocks of 64 tokens."""
     return dataclasses.replace(
         bert_preset(num_layers, hidden_size),
         family="big_bird",
@@ -109,7 +109,7 @@ def albert_preset(num_layers: int, hidden_size: int, num_heads: int) -> EncoderC
 
 
 def electra_preset(num_layers: int, hidden_size: int, num_heads: int, embedding_size: int) -> EncoderConfig:
-    """Return ELECTRA; the small model has narrower tables, and a generator has a quarter or a third of the width."""
+    """Return ELECTRA; small models have narrower tables, and a generator is 1/4 or 1/3 as wide as its discriminator."""
     return dataclasses.replace(
         bert_preset(num_layers, hidden_size),
         family="electra",
@@ -122,7 +122,7 @@ def electra_preset(num_layers: int, hidden_size: int, num_heads: int, embedding_
 
 
 def mobilebert_preset() -> EncoderConfig:
-    """Return MobileBERT; tables and blocks have a quarter of the residual stream's width, and a block has four MLPs."""
+    """Return MobileBERT, whose tables and blocks are 1/4 as wide as its residual stream; a block has four MLPs."""
     return EncoderConfig(
         family="mobilebert",
         vocab_size=VOCAB_SIZE,
@@ -147,7 +147,7 @@ def mobilebert_preset() -> EncoderConfig:
 def modernbert_preset(num_layers: int, hidden_size: int, num_heads: int, mlp_size: int) -> EncoderConfig:
     """Return ModernBERT: pre-norm, no biases, rotary positions, gated MLPs, two of three blocks local, no dropout.
 
-    A gated MLP of width `8 / 3 * hidden_size` has as many parameters as BERT's.
+    A gated MLP of width `8 / 3 * hidden_size` has as many parameters as the MLP of BERT.
     """
     return EncoderConfig(
         family="modernbert",

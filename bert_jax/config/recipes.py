@@ -7,12 +7,12 @@ from bert_jax.config.presets import BERT_SIZES, architecture
 from bert_jax.errors import UserError, did_you_mean
 
 
-def devlin2019(size: str) -> ml_collections.ConfigDict:
+def bert_recipe_of_devlin2019(size: str) -> ml_collections.ConfigDict:
     """Return the recipe of BERT (Devlin et al. 2019, appendix A.2, and google-research/bert).
 
-    Adam runs for 1,000,000 steps of 256 sequences, with 10,000 steps of warmup. 90 % of the steps have length 128, the
-    others 512. As in Google's code, Adam has no bias correction, and the decay counts from step 0. The paper's large
-    model differs only in size.
+    Adam runs for 1,000,000 steps of 256 sequences, with 10,000 steps of warmup. 90 % of the steps read sequences of 128
+    tokens, and the other steps read sequences of 512 tokens. As in Google's code, Adam has no bias correction, and the
+    decay counts from step 0. The paper's large model differs only in size.
 
     Args:
         size: one of `BERT_SIZES`, such as "tiny", "base" or "L4_H256".
@@ -34,12 +34,12 @@ def devlin2019(size: str) -> ml_collections.ConfigDict:
     return config
 
 
-def you2020(size: str) -> ml_collections.ConfigDict:
+def lamb_recipe_of_you2020(size: str) -> ml_collections.ConfigDict:
     """Return the recipe of LAMB (You et al. 2020) in the settings of NVIDIA's published BERT-large runs: 8,601 steps.
 
-    The first phase has 7,038 steps of 65,536 sequences at length 128, the second 1,563 steps of 32,768 sequences at
-    512. Each phase has a separate schedule. Micro-batches of 16,384 and 4,096 sequences give 8,192 tokens per device on
-    256 devices.
+    The first phase has 7,038 steps of 65,536 sequences of 128 tokens. The second phase has 1,563 steps of 32,768
+    sequences of 512 tokens. Each phase has a separate schedule. Micro-batches of 16,384 and 4,096 sequences give 8,192
+    tokens per device on 256 devices.
     """
     config = pretrain_config()
     config.model.update(architecture(size))
@@ -68,10 +68,10 @@ def you2020(size: str) -> ml_collections.ConfigDict:
     return config
 
 
-def liu2019(size: str, peak_learning_rate: float, warmup_steps: int) -> ml_collections.ConfigDict:
-    """Return the recipe of RoBERTa (Liu et al.
+def roberta_recipe_of_liu2019(size: str, peak_learning_rate: float, warmup_steps: int) -> ml_collections.ConfigDict:
+    """Return the recipe of RoBERTa (Liu et al. 2019): masked tokens, without sentence pairs.
 
-    2019): only masked tokens, full sentences across documents. It has 500,000 steps of 8,192 sequences of 512 tokens.
+    Full sentences continue across documents. The run has 500,000 steps of 8,192 sequences of 512 tokens.
     Adam's second moment decays by 0.98, and gradients are not clipped.
     """
     config = pretrain_config()
@@ -86,10 +86,10 @@ def liu2019(size: str, peak_learning_rate: float, warmup_steps: int) -> ml_colle
     return config
 
 
-def lan2020(size: str) -> ml_collections.ConfigDict:
+def albert_recipe_of_lan2020(size: str) -> ml_collections.ConfigDict:
     """Return the recipe of ALBERT (Lan et al. 2020): sentence order, masked n-grams, LAMB.
 
-    It has 125,000 steps of 4,096 sequences of 512 tokens, of which 3,125 are warmup.
+    The run has 125,000 steps, of which 3,125 are warmup, of 4,096 sequences of 512 tokens.
     """
     config = pretrain_config()
     config.model.update(architecture(f"albert_{size}"))
@@ -103,7 +103,7 @@ def lan2020(size: str) -> ml_collections.ConfigDict:
     return config
 
 
-def clark2020(size: str, seq_len: int) -> ml_collections.ConfigDict:
+def electra_recipe_of_clark2020(size: str, seq_len: int) -> ml_collections.ConfigDict:
     """Return the recipe of ELECTRA (Clark et al. 2020) without model size, batch, steps and learning rate.
 
     The objective is replaced tokens, without sentence pairs. 85 % of the masked tokens become [MASK], and 15 % stay.
@@ -119,10 +119,10 @@ def clark2020(size: str, seq_len: int) -> ml_collections.ConfigDict:
     return config
 
 
-def sanh2019() -> ml_collections.ConfigDict:
-    """Return the recipe of DistilBERT (Sanh et al.
+def distilbert_recipe_of_sanh2019() -> ml_collections.ConfigDict:
+    """Return the recipe of DistilBERT (Sanh et al. 2019), a student of six layers of a BERT-base.
 
-    2019), a student of six layers of a BERT-base. The temperature is 2, and soft targets, masked tokens and cosine have
+    The temperature is 2, and soft targets, masked tokens and cosine have
     weights 5 : 2 : 1. The student reads the teacher's corpus three times in batches of 4,000 sequences. The weights
     here are half of the published weights, so the gradient is clipped at half of the published norm of 5.
     """
@@ -137,14 +137,14 @@ def sanh2019() -> ml_collections.ConfigDict:
     return config
 
 
-def warner2024(size: str, peak_learning_rate: float) -> ml_collections.ConfigDict:
-    """Return the recipe of ModernBERT (Warner et al.
+def modernbert_recipe_of_warner2024(size: str, peak_learning_rate: float) -> ml_collections.ConfigDict:
+    """Return the recipe of ModernBERT (Warner et al. 2024): 30 % masks, StableAdamW, a long time at the peak rate.
 
-    2024): 30 % masks, StableAdamW, a long time at the peak rate. The first phase has 360,000 steps of 4,608 sequences
-    of 1,024 tokens, which is 1.7 trillion tokens. The second phase has 63,600 steps of as many tokens, in sequences of
-    8,192 tokens, at 3e-4. The rate decays as 1 - sqrt(t) in the last 15 % of the second phase (in the paper, in the
-    last sixth). Unlike in the paper, the batch does not grow, all blocks have their final rotary bases from the start,
-    and the second phase has one rate before the decay.
+    The first phase has 360,000 steps of 4,608 sequences
+    of 1,024 tokens, which is 1.7 trillion tokens. The second phase has 63,600 steps of 576 sequences of 8,192 tokens,
+    at a learning rate of 3e-4. The rate decays as 1 - sqrt(t) in the last 15 % of the second phase (in the paper, in
+    the last sixth). Unlike in the paper, the batch does not grow, all blocks have their final rotary bases from the
+    start, and the second phase has one rate before the decay.
     """
     config = pretrain_config()
     config.model.update(architecture(f"modern_{size}"))
@@ -172,9 +172,9 @@ def warner2024(size: str, peak_learning_rate: float) -> ml_collections.ConfigDic
 def finetuning(
     epochs: float, batch_size: int, learning_rate: float, max_seq_len: int = 128, warmup_fraction: float = 0.1
 ) -> ml_collections.ConfigDict:
-    """Return the settings of fine-tuning in Devlin et al.
+    """Return the settings of fine-tuning of Devlin et al. 2019, appendix A.3: Adam, with linear warmup and decay.
 
-    2019, A.3: Adam, linear warmup and decay. The dev set is evaluated after each epoch. Unlike in the original, Adam
+    The dev set is evaluated after each epoch. Unlike in the original, Adam
     has bias correction, because without it training on a small set diverges (Mosbach et al. 2021, Zhang et al. 2021).
     """
     config = finetune_config()

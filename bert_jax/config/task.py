@@ -1,4 +1,4 @@
-"""The fields of fine-tuning alone: the task, and the adapter that trains in place of the encoder."""
+"""The fields that only fine-tuning has: the task, and the adapter that trains in place of the encoder."""
 
 import dataclasses
 

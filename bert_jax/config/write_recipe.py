@@ -17,7 +17,7 @@ class ValueAndDefault(NamedTuple):
 
 
 def values_and_defaults(config: Config) -> dict[str, ValueAndDefault]:
-    """Return dotted key -> (value, default) of each field; the defaults of a phase are in `PhaseConfig`."""
+    """Return dotted key -> (value, default) for each field; the default of a phase's field is in `PhaseConfig`."""
     defaults = flatten(to_json(type(config)()))
 
     def default_of(key: str) -> Any:

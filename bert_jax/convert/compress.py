@@ -18,7 +18,7 @@ from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.config import ComputeConfig
 from bert_jax.console import Console
 from bert_jax.convert.eval_sets import EvalSet, Runner, compare_scores, eval_set_of
-from bert_jax.convert.expected_outputs import FILE, compute_expected, expected_file
+from bert_jax.convert.expected_outputs import FILE, compute_expected_outputs, serialize_expected_outputs
 from bert_jax.convert.export import card_text, with_exported_heads, write_huggingface, write_onnx
 from bert_jax.convert.prune import TARGETS, prune
 from bert_jax.convert.runtimes import open_runtime, select_outputs
@@ -29,8 +29,8 @@ from bert_jax.interop.onnx_file import quantize_onnx
 from bert_jax.models import make_model
 from bert_jax.objectives.base import Batch
 
-TIMED_SEQUENCES = 8  # in the timed batch
-ROUNDS = 15  # of timing; each round runs both models
+TIMED_SEQUENCES = 8  # number of sequences in the timed batch
+ROUNDS = 15  # number of timing rounds; each round runs both models
 WEIGHT_SUFFIXES = (".safetensors", ".onnx", ".data")
 
 
@@ -43,7 +43,7 @@ class Compressed:
     original: pathlib.Path
     run: Runner
     run_original: Runner
-    description: str  # a phrase on the compression
+    description: str  # a phrase that describes the compression
 
 
 # (model, held-out data, amount, scratch directory) -> the compressed model.
@@ -90,15 +90,17 @@ def compress_model(
             for path in compressed.directory.iterdir():
                 if path.name not in ("SHA256SUMS", CARD):
                     shutil.copyfile(path, partial / path.name)
-            if METHODS[method] is _quantize:  # which `verify --run` compares the file with
-                (partial / FILE).write_bytes(expected_file(compute_expected(weights, method)))
-            (partial / CARD).write_text(f"{card.rstrip()}\n\n{card_section(lines)}", encoding="utf-8")
+            if METHODS[method] is _quantize:  # `verify --run` compares the ONNX file with these outputs
+                (partial / FILE).write_bytes(serialize_expected_outputs(compute_expected_outputs(weights, method)))
+            (partial / CARD).write_text(f"{card.rstrip()}\n\n{compression_card_section(lines)}", encoding="utf-8")
     return lines
 
 
 def comparison_lines(compressed: Compressed, eval_set: EvalSet) -> list[str]:
-    """Return lines about the compression, and about size, time and score before and after."""
-    size_before, size_after = (_megabytes(directory) for directory in (compressed.original, compressed.directory))
+    """Measure size, time and score before and after the compression; return lines about them."""
+    size_before, size_after = (
+        _weights_megabytes(directory) for directory in (compressed.original, compressed.directory)
+    )
     batch = {name: x[:TIMED_SEQUENCES] for name, x in eval_set.batches[-1].items()}
     times = compare_times(compressed.run_original, compressed.run, batch)
     rows, length = batch["input_ids"].shape[0], batch["input_ids"].shape[-1]
@@ -114,7 +116,7 @@ def comparison_lines(compressed: Compressed, eval_set: EvalSet) -> list[str]:
     ]
 
 
-def card_section(lines: list[str]) -> str:
+def compression_card_section(lines: list[str]) -> str:
     """Return the section of a model card about the compression and its cost."""
     note = "All other figures on this page describe the model before compression."
     return "\n".join(["## Compression\n", *(f"- {line}" for line in lines), "", note, ""])
@@ -157,7 +159,7 @@ def onnx_runner(directory: pathlib.Path, output_names: Sequence[str]) -> Runner:
 
 
 def _prune(target: str, weights: Weights, eval_set: EvalSet, amount: float, scratch: pathlib.Path) -> Compressed:
-    """Remove parts of a kind; each row of TARGETS is a method."""
+    """Remove the parts that a row of TARGETS describes; each row is a method."""
     examples, loss = eval_set.training_examples(), eval_set.loss(weights.config)
     pruned = prune(TARGETS[target], weights.config, weights.params, examples, loss, amount)
     smaller = dataclasses.replace(weights, config=pruned.config, params=pruned.params)
@@ -193,6 +195,6 @@ def _quantize(weights: Weights, eval_set: EvalSet, amount: float, scratch: pathl
 METHODS: dict[str, Method] = {name: functools.partial(_prune, name) for name in TARGETS} | {"onnx_int8": _quantize}
 
 
-def _megabytes(directory: pathlib.Path) -> float:
+def _weights_megabytes(directory: pathlib.Path) -> float:
     """Return the size in MB of the files with weights."""
     return sum(path.stat().st_size for path in directory.iterdir() if path.suffix in WEIGHT_SUFFIXES) / 1e6

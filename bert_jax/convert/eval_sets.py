@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_jax import strict_json
 from bert_jax.batches.iteration import batches
-from bert_jax.batches.pipeline import make_sequences, symbols_of
+from bert_jax.batches.pipeline import make_sequences, special_ids_and_vocabulary
 from bert_jax.checkpoints.load_model import Weights
 from bert_jax.config import ComputeConfig, DataConfig, EncoderConfig, TaskConfig, section_from_values
 from bert_jax.console import Console
@@ -26,22 +26,22 @@ from bert_jax.objectives.base import Batch, Rngs
 from bert_jax.objectives.losses import cross_entropy
 from bert_jax.objectives.tasks import make_task_objective
 from bert_jax.parallel.sharding import SINGLE_HOST
-from bert_jax.tasks.batching import Feed, collate_batches, fixed_buckets
+from bert_jax.tasks.batching import Feed, collate_batches, doubling_buckets
 from bert_jax.tasks.custom import NAME
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.prediction_batches import plan_predictions
+from bert_jax.tasks.prediction_batches import plan_prediction_batches
 from bert_jax.tasks.reading.examples import existing_sets
 from bert_jax.tasks.scoring import score_predictions
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tokenizer import load_tokenizer
 
 BATCH, SEQ_LEN, SEQUENCES = 32, 128, 512
-DRAWS = 200  # of the bootstrap
+DRAWS = 200  # number of bootstrap draws
 MASKED = "mlm_logits"
 
 Runner = Callable[[Batch], dict[str, np.ndarray]]  # a batch -> the outputs of its head
-Outputs = Sequence[dict[str, np.ndarray]]  # of all batches
+Outputs = Sequence[dict[str, np.ndarray]]  # the outputs for each batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,15 +51,15 @@ class EvalSet:
     metric: str  # name of the score
     sign: int  # 1: a higher score is better; -1: a lower score
     num_units: int  # examples or sequences that are scored
-    outputs: tuple[str, ...]  # of the head
-    batches: Sequence[Batch]  # to score
-    scorer: Callable[[Outputs], Callable[[np.ndarray], float]]  # outputs -> function: indices of units -> their score
-    training_examples: Callable[[], Batch]  # for the importance of parts
+    outputs: tuple[str, ...]  # names of the head's outputs that are scored
+    batches: Sequence[Batch]  # batches on which models are scored
+    scorer: Callable[[Outputs], Callable[[np.ndarray], float]]  # outputs -> (indices of units -> score of these units)
+    training_examples: Callable[[], Batch]  # returns the examples that measure the importance of parts
     loss: Callable[[EncoderConfig], Loss]
 
 
 class ScoreComparison(NamedTuple):
-    """Two scores, the loss from the first to the second, and half the width of the loss's 95 % confidence interval."""
+    """Two scores, the score that is lost, and half the width of the 95 % confidence interval of the lost score."""
 
     before: float
     after: float
@@ -127,7 +127,7 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
         return _indexed_batches(weights, sample, len(sample), (max_length,), tokenizer.pad_id)[0][1]
 
     dev = read_split_of_task("dev")
-    buckets = fixed_buckets(max(example.length for example in dev.features))
+    buckets = doubling_buckets(max(example.length for example in dev.features))
     indexed_batches = _indexed_batches(weights, dev.features, BATCH, buckets, tokenizer.pad_id)
     threshold = described.get("null_threshold") if task.impossible else described.get("thresholds")
 
@@ -141,7 +141,7 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
             task.best
         ]
 
-    def loss(config: EncoderConfig) -> Loss:
+    def make_example_loss(config: EncoderConfig) -> Loss:
         objective = make_task_objective(make_model(config, ComputeConfig(), weights.heads), task.kind, False, settings)
 
         def example_loss(params: Params, example: Batch) -> jax.Array:
@@ -158,7 +158,7 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
         batches=[batch for _, batch in indexed_batches],
         scorer=example_scorer,
         training_examples=training_examples,
-        loss=loss,
+        loss=make_example_loss,
     )
 
 
@@ -172,7 +172,7 @@ def corpus_eval_set(weights: Weights, corpus: pathlib.Path, num_examples: int) -
     if not mixture.split("heldout").num_documents:
         raise UserError(f"{corpus}: no held-out documents; prepare it again with a --heldout_fraction")
     data, length = DataConfig(sentence_pairs="full_sentences"), min(SEQ_LEN, weights.config.max_positions)
-    symbols = symbols_of(mixture.tokenizer())
+    symbols = special_ids_and_vocabulary(mixture.tokenizer())
 
     def first_batches(split: str, num_sequences: int, size: int) -> list[Batch]:
         source = make_sequences(mixture.split(split), symbols, length, 0, data, weights.config.num_token_types)
@@ -188,7 +188,7 @@ def corpus_eval_set(weights: Weights, corpus: pathlib.Path, num_examples: int) -
         losses, counts = (np.concatenate(arrays)[has_masked] for arrays in zip(*pairs, strict=True))
         return lambda draw: float(losses[draw].sum() / counts[draw].sum())
 
-    def loss(config: EncoderConfig) -> Loss:
+    def make_example_loss(config: EncoderConfig) -> Loss:
         model = make_model(config, ComputeConfig(), weights.heads)
 
         def example_loss(params: Params, example: Batch) -> jax.Array:
@@ -205,7 +205,7 @@ def corpus_eval_set(weights: Weights, corpus: pathlib.Path, num_examples: int) -
         batches=heldout,
         scorer=sequence_scorer,
         training_examples=lambda: first_batches("train", num_examples, num_examples)[0],
-        loss=loss,
+        loss=make_example_loss,
     )
 
 
@@ -219,9 +219,9 @@ class _IndexedBatch(NamedTuple):
 def _indexed_batches(
     weights: Weights, features: Sequence[Features], size: int, buckets: tuple[int, ...], pad_id: int
 ) -> list[_IndexedBatch]:
-    """Return the inputs in batches, each with the indices of its inputs."""
+    """Return batches of features; each batch has the indices of its inputs."""
     feed = Feed(buckets, size, weights.config.num_token_types, pad_id)
-    plan = plan_predictions(feed, features, limits=None)  # pruning reads padded sequences
+    plan = plan_prediction_batches(feed, features, limits=None)  # pruning needs padded sequences
     batches = collate_batches(feed, features, plan, SINGLE_HOST)
     return [_IndexedBatch(part.indices, batch) for part, batch in zip(plan, batches, strict=True)]
 

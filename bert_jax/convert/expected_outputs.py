@@ -1,6 +1,7 @@
 """A batch and the outputs that a model has for it, computed by bert_jax: the reference for every other runtime.
 
-An export holds them in `expected_outputs.safetensors`, so that `bert-jax verify --run` needs no other model.
+An export holds this batch and its outputs in `expected_outputs.safetensors`, so that `bert-jax verify --run` needs no
+other model.
 """
 
 import dataclasses
@@ -20,14 +21,14 @@ from bert_jax.errors import UserError
 from bert_jax.inference.embed import POOLINGS
 from bert_jax.interop.sentence_modules import VECTORS, SentenceModules
 from bert_jax.models import Head, Params, make_model
-from bert_jax.models.heads import unit_length
+from bert_jax.models.heads import scale_to_unit_length
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
 FILE = "expected_outputs.safetensors"
 LENGTH, ROWS, CHOICES = 16, 3, 2
-OVER_VOCABULARY = ("mlm_logits", "next_logits")  # the model pads the last axis of these outputs
+OVER_VOCABULARY = ("mlm_logits", "next_logits")  # outputs with a logit per token of the vocabulary, which is padded
 PER_TOKEN = ("next_logits", "replaced_logits", "token_logits", "start_logits", "end_logits", "last_hidden_state")
-IMPOSSIBLE = -1e5  # lower logits mark tokens that cannot be an answer
+IMPOSSIBLE = -1e5  # a lower logit means that a token cannot be in an answer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +37,10 @@ class ExpectedOutputs:
 
     format: str  # a row of export.FORMATS
     batch: dict[str, np.ndarray]  # int32 arrays with `ROWS` rows
-    outputs: dict[str, np.ndarray]  # our names -> float32
+    outputs: dict[str, np.ndarray]  # name of an output in bert_jax -> float32 array
 
 
-def output_heads(heads: tuple[Head, ...], sentences: SentenceModules | None) -> tuple[Head, ...]:
+def heads_of_exported_program(heads: tuple[Head, ...], sentences: SentenceModules | None) -> tuple[Head, ...]:
     """Return the heads of an exported program; an encoder without a head returns its last hidden states.
 
     A model of sparse vectors returns its vectors alone.
@@ -50,7 +51,7 @@ def output_heads(heads: tuple[Head, ...], sentences: SentenceModules | None) -> 
     return (*heads, Head("last_hidden_state")) if is_bare else heads
 
 
-def has_vectors(sentences: SentenceModules | None) -> bool:
+def has_sentence_vectors(sentences: SentenceModules | None) -> bool:
     """Return whether a model computes a vector for each text; a CrossEncoder and late interaction do not."""
     return sentences is not None and (sentences.has_pooling or sentences.is_sparse)
 
@@ -67,10 +68,10 @@ def add_sentence_vectors(
     pool = POOLINGS[sentences.pooling]
     assert pool  # only `tokens`, which is no pooling of sentence-transformers, has no function
     vectors = pool(outputs["last_hidden_state"], {"attention_mask": attention_mask})
-    return outputs | {VECTORS: unit_length(vectors) if sentences.normalize else vectors}
+    return outputs | {VECTORS: scale_to_unit_length(vectors) if sentences.normalize else vectors}
 
 
-def example_batch(config: EncoderConfig, heads: tuple[Head, ...], tokenizer: Tokenizer) -> dict[str, np.ndarray]:
+def random_example_batch(config: EncoderConfig, heads: tuple[Head, ...], tokenizer: Tokenizer) -> dict[str, np.ndarray]:
     """Return a batch of three rows of different lengths, from random tokens between the special tokens.
 
     Returns:
@@ -99,10 +100,10 @@ def example_batch(config: EncoderConfig, heads: tuple[Head, ...], tokenizer: Tok
     return arrays
 
 
-def compute_expected(weights: Weights, format_name: str) -> ExpectedOutputs:
-    """Return a batch, and the outputs of a model that bert_jax computes for it in float32."""
-    heads = output_heads(weights.heads, weights.sentences)
-    batch = example_batch(weights.config, heads, load_tokenizer(weights.directory))
+def compute_expected_outputs(weights: Weights, format_name: str) -> ExpectedOutputs:
+    """Make a batch; return it with the outputs of a model, which bert_jax computes in float32."""
+    heads = heads_of_exported_program(weights.heads, weights.sentences)
+    batch = random_example_batch(weights.config, heads, load_tokenizer(weights.directory))
     model = make_model(weights.config, ComputeConfig(attention="xla"), heads)
 
     @jax.jit
@@ -111,7 +112,7 @@ def compute_expected(weights: Weights, format_name: str) -> ExpectedOutputs:
         outputs = {
             name: x[..., : weights.config.vocab_size] if name in OVER_VOCABULARY else x for name, x in outputs.items()
         }
-        if weights.sentences is None or not has_vectors(weights.sentences):
+        if weights.sentences is None or not has_sentence_vectors(weights.sentences):
             return outputs
         return add_sentence_vectors(outputs, batch["attention_mask"], weights.sentences, weights.config.vocab_size)
 
@@ -120,14 +121,14 @@ def compute_expected(weights: Weights, format_name: str) -> ExpectedOutputs:
     return ExpectedOutputs(format_name, batch, {name: np.asarray(x, np.float32) for name, x in outputs.items()})
 
 
-def expected_file(expected: ExpectedOutputs) -> bytes:
-    """Return the contents of `expected_outputs.safetensors`."""
+def serialize_expected_outputs(expected: ExpectedOutputs) -> bytes:
+    """Return a batch and its expected outputs as the bytes of the file `expected_outputs.safetensors`."""
     arrays = {f"inputs/{name}": x for name, x in expected.batch.items()}
     arrays |= {f"outputs/{name}": np.ascontiguousarray(x) for name, x in expected.outputs.items()}
     return safetensors.numpy.save(arrays, {"format": expected.format, "bert_jax": __version__})
 
 
-def read_expected(path: pathlib.Path) -> ExpectedOutputs:
+def read_expected_outputs(path: pathlib.Path) -> ExpectedOutputs:
     """Read `expected_outputs.safetensors`; raise UserError if it is damaged."""
     try:
         with safetensors.safe_open(path, "numpy") as file:
@@ -147,7 +148,7 @@ def rows_without_padding(arrays: Arrays, batch: Arrays) -> list[dict[str, np.nda
     """Return each row of `arrays` as a batch of one row, cut to the tokens of the row.
 
     Args:
-        arrays: inputs or outputs of `batch`; arrays whose second axis is not about tokens are not cut.
+        arrays: inputs or outputs of `batch`; arrays without an axis of tokens are not cut.
         batch: the inputs; `attention_mask` is 1 at the tokens.
     """
     lengths = batch["attention_mask"].reshape(ROWS, -1, batch["attention_mask"].shape[-1]).sum(-1).max(-1)
@@ -168,8 +169,8 @@ def rows_without_padding(arrays: Arrays, batch: Arrays) -> list[dict[str, np.nda
     return rows
 
 
-def largest_difference(expected: Arrays, actual: Arrays, batch: Arrays) -> float:
-    """Return the largest difference at real tokens, divided by the largest expected number of its output, at least 1.
+def largest_relative_difference(expected: Arrays, actual: Arrays, batch: Arrays) -> float:
+    """Return the largest difference at real tokens, relative to the largest expected number of the output, or to 1.
 
     Raises UserError if an output has another shape than expected.
     """

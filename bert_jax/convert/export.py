@@ -12,8 +12,8 @@ import jax
 from bert_jax import files, strict_json
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.console import Console
-from bert_jax.convert.expected_outputs import add_sentence_vectors, has_vectors, output_heads
-from bert_jax.convert.program import move_up, write_program
+from bert_jax.convert.expected_outputs import add_sentence_vectors, has_sentence_vectors, heads_of_exported_program
+from bert_jax.convert.program import move_files_to_parent, write_program
 from bert_jax.errors import UserError, check_output
 from bert_jax.files import read_file
 from bert_jax.interop.families import FAMILIES
@@ -23,13 +23,13 @@ from bert_jax.interop.huggingface.peft import FOLDER
 from bert_jax.interop.onnx_file import convert_to_openvino, export_onnx, quantize_onnx
 from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.interop.stablehlo import export_stablehlo
-from bert_jax.interop.tensors import largest_class, shapes_of, top_level
+from bert_jax.interop.tensors import first_path_part, largest_class_of_heads, parameter_shapes
 from bert_jax.reports.card import model_card
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import copy_tokenizer
 from bert_jax.training.checkpoint import read_record
 from bert_jax.training.metrics import begins_with_digest
-from bert_jax.training.remote_workdir import checkpoints_in
+from bert_jax.training.remote_workdir import checkpoints_directory
 from bert_jax.training.workdir import resolve_model_dir
 
 
@@ -63,8 +63,8 @@ def export_directory(
         target: a row of FORMATS.
         console: console that prints the result, and the heads that are left out.
         step: step of the checkpoint in a work directory of `pretrain`; None: the newest undamaged checkpoint.
-        head: the only head to write; None: all heads, or, if no class of transformers has all, the heads of the class
-        with most.
+        head: the only head to write; None: all heads. If no class of transformers has all heads, the heads of the class
+        with the most heads are written.
         part: an auxiliary model that a run of `pretrain` trains, such as "generator".
         card_facts: facts for the model card of a directory of transformers.
         measure: whether README.md gets the output of its code and the latency of each installed runtime.
@@ -78,7 +78,7 @@ def export_directory(
         programs = ", ".join(name for name, row in FORMATS.items() if row.title)
         raise UserError(f"--measure: only for the formats {programs}")
     sealed = resolve_model_dir(model)
-    # Every byte is checked, as the output gets new digests.
+    # Every byte of the model is checked, because the output gets new digests.
     files.check_sums(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)
     row, weights = FORMATS[target], read_weights(model, console=console, step=step, part=part)
     exported, is_huggingface = with_exported_heads(weights, row.is_class, head), row.write is write_huggingface
@@ -110,8 +110,8 @@ def export_directory(
     else:
         row.write(exported, output, {})
     if is_huggingface and exported.step is not None:
-        _compare_metrics(model, exported.step, console)
-    if has_vectors(exported.sentences) and not is_huggingface:
+        _warn_if_metrics_changed(model, exported.step, console)
+    if has_sentence_vectors(exported.sentences) and not is_huggingface:
         if row.title:
             console.say(f"length, lower case and prompt are in the code of {CARD}; the program starts from token ids")
         else:
@@ -138,10 +138,10 @@ def with_exported_heads(weights: Weights, is_class: bool, head: str | None = Non
             available = ", ".join(head.name for head in weights.heads) or "none"
             raise UserError(f"--head {head}: this model has no such head; it has {available}")
         names = {head}
-    elif is_class and (model_class := largest_class(FAMILIES[weights.config.family], names)):
+    elif is_class and (model_class := largest_class_of_heads(FAMILIES[weights.config.family], names)):
         names &= {*model_class.heads}
     heads = tuple(head for head in weights.heads if head.name in names)
-    parts = {top_level(path) for path in shapes_of(weights.config, heads)}
+    parts = {first_path_part(path) for path in parameter_shapes(weights.config, heads)}
     params = {name: x for name, x in weights.params.items() if name in parts}
     return dataclasses.replace(weights, heads=heads, params=params)
 
@@ -152,16 +152,16 @@ def left_out_heads(weights: Weights, exported: Weights) -> list[str]:
 
 
 def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFacts()) -> str:
-    """Return the existing card of a model; return a new card if no card exists, or if there are facts to add."""
+    """Return the model card of a directory; make a new card if there is none, or if there are facts to add."""
     path = weights.directory / CARD
     if path.is_file() and facts == CardFacts():
         return read_file(path, strict_json.MAX_BYTES).decode(errors="replace")
     return model_card(weights, model, facts.license, facts.base_model, facts.bias, facts.retrieval)
 
 
-def _compare_metrics(workdir: pathlib.Path, step: int, console: Console) -> None:
+def _warn_if_metrics_changed(workdir: pathlib.Path, step: int, console: Console) -> None:
     """Warn if the metrics that the card quotes differ from the record of the checkpoint."""
-    path, digest = workdir / "metrics.jsonl", read_record(checkpoints_in(workdir), step).get("metrics")
+    path, digest = workdir / "metrics.jsonl", read_record(checkpoints_directory(workdir), step).get("metrics")
     if digest and not begins_with_digest(path, digest):
         console.say(
             f"{path}: differs from the record of the checkpoint of step {step:,}; the scores in {CARD} may be wrong"
@@ -169,7 +169,7 @@ def _compare_metrics(workdir: pathlib.Path, step: int, console: Console) -> None
 
 
 def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write a directory of transformers; `extra` is file name -> text of further files."""
+    """Write a directory of transformers; `extra` maps the names of further files to their texts."""
     export_model(
         jax.device_get(weights.params),
         weights.config,
@@ -184,7 +184,7 @@ def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str
 
 
 def usage_files(weights: Weights) -> dict[str, str]:
-    """Return name -> text of the files that describe a model's use: its task, its sentence-transformers modules."""
+    """Return name -> text of the files about the use of a model: its task, and modules of sentence-transformers."""
     path = weights.directory / TASK_FILE
     usage = {TASK_FILE: read_file(path, strict_json.MAX_BYTES).decode()} if path.is_file() else {}
     if weights.sentences is not None and not weights.sentences.activation:
@@ -193,13 +193,13 @@ def usage_files(weights: Weights) -> dict[str, str]:
 
 
 def write_stablehlo(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write a StableHLO program with the tokenizer; an encoder without a head gives its last states, or vectors."""
-    sentences = weights.sentences if has_vectors(weights.sentences) else None
+    """Write a StableHLO program and the tokenizer; an encoder without a head returns hidden states, or text vectors."""
+    sentences = weights.sentences if has_sentence_vectors(weights.sentences) else None
     with files.output_directory(output) as partial:
         export_stablehlo(
             weights.params,
             weights.config,
-            output_heads(weights.heads, sentences),
+            heads_of_exported_program(weights.heads, sentences),
             partial / "program",
             weights.labels,
             (
@@ -210,7 +210,7 @@ def write_stablehlo(weights: Weights, output: pathlib.Path, extra: Mapping[str, 
             if sentences
             else (lambda outputs, inputs: outputs),
         )
-        move_up(partial / "program")
+        move_files_to_parent(partial / "program")
         copy_tokenizer(weights.directory, partial)
     del extra
 
@@ -234,7 +234,7 @@ def _write_from_onnx(
     output: pathlib.Path,
     extra: Mapping[str, str],
 ) -> None:
-    """Write a directory that `convert` makes of a directory with an ONNX file in float32."""
+    """Write an ONNX file in float32 to a temporary directory, and convert this directory to `output`."""
     with tempfile.TemporaryDirectory() as directory:
         float32 = pathlib.Path(directory) / "float32"
         write_onnx(weights, float32, extra)
@@ -261,8 +261,8 @@ class ExportFormat:
 
     write: Callable[[Weights, pathlib.Path, Mapping[str, str]], None]  # (model, directory, extra files)
     is_class: bool = True  # whether only the heads of one class of transformers are written
-    runtimes: tuple[str, ...] = ()  # rows of RUNTIMES that run a directory; README.md has the code of the first
-    tolerance: float | None = 1e-5  # of `largest_difference` to the outputs of bert_jax; None: int8, without a limit
+    runtimes: tuple[str, ...] = ()  # rows of RUNTIMES that run an export; README.md has the code of the first row
+    tolerance: float | None = 1e-5  # limit of `largest_relative_difference` to bert_jax; None: no limit (int8)
     title: str = ""  # end of the title of README.md; "": the directory has a model card
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_jax.convert.expected_outputs import has_vectors
+from bert_jax.convert.expected_outputs import has_sentence_vectors
 from bert_jax.interop import stablehlo
 from bert_jax.interop.huggingface.model import MULTI_LABEL
 from bert_jax.interop.onnx_file import FILE as ONNX_FILE
@@ -22,9 +22,9 @@ class ProgramCode(NamedTuple):
     """Python code of a row of PROGRAM_CODE."""
 
     imports: str
-    open: str  # opens the program
-    call: str  # computes `outputs` from `inputs`
-    our_names: bool = False  # whether the outputs have our names instead of the names of transformers
+    open: str  # code that opens the program
+    call: str  # code that computes `outputs` from `inputs`
+    our_names: bool = False  # True if the outputs have the names of bert_jax instead of the names of transformers
 
 
 PROGRAM_CODE: dict[str, ProgramCode] = {
@@ -58,11 +58,11 @@ outputs = {name: np.asarray(x) for name, x in program(weights, *arrays).items()}
 
 
 class AnswerCode(NamedTuple):
-    """A row of ANSWER_CODE. In the code, LOGITS stands for the name of the output."""
+    """A row of ANSWER_CODE: Python code, in which LOGITS stands for the name of the output."""
 
-    print: str  # prints the answer from `outputs`
+    print: str  # code that prints the answer from `outputs`
     texts: str = 'texts = ["a text", "another text"]\n'
-    inputs: str = ""  # changes `inputs`
+    inputs: str = ""  # code that changes `inputs`
     is_labeled: bool = False  # whether the code reads `labels`
 
 
@@ -123,7 +123,7 @@ OUR_LOGITS = {"token_labels": "token_logits", "choice": "choice_logits", "token"
 
 def answer_kind(heads: Sequence[Head], problem: str, activation: str, sentences: SentenceModules | None) -> str:
     """Return the row of ANSWER_CODE for a model with these heads."""
-    if sentences and has_vectors(sentences):
+    if sentences and has_sentence_vectors(sentences):
         return "sparse_vectors" if sentences.is_sparse else "vectors"
     head = heads[0] if heads else Head("")
     if head.name != "sequence_classification":
@@ -207,7 +207,7 @@ def readme_text(title: str, notes: Sequence[str], package: str, code: str) -> st
 
 
 def measurements_text(printed: str, latency: Mapping[str, Mapping[int, float]], machine: str, length: int) -> str:
-    """Return the sections of README.md on the code that ran and on latency.
+    """Return the sections of README.md about the output of its code and about latency.
 
     Args:
         printed: output of the code in "Run it".

@@ -1,4 +1,4 @@
-"""Latency of an exported model on one core, each runtime in a process of its own."""
+"""Latency of an exported model on one core; each runtime is measured in a separate process."""
 
 import json
 import os
@@ -10,23 +10,23 @@ import time
 
 import numpy as np
 
-from bert_jax.convert.expected_outputs import read_expected
+from bert_jax.convert.expected_outputs import read_expected_outputs
 from bert_jax.convert.runtimes import Arrays, open_runtime
 from bert_jax.errors import UserError
 
 BATCH_SIZES = (1, 32)
-LENGTH = 128  # tokens of a text
-SECONDS, MIN_ROUNDS = 2.0, 3  # of timing for each batch size
+LENGTH = 128  # number of tokens of a text
+SECONDS, MIN_ROUNDS = 2.0, 3  # time and minimum number of rounds for each batch size
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def measure_latency(runtime: str, directory: pathlib.Path, expected: pathlib.Path, max_length: int) -> dict[int, float]:
-    """Return batch size -> median milliseconds of a batch, on one core, in a process of its own.
+    """Return batch size -> median milliseconds of a batch, measured on one core in a separate process.
 
     Args:
         runtime: a row of RUNTIMES.
         directory: directory that the runtime opens.
-        expected: file of `expected_file`, whose first row is repeated to fill the batches.
+        expected: file with the expected outputs; the first row of its batch is repeated to fill the batches.
         max_length: number of tokens that the model can read.
 
     Raises:
@@ -40,7 +40,7 @@ def measure_latency(runtime: str, directory: pathlib.Path, expected: pathlib.Pat
     return {int(size): ms for size, ms in json.loads(done.stdout.splitlines()[-1]).items()}
 
 
-def filled_batch(batch: Arrays, size: int, length: int) -> dict[str, np.ndarray]:
+def repeat_first_row_to_batch(batch: Arrays, size: int, length: int) -> dict[str, np.ndarray]:
     """Return a batch of `size` equal rows without padding: the first row of `batch`, repeated to `length` tokens."""
     rows = {}
     for name, x in batch.items():
@@ -52,13 +52,13 @@ def filled_batch(batch: Arrays, size: int, length: int) -> dict[str, np.ndarray]
 
 
 def print_latency(runtime: str, directory: str, expected: str, length: str) -> None:
-    """Print batch size -> median milliseconds as JSON."""
+    """Measure the latency of a runtime; print batch size -> median milliseconds as JSON."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    run, batch = open_runtime(runtime, directory, threads=1), read_expected(pathlib.Path(expected)).batch
+    run, batch = open_runtime(runtime, directory, threads=1), read_expected_outputs(pathlib.Path(expected)).batch
     medians = {}
     for size in BATCH_SIZES:
-        inputs = filled_batch(batch, size, int(length))
+        inputs = repeat_first_row_to_batch(batch, size, int(length))
         run(inputs)  # compiles
         times, end = list[float](), time.perf_counter() + SECONDS
         while len(times) < MIN_ROUNDS or time.perf_counter() < end:

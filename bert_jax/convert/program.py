@@ -10,7 +10,12 @@ from collections.abc import Callable, Mapping
 from bert_jax import files, strict_json
 from bert_jax.checkpoints.load_model import Weights
 from bert_jax.console import Console
-from bert_jax.convert.expected_outputs import FILE, compute_expected, expected_file, has_vectors
+from bert_jax.convert.expected_outputs import (
+    FILE,
+    compute_expected_outputs,
+    has_sentence_vectors,
+    serialize_expected_outputs,
+)
 from bert_jax.convert.export_readme import FENCE, answer_kind, measurements_text, readme_text, usage_code
 from bert_jax.convert.latency import LENGTH, measure_latency
 from bert_jax.convert.runtimes import RUNTIMES
@@ -55,8 +60,8 @@ def write_program(
         raise UserError(f"--measure runs the program: pip install {RUNTIMES[runtimes[0]].package}")
     with files.output_directory(output) as partial:
         write(weights, partial / "program")
-        move_up(partial / "program")
-        (partial / FILE).write_bytes(expected_file(compute_expected(weights, format_name)))
+        move_files_to_parent(partial / "program")
+        (partial / FILE).write_bytes(serialize_expected_outputs(compute_expected_outputs(weights, format_name)))
         readme = program_readme(weights, title, runtimes[0], is_int8)
         if measure:
             printed = run_readme_code(readme, partial)
@@ -69,7 +74,7 @@ def write_program(
 
 def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) -> str:
     """Return README.md of a program that the row `runtime` of RUNTIMES runs."""
-    sentences = weights.sentences if has_vectors(weights.sentences) else None
+    sentences = weights.sentences if has_sentence_vectors(weights.sentences) else None
     kind = answer_kind(weights.heads, weights.problem, weights.activation, sentences)
     classes = max((head.classes for head in weights.heads), default=0)
     task = weights.directory / TASK_FILE
@@ -82,7 +87,7 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
         labels=weights.labels or [f"LABEL_{i}" for i in range(classes)],
         thresholds=strict_json.read_object(task).get("thresholds") if task.is_file() else None,
         sentences=sentences,
-        # The classes of transformers with two heads of pretraining.
+        # Classes of transformers with two heads of pretraining return `prediction_logits` instead of `logits`.
         logits="prediction_logits" if len({head.name for head in weights.heads} & OF_PRETRAINING) > 1 else "logits",
     )
     notes = []
@@ -102,7 +107,7 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
 
 
 def run_readme_code(readme: str, directory: pathlib.Path) -> str:
-    """Run the Python code of a README.md in a directory, in a process of its own; return the printed text."""
+    """Run the Python code of a README.md in a directory, in a separate process; return the printed text."""
     code = 'import sys\nsys.modules["openvino_telemetry"] = None\n' + FENCE.findall(readme)[0]  # see import_openvino
     done = subprocess.run([sys.executable, "-c", code], cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -137,7 +142,7 @@ def processor_name() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def move_up(directory: pathlib.Path) -> None:
+def move_files_to_parent(directory: pathlib.Path) -> None:
     """Move the files of a directory into its parent, without their digests, and remove the directory."""
     (directory / files.SUMS).unlink(missing_ok=True)
     for path in directory.iterdir():

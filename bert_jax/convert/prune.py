@@ -1,8 +1,8 @@
 """Removal of the least important heads, MLP features or layers (Michel et al. 2019).
 
-A gate g = 1 multiplies the output of each part. The importance of a part is the mean over examples of |dL/dg|. A gate
-is applied to the rows of the matrix that reads the output, so the code of the model does not change. All layers keep
-equal numbers of heads and features, because layers are stacked, and a `config.json` has one number for all layers.
+The output of each part is multiplied by a gate g = 1. The importance of a part is the mean of |dL/dg| over examples. A
+gate is applied to the rows of the matrix that reads the output, so the code of the model does not change. All layers
+keep equal numbers of heads and features, because layers are stacked, and a `config.json` has one number for all layers.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model_config import has_field
+from bert_jax.interop.huggingface.model_config import family_has_config_field
 from bert_jax.interop.tensors import Flat, flatten_params, unflatten_params
 from bert_jax.models import Params
 from bert_jax.models.attention.self_attention import GLOBAL_PROJECTIONS, PROJECTIONS
@@ -26,19 +26,19 @@ from bert_jax.objectives.base import Batch
 
 LAYERS = "encoder/layers/"
 ATTENTION, MLP = f"{LAYERS}attention/output/", f"{LAYERS}mlp_down/"
-BOTTLENECK = f"{LAYERS}output/"  # the last map of a block with a bottleneck
+BOTTLENECK = f"{LAYERS}output/"  # prefix of the last linear map of a block with a bottleneck
 POSITION_BIAS = "encoder/position_bias/table"  # [buckets, heads], shared by all layers
-FEATURE_MULTIPLE = 8  # MLP features: the block size of matrix units
+FEATURE_MULTIPLE = 8  # the number of MLP features stays a multiple of 8, the block size of matrix units
 
-Loss = Callable[[Params, Batch], jax.Array]  # of one example, whose arrays have a first axis of 1
+Loss = Callable[[Params, Batch], jax.Array]  # loss of one example, whose arrays have a first axis of size 1
 
 
 class Pruned(NamedTuple):
-    """A smaller model."""
+    """A smaller model, with a description of the removed parts."""
 
     config: EncoderConfig
     params: Params
-    description: str  # a phrase: the parts that were removed
+    description: str  # a phrase about the removed parts
 
 
 # (config, flat parameters, importance of each gate, fraction) -> smaller config and parameters, description
@@ -48,7 +48,7 @@ Remove = Callable[[EncoderConfig, Flat, np.ndarray, float], tuple[EncoderConfig,
 class PruneTarget(NamedTuple):
     """A row of TARGETS: a kind of part to remove."""
 
-    gate_shape: Callable[[EncoderConfig], tuple[int, ...]]  # of one layer
+    gate_shape: Callable[[EncoderConfig], tuple[int, ...]]  # shape of the gates of one layer
     apply_gates: Callable[[Flat, jax.Array], Flat]  # flat parameters, gates [layers, *gate_shape] -> flat parameters
     remove: Remove
 
@@ -70,7 +70,7 @@ def prune(
 def gate_importance(
     target: PruneTarget, config: EncoderConfig, params: Params, examples: Batch, loss: Loss
 ) -> np.ndarray:
-    """Return the importance of each gate, float64 `[layers, ...]` (one layer if all layers share their parameters)."""
+    """Return the importance of each gate, float64 `[layers, ...]`; shared layers count as one layer."""
     num_layers = 1 if config.share_layers else config.num_layers
     gates_of_one = jnp.ones((num_layers, *target.gate_shape(config)))
 
@@ -85,7 +85,7 @@ def gate_importance(
     return total / num_examples
 
 
-def gate_heads(flat: Flat, gates: jax.Array) -> Flat:
+def multiply_heads_by_gates(flat: Flat, gates: jax.Array) -> Flat:
     """Multiply the output of each head by its gate."""
     kernel = flat[f"{ATTENTION}kernel"]
     by_head = kernel.reshape(*gates.shape, -1, kernel.shape[-1]) * gates[:, :, None, None]
@@ -110,15 +110,15 @@ def remove_heads(config: EncoderConfig, flat: Flat, importance: np.ndarray, amou
     num_removed = _num_to_remove(amount, config.num_heads, "heads of each layer")
     if POSITIONS[config.positions].bias:
         importance = np.broadcast_to(importance.sum(axis=0), importance.shape)
-    heads_LxH = _most_important(importance, config.num_heads - num_removed)
+    heads_LxH = _most_important_gates(importance, config.num_heads - num_removed)
     features = heads_LxH[:, :, None] * config.head_dim + np.arange(config.head_dim)
     features = features.reshape(len(features), -1)
     removed = {f"{ATTENTION}kernel": np.take_along_axis(flat[f"{ATTENTION}kernel"], features[:, :, None], axis=1)}
     for name in (*PROJECTIONS, *GLOBAL_PROJECTIONS):
-        removed |= _with_last_features(flat, f"{LAYERS}attention/{name}/", features)
+        removed |= _keep_output_features(flat, f"{LAYERS}attention/{name}/", features)
     if POSITION_BIAS in flat:
         removed[POSITION_BIAS] = flat[POSITION_BIAS][:, heads_LxH[0]]
-    family = config.family if has_field(config.family, "head_size") else "research"
+    family = config.family if family_has_config_field(config.family, "head_size") else "research"
     smaller = dataclasses.replace(
         config, family=family, num_heads=config.num_heads - num_removed, head_size=config.head_dim
     )
@@ -128,9 +128,9 @@ def remove_heads(config: EncoderConfig, flat: Flat, importance: np.ndarray, amou
     return SmallerModel(smaller, flat | removed, description)
 
 
-def gate_mlp(flat: Flat, gates: jax.Array) -> Flat:
+def multiply_mlp_features_by_gates(flat: Flat, gates: jax.Array) -> Flat:
     """Multiply each feature of the MLPs by its gate."""
-    names = [f"{mlp}mlp_down/kernel" for mlp in _mlps(flat)]
+    names = [f"{mlp}mlp_down/kernel" for mlp in _mlp_parameter_prefixes(flat)]
     gates_of_mlps = jnp.split(gates, len(names), axis=1)
     return flat | {name: flat[name] * gates[:, :, None] for name, gates in zip(names, gates_of_mlps, strict=True)}
 
@@ -139,31 +139,31 @@ def remove_mlp_features(config: EncoderConfig, flat: Flat, importance: np.ndarra
     """Remove the least important features; all MLPs keep the same number of features."""
     size = max(FEATURE_MULTIPLE, round((1 - amount) * config.mlp_size / FEATURE_MULTIPLE) * FEATURE_MULTIPLE)
     _num_to_remove((config.mlp_size - size) / config.mlp_size, config.mlp_size, "MLP features")
-    removed, mlps = Flat(), _mlps(flat)
+    removed, mlps = Flat(), _mlp_parameter_prefixes(flat)
     for mlp, importance_of_mlp in zip(mlps, np.split(importance, len(mlps), axis=1), strict=True):
-        features = _most_important(importance_of_mlp, size)
+        features = _most_important_gates(importance_of_mlp, size)
         end = f"{mlp}mlp_down/kernel"
         removed[end] = np.take_along_axis(flat[end], features[:, :, None], axis=1)
         for name in ("mlp_up", "mlp_gate"):
-            removed |= _with_last_features(flat, f"{mlp}{name}/", features)
+            removed |= _keep_output_features(flat, f"{mlp}{name}/", features)
     smaller, each = dataclasses.replace(config, mlp_size=size), "layer" if len(mlps) == 1 else "MLP"
     return SmallerModel(
         smaller, flat | removed, f"{config.mlp_size - size} of {config.mlp_size} MLP features of each {each} removed"
     )
 
 
-def _mlps(flat: Mapping[str, Any]) -> list[str]:
+def _mlp_parameter_prefixes(flat: Mapping[str, Any]) -> list[str]:
     """Return the prefix of the parameter names of each MLP; a block with a bottleneck may have several MLPs."""
     ends = [path for path in flat if path.startswith(LAYERS) and path.endswith("mlp_down/kernel")]
     return [path.removesuffix("mlp_down/kernel") for path in ends]
 
 
-def _most_important(importance: np.ndarray, count: int) -> np.ndarray:
+def _most_important_gates(importance: np.ndarray, count: int) -> np.ndarray:
     """Return the indices of the most important gates of each layer, ascending, `[layers, count]`."""
     return np.sort(np.argsort(-importance, axis=1, kind="stable")[:, :count], axis=1)
 
 
-def _with_last_features(flat: Flat, prefix: str, features: np.ndarray) -> Flat:
+def _keep_output_features(flat: Flat, prefix: str, features: np.ndarray) -> Flat:
     """Return kernel and bias of a linear map, if they exist, with only the outputs `features`, `[layers, count]`."""
     cut = Flat()
     for path in (f"{prefix}kernel", f"{prefix}bias"):
@@ -173,7 +173,7 @@ def _with_last_features(flat: Flat, prefix: str, features: np.ndarray) -> Flat:
     return cut
 
 
-def gate_layers(flat: Flat, gates: jax.Array) -> Flat:
+def multiply_layers_by_gates(flat: Flat, gates: jax.Array) -> Flat:
     """Multiply the output of each layer by its gate."""
     ends = BOTTLENECK if f"{BOTTLENECK}kernel" in flat else (ATTENTION, MLP)
     paths = [path for path in flat if path.startswith(ends)]
@@ -185,7 +185,7 @@ def remove_layers(config: EncoderConfig, flat: Flat, importance: np.ndarray, amo
     if config.share_layers:
         raise UserError("all layers share their parameters (share_layers): none can be removed by itself")
     num_removed = _num_to_remove(amount, config.num_layers, "layers")
-    layers = best_layers(config, importance, config.num_layers - num_removed)
+    layers = choose_layers_to_keep(config, importance, config.num_layers - num_removed)
     removed = ", ".join(str(layer) for layer in range(config.num_layers) if layer not in layers)
     windows = tuple(config.local_windows[layer] for layer in layers) if config.local_windows else None
     widest = max(windows) if windows else config.local_window
@@ -196,11 +196,12 @@ def remove_layers(config: EncoderConfig, flat: Flat, importance: np.ndarray, amo
     )
 
 
-def best_layers(config: EncoderConfig, importance: np.ndarray, count: int) -> list[int]:
-    """Return the `count` layers with the highest total importance whose new indices fit them.
+def choose_layers_to_keep(config: EncoderConfig, importance: np.ndarray, count: int) -> list[int]:
+    """Return the `count` layers with the highest total importance that can have the new indices 0 to count - 1.
 
-    The new index of a local layer must be the index of a local layer. Layer 0 stays first if it has no norm before its
-    attention. The method is dynamic programming: `best[n]` is the best choice of n layers among the layers so far.
+    The new index of a local layer must be an index at which the config has a local layer. Layer 0 stays first if it has
+    no norm before its attention. The method is dynamic programming: `best[n]` is the best choice of n layers among the
+    layers so far.
     """
     best: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}
     for layer, new_index in itertools.product(range(config.num_layers), reversed(range(count))):
@@ -221,7 +222,9 @@ def _num_to_remove(amount: float, total: int, parts: str) -> int:
 
 
 TARGETS: dict[str, PruneTarget] = {
-    "heads": PruneTarget(lambda config: (config.num_heads,), gate_heads, remove_heads),
-    "mlp": PruneTarget(lambda config: (config.bottleneck_mlps * config.mlp_size,), gate_mlp, remove_mlp_features),
-    "layers": PruneTarget(lambda config: (), gate_layers, remove_layers),
+    "heads": PruneTarget(lambda config: (config.num_heads,), multiply_heads_by_gates, remove_heads),
+    "mlp": PruneTarget(
+        lambda config: (config.bottleneck_mlps * config.mlp_size,), multiply_mlp_features_by_gates, remove_mlp_features
+    ),
+    "layers": PruneTarget(lambda config: (), multiply_layers_by_gates, remove_layers),
 }

@@ -1,6 +1,6 @@
 """RUNTIMES: the programs that run an exported directory. Each opens a directory as a function from arrays to arrays.
 
-An output has different names in our models and in transformers; `select_outputs` returns it by our name.
+An output has different names in bert_jax and in transformers; `select_outputs` uses the names of bert_jax.
 """
 
 import importlib.metadata
@@ -17,13 +17,13 @@ from bert_jax.errors import UserError
 from bert_jax.interop import stablehlo
 from bert_jax.interop.huggingface.model_config import read_model_config
 from bert_jax.interop.onnx_file import FILE as ONNX_FILE
-from bert_jax.interop.onnx_file import OPENVINO_FILE, import_openvino
+from bert_jax.interop.onnx_file import OPENVINO_FILE, import_openvino_without_telemetry
 from bert_jax.interop.sentence_modules import VECTORS, read_sentence_modules
 
 Arrays = Mapping[str, np.ndarray]  # name -> input or output of a program
 Run = Callable[[Arrays], dict[str, np.ndarray]]  # all inputs of a batch -> outputs, by their names in the program
 
-# Our name of an output -> its names in transformers, in the order in which they are looked for.
+# Name of an output in bert_jax -> its names in transformers, in the order of the search.
 NAMES_IN_TRANSFORMERS = {
     "mlm_logits": ("prediction_logits", "logits"),
     "next_logits": ("logits",),
@@ -39,10 +39,10 @@ NAMES_IN_TRANSFORMERS = {
 class Runtime(NamedTuple):
     """A row of RUNTIMES."""
 
-    package: str  # as `pip install` takes it
+    package: str  # name for `pip install`
     module: str
     open: Callable[[pathlib.Path, int], Run]  # (directory, number of threads; 0: the default of the runtime)
-    fits: Callable[[pathlib.Path], bool] = lambda directory: True
+    fits: Callable[[pathlib.Path], bool] = lambda directory: True  # whether the runtime can run a directory
     returns: Callable[[str], bool] = lambda output: True  # whether the runtime returns an output of the model
 
     @property
@@ -77,7 +77,7 @@ def open_onnxruntime(directory: pathlib.Path, threads: int = 0) -> Run:
 
 def open_openvino(directory: pathlib.Path, threads: int = 0) -> Run:
     """Open `openvino_model.xml`, or else `model.onnx`, in OpenVINO, on the CPU in float32."""
-    openvino = import_openvino()
+    openvino = import_openvino_without_telemetry()
     # By default, OpenVINO computes in bfloat16 on a CPU that multiplies bfloat16.
     settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"} | (
         {"INFERENCE_NUM_THREADS": threads} if threads else {}
@@ -175,10 +175,10 @@ RUNTIMES: dict[str, Runtime] = {
 
 
 def select_outputs(outputs: Arrays, names: Iterable[str], batch: Arrays) -> dict[str, np.ndarray]:
-    """Return our name -> array of the outputs in `names` that a program computed for a batch.
+    """Select the outputs `names` of a program for a batch; return name in bert_jax -> array.
 
     Logits of transformers over the vocabulary are selected at the `masked_positions` of the batch; logits of the next
-    token lose the last token, after which there is none.
+    token are cut before the last token, which has no next token.
     """
     selected = {}
     for name in names:

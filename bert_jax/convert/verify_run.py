@@ -14,9 +14,9 @@ from bert_jax.convert.eval_sets import EvalSet, compare_scores, eval_set_of
 from bert_jax.convert.expected_outputs import (
     FILE,
     ExpectedOutputs,
-    compute_expected,
-    largest_difference,
-    read_expected,
+    compute_expected_outputs,
+    largest_relative_difference,
+    read_expected_outputs,
     rows_without_padding,
 )
 from bert_jax.convert.export import FORMATS, with_exported_heads
@@ -26,9 +26,9 @@ from bert_jax.training.workdir import resolve_model_dir
 
 
 class RuntimeCheck(NamedTuple):
-    """The result of one runtime."""
+    """The result of running an export in a runtime."""
 
-    line: str  # for the user
+    line: str  # message for the user
     ran: bool
     is_equal: bool  # True also for a runtime that did not run
 
@@ -43,7 +43,7 @@ def check_runtimes(
 
     Args:
         path: a directory of `export`, or a model directory of transformers; also a work directory of `finetune`.
-        original: model that `path` was exported from, to compare the scores of both; None: no scores.
+        original: the model from which `path` was exported, to compare the scores of both; None: no scores.
         data: data of the scores, as for `compress`; None: the data that `finetune` read.
         console: console that prints progress.
 
@@ -51,7 +51,7 @@ def check_runtimes(
         UserError: the format of `path` has no runtime, no runtime is installed, or the data cannot be read.
     """
     directory = resolve_model_dir(path)
-    expected = expected_outputs(directory, console)
+    expected = read_or_compute_expected_outputs(directory, console)
     row = FORMATS.get(expected.format)
     if row is None or not row.runtimes:
         raise UserError(f"{directory}: no runtime for the format '{expected.format}'")
@@ -74,10 +74,10 @@ def check_runtimes(
         raise UserError(f"{directory}: no runtime is installed; install one of {', '.join(row.runtimes)}")
 
 
-def expected_outputs(directory: pathlib.Path, console: Console) -> ExpectedOutputs:
-    """Return the outputs that a directory holds, or else the outputs of bert_jax for its model."""
+def read_or_compute_expected_outputs(directory: pathlib.Path, console: Console) -> ExpectedOutputs:
+    """Read the expected outputs in a directory; if it has none, compute the outputs of its model by bert_jax."""
     if (directory / FILE).is_file():
-        return read_expected(directory / FILE)
+        return read_expected_outputs(directory / FILE)
     if not (directory / "config.json").is_file() or not any(directory.glob("*.safetensors*")):
         raise UserError(
             f"{directory}: no {FILE} and no weights that bert_jax reads; give a directory of `bert-jax export`"
@@ -85,7 +85,7 @@ def expected_outputs(directory: pathlib.Path, console: Console) -> ExpectedOutpu
     weights = with_exported_heads(read_weights(directory, console=console), is_class=True)
     if weights.sentences and weights.sentences.is_sparse:  # transformers computes logits alone
         weights = dataclasses.replace(weights, sentences=None)
-    return compute_expected(weights, "huggingface")
+    return compute_expected_outputs(weights, "huggingface")
 
 
 def check_runtime(
@@ -95,12 +95,12 @@ def check_runtime(
     run = RUNTIMES[name].open(directory, 0)
     wanted = {output: x for output, x in expected.outputs.items() if RUNTIMES[name].returns(output)}
     padded = select_outputs(run(expected.batch), wanted, expected.batch)
-    difference, by_padding = largest_difference(wanted, padded, expected.batch), 0.0
+    difference, by_padding = largest_relative_difference(wanted, padded, expected.batch), 0.0
     rows = (rows_without_padding(arrays, expected.batch) for arrays in (expected.batch, wanted, padded))
     for batch, wanted_row, padded_row in zip(*rows, strict=True):
         alone = select_outputs(run(batch), wanted, batch)
-        difference = max(difference, largest_difference(wanted_row, alone, batch))
-        by_padding = max(by_padding, largest_difference(padded_row, alone, batch))
+        difference = max(difference, largest_relative_difference(wanted_row, alone, batch))
+        by_padding = max(by_padding, largest_relative_difference(padded_row, alone, batch))
     label = RUNTIMES[name].label
     if tolerance is None:
         line = (

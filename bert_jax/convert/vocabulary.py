@@ -1,4 +1,4 @@
-"""Change of a model's vocabulary: each new token gets rows of the old tables."""
+"""Change of a model's vocabulary: the embedding of each new token comes from rows of the old tables."""
 
 import dataclasses
 import pathlib
@@ -12,7 +12,7 @@ from bert_jax.convert.export import left_out_heads, usage_files, with_exported_h
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import export_model
-from bert_jax.interop.tensors import flatten_params, iterate_stored_tensors, shapes_of, unflatten_params
+from bert_jax.interop.tensors import flatten_params, iterate_stored_tensors, parameter_shapes, unflatten_params
 from bert_jax.models import padded_vocab
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.tokenizer.wordpiece import PREFIX
@@ -29,8 +29,8 @@ class TokenSources(NamedTuple):
 
     old_ids: np.ndarray
     new_ids: np.ndarray
-    num_shared: int  # new tokens that are tokens of the old vocabulary
-    num_unknown: int  # new tokens that the old vocabulary cannot spell
+    num_shared: int  # number of new tokens that are tokens of the old vocabulary
+    num_unknown: int  # number of new tokens that the old vocabulary cannot spell
 
 
 def change_vocabulary(model: pathlib.Path, tokenizer: pathlib.Path, output: pathlib.Path, console: Console) -> None:
@@ -46,12 +46,12 @@ def change_vocabulary(model: pathlib.Path, tokenizer: pathlib.Path, output: path
         UserError: `model` holds no model, `tokenizer` holds no tokenizer, or the family does not support the
         vocabulary.
     """
-    new = load_tokenizer(tokenizer)  # first: weights may be gigabytes
+    new = load_tokenizer(tokenizer)  # loaded first, since reading the weights may take long
     weights = read_weights(model, console=console)
     old = load_tokenizer(weights.directory)
     if old.sha256 == new.sha256:
         raise UserError(f"{tokenizer}: the model has this vocabulary already")
-    sources = token_sources(old, new)
+    sources = old_tokens_of_new_tokens(old, new)
     changed = with_rows_for_new_tokens(with_exported_heads(weights, is_class=True), sources, new)
     export_model(
         changed.params,
@@ -73,7 +73,7 @@ def change_vocabulary(model: pathlib.Path, tokenizer: pathlib.Path, output: path
     )
 
 
-def token_sources(old: Tokenizer, new: Tokenizer) -> TokenSources:
+def old_tokens_of_new_tokens(old: Tokenizer, new: Tokenizer) -> TokenSources:
     """Return the old tokens of each new token.
 
     Special tokens match by their role. Other tokens match if their text is equal and both begin or both continue a
@@ -84,13 +84,15 @@ def token_sources(old: Tokenizer, new: Tokenizer) -> TokenSources:
     same_text = {key: i for i, key in reversed([*enumerate(_text_keys(old))]) if key[0]}
     same_role = dict(zip(new.special, (old.tokens.index(token) for token in old.special), strict=True))
     keys = _text_keys(new)
-    spelled = [ids or [old.unk_id] for ids in old.encode_sentences(old.word_texts([text for text, _ in keys]))]
+    spelled = [
+        ids or [old.unk_id] for ids in old.encode_sentences(old.words_as_inside_sentence([text for text, _ in keys]))
+    ]
     pieces_of_new, num_shared = list[list[int]](), 0
     for token, key, pieces in zip(new.tokens, keys, spelled, strict=True):
         old_id = same_role.get(token, same_token.get(token, same_text.get(key)))
         if old_id is not None:
             pieces, num_shared = [old_id], num_shared + 1
-        elif key[1]:  # the first piece is inside a word, too
+        elif key[1]:  # the new token continues a word, so its first piece continues a word, too
             pieces = [same_text.get(_TextKey(_plain_text(old, pieces[0]), True), pieces[0]), *pieces[1:]]
         pieces_of_new.append([piece for piece in pieces if old_id is not None or piece != old.unk_id])
     counts = [len(pieces) for pieces in pieces_of_new]
@@ -99,7 +101,7 @@ def token_sources(old: Tokenizer, new: Tokenizer) -> TokenSources:
 
 
 def with_rows_for_new_tokens(weights: Weights, sources: TokenSources, new: Tokenizer) -> Weights:
-    """Return the model in which every array over the vocabulary has the rows of `sources`, with the heads of `weights`.
+    """Return the model whose arrays over the vocabulary have a row for each new token, made from the old rows.
 
     The ids of special tokens in the config change with the vocabulary; the first position changes, too, if it
     is derived from the id of the padding token.
@@ -117,7 +119,7 @@ def with_rows_for_new_tokens(weights: Weights, sources: TokenSources, new: Token
         padded[:vocab_size] = rows
         return padded
 
-    shapes = shapes_of(weights.config, weights.heads)
+    shapes = parameter_shapes(weights.config, weights.heads)
     over_vocabulary = {stored.path for stored in iterate_stored_tensors(modules, shapes) if stored.has_vocabulary}
     flat = {path: np.asarray(x) for path, x in flatten_params(weights.params).items() if path in shapes}
     flat = {path: rows_for_new_tokens(x) if path in over_vocabulary else x for path, x in flat.items()}
@@ -147,6 +149,6 @@ def _text_keys(tokenizer: Tokenizer) -> list[_TextKey]:
 
 
 def _plain_text(tokenizer: Tokenizer, token_id: int) -> str:
-    """Return the text of a token without the mark of a word's beginning or rest; '' for a part of a character."""
+    """Return the text of a token without marks such as `##`; '' if the token is a part of a character."""
     text = tokenizer.decode([token_id]).removeprefix(PREFIX).strip()
     return "" if "\ufffd" in text else text

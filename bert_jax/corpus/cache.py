@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from bert_jax import strict_json
 from bert_jax.corpus.manifest import (
     MANIFEST,
-    digests_of_read_files,
-    fingerprints,
-    is_unchanged,
+    digests_of_training_files,
+    has_valid_seal,
     read_manifest,
-    snapshot_file,
+    snapshot_fingerprints,
+    snapshot_manifest_name,
 )
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file, sha256_of, user_cache
@@ -26,13 +26,13 @@ from bert_jax.files import new_file, sha256_of, user_cache
 # Imports of readers and tokenizer are inside functions: they load large libraries, which a local corpus does not need.
 
 FILES_AT_ONCE = 8
-PAUSE = 1.0  # seconds between two checks of the size of a growing copy
+PAUSE = 1.0  # seconds between two measurements of the size of a copy that is being made
 ShowProgress = Callable[[str, int, int | None, str], None]  # (stage, done, total, unit), like `Console.progress`
 TOKENIZER = "tokenizer"
 
 
 class _RemoteCorpus(NamedTuple):
-    """A corpus at a URL, as its manifest describes it."""
+    """A corpus at a URL: its manifest, and the facts that a copy is checked against."""
 
     url: str
     manifest: bytes
@@ -41,7 +41,7 @@ class _RemoteCorpus(NamedTuple):
     num_bytes: int  # total size of the shards
 
 
-def local_corpus(
+def copy_corpus_to_cache(
     url: str,
     cache: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
@@ -59,14 +59,15 @@ def local_corpus(
         url: URL of the corpus.
         cache: directory of the copies; None: `corpora` in the user's cache.
         say: function that prints a line; called when files are copied.
-        snapshot: beginning of the fingerprint of a snapshot; "": the newest. The copy has no newer snapshot.
+        snapshot: beginning of the fingerprint of a snapshot; "": the newest. The copy has this snapshot and the
+            snapshots before it.
         progress: called as the copy grows, in the copying process and in the waiting processes.
 
     Raises:
         UserError: the URL has no corpus; the corpus cannot be read, is damaged or changes during the copy; the disk has
             too little space.
     """
-    remote = _read_remote(url.rstrip("/"), snapshot)
+    remote = _read_remote_manifest_and_tokenizer_digests(url.rstrip("/"), snapshot)
     folder = pathlib.Path(cache) if cache else user_cache() / "corpora"
     name = f"{remote.url.rsplit('/', 1)[-1]}-{hashlib.sha256(remote.manifest).hexdigest()[:16]}"
     directory = folder / name
@@ -82,15 +83,15 @@ def local_corpus(
     return directory
 
 
-def known_snapshots(corpus: str) -> list[str]:
+def read_snapshot_fingerprints(corpus: str) -> list[str]:
     """Return the fingerprints of all snapshots of the corpus in a directory or at a URL, the newest last."""
     if "://" not in corpus:
-        return fingerprints(read_manifest(pathlib.Path(corpus)))
-    return fingerprints(_download_manifest(corpus.rstrip("/"), MANIFEST)[1])
+        return snapshot_fingerprints(read_manifest(pathlib.Path(corpus)))
+    return snapshot_fingerprints(_download_manifest(corpus.rstrip("/"), MANIFEST)[1])
 
 
 class _GrowthReport:
-    """Progress of a copy by the size of its directory; a copy that hangs reports nothing."""
+    """Report of the progress of a copy: the size of its directory. A copy that hangs reports nothing."""
 
     def __init__(self, directory: pathlib.Path, num_bytes: int, progress: ShowProgress):
         self._directory, self._num_bytes, self._progress, self._reported = directory, num_bytes, progress, 0
@@ -107,7 +108,7 @@ class _GrowthReport:
 
 
 def _wait_for_lock(lock: int, mode: int, growth: _GrowthReport) -> None:
-    """Lock a file, once no other process holds a conflicting lock; report the growth of the copy meanwhile."""
+    """Lock a file when no other process holds a conflicting lock; report the growth of the copy until then."""
     while True:
         try:
             return fcntl.flock(lock, mode | fcntl.LOCK_NB)
@@ -129,27 +130,27 @@ def _download_manifest(url: str, name: str) -> _DownloadedManifest:
     try:
         content = _download(f"{url}/{name}")
         manifest = strict_json.parse(content.decode())
-        if not is_unchanged(manifest) or any("/" in file for file in digests_of_read_files(manifest)):
+        if not has_valid_seal(manifest) or any("/" in file for file in digests_of_training_files(manifest)):
             raise ValueError("changed since it was written")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{url}/{name}: not the manifest of a corpus ({error}); prepare the corpus again") from None
     return _DownloadedManifest(content, manifest)
 
 
-def _read_remote(url: str, snapshot: str) -> _RemoteCorpus:
+def _read_remote_manifest_and_tokenizer_digests(url: str, snapshot: str) -> _RemoteCorpus:
     """Read the manifest at a URL, and the files of the tokenizer, since the manifest lacks their digests."""
     from bert_jax.readers import storage
 
     content, manifest = _download_manifest(url, MANIFEST)
-    name = snapshot_file(manifest, snapshot, url)
+    name = snapshot_manifest_name(manifest, snapshot, url)
     if name != MANIFEST:
         content, manifest = _download_manifest(url, name)
     try:
-        digests = digests_of_read_files(manifest)
+        digests = digests_of_training_files(manifest)
         for older in manifest.get("snapshots", ()):
             digests |= {
                 older["name"]: older["sha256"],
-                **digests_of_read_files(_download_manifest(url, older["name"])[1]),
+                **digests_of_training_files(_download_manifest(url, older["name"])[1]),
             }
         tokenizer_sha256 = manifest["tokenizer"]["sha256"]
         num_bytes = sum(shard["bytes"] for split in manifest["splits"].values() for shard in split["shards"])

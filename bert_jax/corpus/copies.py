@@ -12,17 +12,17 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.corpus.build.dedup_decisions import THRESHOLD
-from bert_jax.corpus.build.signatures import SHINGLE, hash_shingles, jaccard
+from bert_jax.corpus.build.signatures import SHINGLE, hash_shingles, jaccard_similarity
 from bert_jax.corpus.statistics import MAX_TOKENS_READ, document_sizes, random_indices_within_cost
 from bert_jax.corpus.store import MAX_RECORD, Split, running_total
 
 LOWEST_HASHES = 16  # number of hashes that the table stores for each held-out document
-# Fraction of these hashes that a training document must share to be compared. A near copy shares fewer with a
-# probability of 0.0002.
+# A training document is compared with a held-out document if it shares this fraction of the stored hashes. A near copy
+# shares fewer hashes with a probability of 0.0002.
 MIN_SHARED_FRACTION = 0.4
-MAX_RECORDS = 64  # records of a document that are compared; later text is ignored
-_MAX_OWNERS = 64  # held-out documents that are stored for one hash; a hash of more documents is boilerplate
-_MAX_COMPARED = 8  # training documents that a held-out document is compared with: the documents that share the most
+MAX_RECORDS = 64  # maximum number of records of a document that are compared; later text is ignored
+_MAX_OWNERS = 64  # number of held-out documents stored for a hash; a hash of more documents is boilerplate
+_MAX_COMPARED = 8  # a held-out document is compared with the training documents that share the most hashes with it
 _RECORDS_AT_ONCE = 4096
 _TABLE_BITS = 22
 
@@ -55,7 +55,7 @@ class Leaks(NamedTuple):
     near: int
 
 
-def find_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Duplicates:
+def count_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Duplicates:
     """Count documents with equal ids, found by a hash of 128 bits.
 
     Equal documents have equal numbers of tokens and sentences, so only documents that share both numbers with another
@@ -90,7 +90,7 @@ def find_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) 
     )
 
 
-def find_leaks(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Leaks:
+def count_leaked_near_copies(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Leaks:
     """Count the held-out documents that are near copies of training documents.
 
     If the training split has more than `limit` tokens, or the held-out split more than `limit` / 10, a random sample of
@@ -104,9 +104,13 @@ def find_leaks(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Le
         random_indices_within_cost(train_cost, limit),
     )
     near = set[int]()
-    for heldout_document, train_document in _candidate_pairs(train, train_read, *_lowest_hashes(heldout, heldout_read)):
+    for heldout_document, train_document in _candidate_copy_pairs(
+        train, train_read, *_lowest_hashes(heldout, heldout_read)
+    ):
         if heldout_document not in near:
-            similarity = jaccard(_document_hashes(heldout, heldout_document), _document_hashes(train, train_document))
+            similarity = jaccard_similarity(
+                _document_hashes(heldout, heldout_document), _document_hashes(train, train_document)
+            )
             if similarity >= THRESHOLD:
                 near.add(heldout_document)
     is_complete = (len(heldout_read), len(train_read)) == (heldout.num_documents, train.num_documents)
@@ -122,7 +126,7 @@ class _DocumentTokens(NamedTuple):
 
 
 def _read_documents(split: Split, documents: np.ndarray, max_records: int | None = None) -> Iterator[_DocumentTokens]:
-    """Yield a few documents at a time: their indexes, their token ids end to end, and their numbers of tokens."""
+    """Read documents; yield a few at a time, with their indexes, their token ids end to end, and their token counts."""
     num_records = np.minimum(np.diff(split.first_record)[documents], max_records or split.num_records)
     before = running_total(num_records)
     first = 0
@@ -136,14 +140,14 @@ def _read_documents(split: Split, documents: np.ndarray, max_records: int | None
 
 
 class _HashesOfDocuments(NamedTuple):
-    """Hashes of runs of token ids, uint64, and the document of each."""
+    """Hashes, uint64, of sequences of consecutive token ids, and the document of each hash."""
 
     hashes: np.ndarray
     documents: np.ndarray
 
 
 def _shingle_hashes(split: Split, documents: np.ndarray) -> Iterator[_HashesOfDocuments]:
-    """Yield the hashes of all runs of `SHINGLE` ids, uint64, and the document of each hash."""
+    """Yield the hashes, uint64, of all sequences of `SHINGLE` consecutive token ids, and the document of each hash."""
     for group, ids, sizes in _read_documents(split, documents, MAX_RECORDS):
         owner = np.repeat(group, sizes)
         hashes = hash_shingles(ids.astype(np.uint64))
@@ -180,7 +184,7 @@ class _CopyCandidate(NamedTuple):
     train_document: int
 
 
-def _candidate_pairs(
+def _candidate_copy_pairs(
     train: Split, documents: np.ndarray, keys: np.ndarray, owners: np.ndarray
 ) -> Iterator[_CopyCandidate]:
     """Yield (held-out document, training document) pairs that share many hashes, sorted by held-out document."""

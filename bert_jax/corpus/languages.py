@@ -1,4 +1,4 @@
-"""Check codes of languages; suggest the two-letter code for a name or a code of three letters."""
+"""Check of language codes; for the name of a language or a code of three letters, the two-letter code is suggested."""
 
 import re
 

@@ -17,21 +17,21 @@ from bert_jax.errors import UserError
 from bert_jax.files import damaged_files, read_file
 
 FORMAT_VERSION = 1
-WORDS_VERSION = 2  # version 1, but records also store which tokens begin a word of a segmenter
+WORDS_VERSION = 2  # like version 1, but records also store which tokens begin a word that a segmenter found
 MANIFEST = "manifest.json"
-SHORT = 12  # hex digits that name a snapshot
+SHORT = 12  # number of hex digits of a fingerprint in messages and in `CORPUS@FINGERPRINT`
 _NAMED = re.compile(r"(.+)@([0-9a-f]{8,64})")
 
 
 class CorpusAndSnapshot(NamedTuple):
-    """A directory or URL of a corpus, and the fingerprint of a snapshot; "" for the newest."""
+    """The directory or URL of a corpus, and the fingerprint of a snapshot; "" means the newest snapshot."""
 
     corpus: str
     snapshot: str
 
 
-def split_snapshot(corpus: str) -> CorpusAndSnapshot:
-    """Return the directory or URL of a corpus, and the snapshot in `CORPUS@FINGERPRINT`; "" for the newest."""
+def parse_corpus_and_snapshot(corpus: str) -> CorpusAndSnapshot:
+    """Split `CORPUS@FINGERPRINT` into the directory or URL and the fingerprint; without a fingerprint, return ""."""
     match = None if pathlib.Path(corpus).exists() else _NAMED.fullmatch(corpus)
     return CorpusAndSnapshot(match[1], match[2]) if match else CorpusAndSnapshot(corpus, "")
 
@@ -59,23 +59,23 @@ def read_manifest(directory: pathlib.Path, snapshot: str = "") -> dict[str, Any]
             f"`bert-jax report {directory} --output FILE.html`"
         )
     manifest = _read_manifest_file(directory, MANIFEST)
-    name = snapshot_file(manifest, snapshot, str(directory)) if snapshot else MANIFEST
+    name = snapshot_manifest_name(manifest, snapshot, str(directory)) if snapshot else MANIFEST
     return manifest if name == MANIFEST else _read_manifest_file(directory, name)
 
 
-def fingerprints(manifest: Mapping[str, Any]) -> list[str]:
+def snapshot_fingerprints(manifest: Mapping[str, Any]) -> list[str]:
     """Return the fingerprints of all snapshots that the newest manifest names, the newest last."""
     return [*(entry["fingerprint"] for entry in manifest.get("snapshots", ())), manifest["fingerprint"]]
 
 
-def snapshot_file(manifest: Mapping[str, Any], snapshot: str, corpus: str) -> str:
+def snapshot_manifest_name(manifest: Mapping[str, Any], snapshot: str, corpus: str) -> str:
     """Return the file name of the manifest of a snapshot, from the newest manifest of `corpus`.
 
     Raises:
         UserError: there is no such snapshot.
     """
     names = [*(entry["name"] for entry in manifest.get("snapshots", ())), MANIFEST]
-    known = fingerprints(manifest)
+    known = snapshot_fingerprints(manifest)
     matches = [name for name, value in zip(names, known, strict=True) if value.startswith(snapshot)]
     if not matches:
         shown = ", ".join(value[:SHORT] for value in known)
@@ -105,8 +105,8 @@ def _read_manifest_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
             f"{WORDS_VERSION}; prepare it again"
         )
     try:
-        unchanged = is_unchanged(manifest)
-        names = [*digests_of_read_files(manifest), *digests_of_unread_files(manifest)]
+        unchanged = has_valid_seal(manifest)
+        names = [*digests_of_training_files(manifest), *digests_of_other_files(manifest)]
     except (AttributeError, KeyError, TypeError):
         unchanged = False
     if not unchanged:
@@ -119,41 +119,41 @@ def _read_manifest_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
     return manifest
 
 
-def is_unchanged(manifest: Mapping[str, Any]) -> bool:
+def has_valid_seal(manifest: Mapping[str, Any]) -> bool:
     """Return whether the fingerprint and the seal of a manifest match its content.
 
     Raises AttributeError, KeyError or TypeError if it is not a manifest.
     """
-    return fingerprint(manifest) == manifest["fingerprint"] and manifest_seal(manifest) == manifest["seal"]
+    return manifest_fingerprint(manifest) == manifest["fingerprint"] and manifest_seal(manifest) == manifest["seal"]
 
 
-def verify_corpus(directory: pathlib.Path, read: Callable[[int], None] = lambda count: None) -> list[str]:
+def verify_corpus(directory: pathlib.Path, on_read: Callable[[int], None] = lambda count: None) -> list[str]:
     """Read every file of all snapshots; return a line for each file that is missing or differs from its manifest.
 
-    `read` is called with the number of bytes of each piece that was read. A copy in the cache has no signatures, since
-    training does not read them.
+    `on_read` is called with the number of bytes of each piece that was read. A copy in the cache has no files of
+    signatures, since training does not read them.
 
     Raises:
         UserError: as `read_manifest`.
     """
-    return damaged_files(directory, all_digests(directory), "the manifest", on_read=read)
+    return damaged_files(directory, digests_of_all_files(directory), "the manifest", on_read=on_read)
 
 
-def all_digests(directory: pathlib.Path) -> dict[str, str]:
-    """Return file name -> hex SHA-256 of the shards, indexes and older manifests of all snapshots, and of signatures.
+def digests_of_all_files(directory: pathlib.Path) -> dict[str, str]:
+    """Return file name -> hex SHA-256 of all files of all snapshots: shards, indexes, older manifests, signatures.
 
-    The signatures are left out if no file of signatures exists.
+    The signatures are left out if their files were deleted.
     """
     newest, digests = read_manifest(directory), dict[str, str]()
     older = [_read_manifest_file(directory, entry["name"]) for entry in newest.get("snapshots", ())]
     for manifest in (*older, newest):
-        digests |= digests_of_read_files(manifest) | digests_of_unread_files(manifest)
+        digests |= digests_of_training_files(manifest) | digests_of_other_files(manifest)
     signatures = {entry["name"] for entry in newest["signatures"]}
     has_signatures = any((directory / name).exists() for name in signatures)
     return {name: digest for name, digest in digests.items() if has_signatures or name not in signatures}
 
 
-def digests_of_read_files(manifest: Mapping[str, Any]) -> dict[str, str]:
+def digests_of_training_files(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return file name -> hex SHA-256 of the shards and indexes, which training reads."""
     return {
         file["name"]: file["sha256"]
@@ -162,12 +162,12 @@ def digests_of_read_files(manifest: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def digests_of_unread_files(manifest: Mapping[str, Any]) -> dict[str, str]:
+def digests_of_other_files(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return file name -> hex SHA-256 of signatures and of the manifests of older snapshots."""
     return {file["name"]: file["sha256"] for file in (*manifest["signatures"], *manifest.get("snapshots", ()))}
 
 
-def fingerprint(manifest: Mapping[str, Any]) -> str:
+def manifest_fingerprint(manifest: Mapping[str, Any]) -> str:
     """Return the hex SHA-256 of format, tokenizer digest, and the digests of all shards and indexes."""
     parts = {
         name: [part["dtype"], part["index"]["sha256"], *(shard["sha256"] for shard in part["shards"])]

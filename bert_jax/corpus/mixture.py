@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from bert_jax.corpus.cache import ShowProgress, known_snapshots, local_corpus
-from bert_jax.corpus.manifest import SHORT, split_snapshot
+from bert_jax.corpus.cache import ShowProgress, copy_corpus_to_cache, read_snapshot_fingerprints
+from bert_jax.corpus.manifest import SHORT, parse_corpus_and_snapshot
 from bert_jax.corpus.store import Corpus, Split, open_corpus
 from bert_jax.errors import UserError
 
@@ -50,17 +50,17 @@ class Mixture:
         return tokenizer
 
     def split(self, name: str, min_documents: int = 0) -> Split:
-        """Return the split 'train' or 'heldout', joined over the corpora with at least `min_documents` documents in it.
+        """Join the split 'train' or 'heldout' of all corpora with at least `min_documents` documents in this split.
 
-        If no corpus has that many, return the split of the first corpus.
+        If no corpus has so many documents, return the split of the first corpus.
         """
         splits = [corpus.split(name) for corpus in self.corpora]
         enough = [split for split in splits if split.num_documents >= min_documents]
         return Split.join(enough or splits[:1])
 
-    def left_out(self, name: str, min_documents: int) -> list[str]:
-        """Return the directories of the corpora that have fewer than `min_documents` in the split."""
-        return [str(corpus.directory) for corpus in self.corpora if corpus.split(name).num_documents < min_documents]
+    def directories_left_out(self, split: str, min_documents: int) -> list[str]:
+        """Return the directories of the corpora that have fewer than `min_documents` documents in a split."""
+        return [str(corpus.directory) for corpus in self.corpora if corpus.split(split).num_documents < min_documents]
 
     def sources(self) -> list[MixtureSource]:
         """Return the directory and the training split of each corpus."""
@@ -83,19 +83,20 @@ def open_mixture(
         progress: called while a corpus is copied.
 
     Raises:
-        UserError: `find_corpora`, `local_corpus` or `open_corpus` raises it, or the corpora have different tokenizers.
+        UserError: `find_corpora`, `copy_corpus_to_cache` or `open_corpus` raises it, or the corpora have different
+            tokenizers.
     """
-    named = [split_snapshot(item) for item in find_corpora(corpus)]
-    recorded_snapshots = [split_snapshot(item)[1] for item in find_corpora(recorded)] if recorded else []
+    named = [parse_corpus_and_snapshot(item) for item in find_corpora(corpus)]
+    recorded_snapshots = [parse_corpus_and_snapshot(item)[1] for item in find_corpora(recorded)] if recorded else []
     if len(recorded_snapshots) != len(named):
         recorded_snapshots = [""] * len(named)
     corpora = []
     for (path, snapshot), recorded_snapshot in zip(named, recorded_snapshots, strict=True):
         if recorded_snapshot and not snapshot:
-            in_corpus = any(value.startswith(recorded_snapshot) for value in known_snapshots(path))
+            in_corpus = any(value.startswith(recorded_snapshot) for value in read_snapshot_fingerprints(path))
             snapshot = recorded_snapshot if in_corpus else ""
         is_url = "://" in path
-        directory = local_corpus(path, say=say, snapshot=snapshot, progress=progress) if is_url else path
+        directory = copy_corpus_to_cache(path, say=say, snapshot=snapshot, progress=progress) if is_url else path
         corpora.append(open_corpus(directory, snapshot))
     first = corpora[0]
     for later in corpora[1:]:
@@ -106,9 +107,9 @@ def open_mixture(
     return Mixture(corpora)
 
 
-def name_snapshots(corpus: str, mixture: Mixture) -> str:
-    """Return `config.data.corpus` with absolute directories and, for each corpus, the opened snapshot."""
-    paths = (split_snapshot(item)[0] for item in find_corpora(corpus))
+def pin_opened_snapshots(corpus: str, mixture: Mixture) -> str:
+    """Return `config.data.corpus` in which each corpus has its absolute directory and its opened snapshot."""
+    paths = (parse_corpus_and_snapshot(item)[0] for item in find_corpora(corpus))
     return ",".join(f"{path}@{opened.fingerprint[:SHORT]}" for path, opened in zip(paths, mixture.corpora, strict=True))
 
 
@@ -122,17 +123,17 @@ def find_corpora(corpus: str) -> list[str]:
     for item in filter(None, (item.strip() for item in corpus.split(","))):
         if "://" in item:
             corpora.append(item)
-        elif glob.has_magic(item) and not os.path.exists(split_snapshot(item)[0]):
+        elif glob.has_magic(item) and not os.path.exists(parse_corpus_and_snapshot(item)[0]):
             matches = sorted(match for match in glob.glob(item) if os.path.isdir(match))
             if not matches:
                 raise UserError(f"{item}: no directory matches this pattern; check --config.data.corpus")
             corpora += map(os.path.abspath, matches)
         else:
-            directory, snapshot = split_snapshot(item)
+            directory, snapshot = parse_corpus_and_snapshot(item)
             corpora.append(os.path.abspath(directory) + (f"@{snapshot}" if snapshot else ""))
     if not corpora:
         raise UserError(f"'{corpus}' is not a corpus; give --config.data.corpus=DIR, made by `bert-jax prepare`")
-    paths = [split_snapshot(item)[0] for item in corpora]
+    paths = [parse_corpus_and_snapshot(item)[0] for item in corpora]
     for item, path in zip(corpora, paths, strict=True):
         if "," in item:
             raise UserError(

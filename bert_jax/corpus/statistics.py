@@ -1,7 +1,7 @@
 """Statistics of a corpus: lengths of documents and sentences, counts of tokens and words, and the unigram loss.
 
-Lengths of documents come from the index. Figures that need the text read the whole text up to a limit of tokens; a
-longer text is sampled with a fixed seed. Each result says how much was read.
+Lengths of documents come from the index. Figures of the text come from the whole text or, above a limit of
+tokens, from a sample with a fixed seed. Each result says how much was read.
 """
 
 import dataclasses
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 MAX_TOKENS_READ = 200_000_000  # tokens that are read for each figure of the text, in a few seconds
 MAX_COUNTED_TOKENS = 20_000_000  # tokens of a split that are counted for the unigram loss, at each start of a run
 DECODED_RECORDS = 64
-EVALUATED_FRACTION = 0.15  # fraction of held-out tokens to predict, as in `batches.masking.evaluated_data`
-MIN_PREDICTIONS = 2_000  # minimum of an evaluation; with fewer, a good model may have a higher loss than a bad model
+EVALUATED_FRACTION = 0.15  # fraction of held-out tokens to predict, as in `batches.masking.data_config_for_evaluation`
+MIN_PREDICTIONS = 2_000  # with fewer predictions, a good model may have a higher loss than a bad model by chance
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _RECORDS_AT_ONCE = 512
 
 
-def count_predictions(num_tokens: int, fraction: float = EVALUATED_FRACTION) -> int:
+def expected_num_predictions(num_tokens: int, fraction: float = EVALUATED_FRACTION) -> int:
     """Return the expected number of predictions of an evaluation on `num_tokens` held-out tokens."""
     return round(fraction * num_tokens)
 
@@ -40,7 +40,7 @@ def few_predictions_warning(num_predictions: int) -> str:
 
 
 class Distribution(NamedTuple):
-    """A distribution of lengths: `quantiles` at `QUANTILES`; `doublings[i]` counts lengths in [2**i, 2**(i + 1))."""
+    """A distribution of lengths; `doublings[i]` is the number of lengths in [2**i, 2**(i + 1))."""
 
     num_lengths: int
     mean: float
@@ -116,9 +116,9 @@ def document_sizes(split: Split) -> DocumentSizes:
 def token_figures(
     split: Split, tokenizer: "Tokenizer", max_word_tokens: int, limit: int = MAX_TOKENS_READ
 ) -> TokenFigures:
-    """Return the figures of all records, or of a random sample of records if they have more than `limit` tokens.
+    """Return the figures of all records of a split, or of a random sample if the split has more than `limit` tokens.
 
-    `max_word_tokens`: number of tokens of the longest word that whole-word masking masks together.
+    `max_word_tokens` is the number of tokens of the longest word that whole-word masking masks together.
     """
     records = random_indices_within_cost(split.tokens_per_record, limit)
     counts = np.zeros(tokenizer.vocab_size, np.int64)
@@ -129,9 +129,11 @@ def token_figures(
         tokens, lengths, _, begins_word = split.read_words(chosen, tokenizer.continues)
         counts += np.bincount(tokens, minlength=len(counts))
         record_starts = running_total(split.tokens_per_record[chosen])
-        joined += _tokens_in_words(begins_word, record_starts, max_word_tokens)
+        joined += _count_tokens_in_short_and_long_words(begins_word, record_starts, max_word_tokens)
         if split.has_words:
-            joined_by_vocabulary += _tokens_in_words(~tokenizer.continues[tokens], record_starts, max_word_tokens)
+            joined_by_vocabulary += _count_tokens_in_short_and_long_words(
+                ~tokenizer.continues[tokens], record_starts, max_word_tokens
+            )
         new_counts = np.bincount(lengths, minlength=len(sentence_counts))
         new_counts[: len(sentence_counts)] += sentence_counts
         sentence_counts = new_counts
@@ -158,7 +160,9 @@ def token_figures(
     )
 
 
-def _tokens_in_words(begins_word: np.ndarray, record_starts: np.ndarray, max_word_tokens: int) -> np.ndarray:
+def _count_tokens_in_short_and_long_words(
+    begins_word: np.ndarray, record_starts: np.ndarray, max_word_tokens: int
+) -> np.ndarray:
     """Return the numbers of tokens in words of 2 to `max_word_tokens` tokens and in longer words, int64 [2].
 
     Args:
@@ -206,7 +210,7 @@ def token_counts(split: Split, vocab_size: int, limit: int = MAX_COUNTED_TOKENS)
 
 
 def random_indices_within_cost(cost: np.ndarray, limit: int) -> np.ndarray:
-    """Return ascending indexes, int64, of a random sample that costs at most `limit`; at least one item."""
+    """Return the ascending indexes, int64, of random items that cost at most `limit` together; at least one index."""
     if cost.sum() <= limit:
         return np.arange(len(cost))
     order = np.random.default_rng(0).permutation(len(cost))

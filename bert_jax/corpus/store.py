@@ -31,22 +31,22 @@ import numpy as np
 from bert_jax.console import notebook_table
 from bert_jax.corpus.manifest import WORDS_VERSION, read_manifest
 from bert_jax.errors import UserError, file_error
-from bert_jax.files import check_file, sha256_of
+from bert_jax.files import check_is_regular_file, sha256_of
 
 if TYPE_CHECKING:
     from array_record.python.array_record_module import ArrayRecordReader
 
 SPLITS = ("train", "heldout")
-READING_THREADS = 8  # open files are reserved for this number of threads; each has one reader per shard
+READING_THREADS = 8  # number of threads for which open files are reserved; a thread has a reader for each shard
 OTHER_FILES = 256  # open files reserved for the rest of the process
 OPEN_FILES = 1 << 16  # limit of open files that the process requests, to serve more than `READING_THREADS` threads
 MAX_RECORD = 1024  # maximum number of tokens; the text of an example is in one or two records
 MAX_SENTENCE = 512  # maximum number of tokens; published models read no longer sequence
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 READ_BUFFER_BYTES = 1 << 12  # the default of 1 MiB per seek is four times slower
-DAMAGE = (RuntimeError, OSError, IndexError)  # raised by ArrayRecord for a damaged file
-# Storage is slow, such as a mounted bucket, if the median of PROBES reads takes longer than SLOW_READ.
-PROBES, SLOW_READ = 16, 2e-3  # a number of reads, and a time in seconds
+DAMAGE = (RuntimeError, OSError, IndexError)  # exceptions that ArrayRecord raises for a damaged file
+# The storage counts as slow (such as a mounted bucket) if the median of PROBES reads takes more than SLOW_READ seconds.
+PROBES, SLOW_READ = 16, 2e-3
 SHARDS_AT_ONCE = 32
 
 
@@ -125,7 +125,7 @@ class Split:
             raise UserError(
                 "corpora with uint16 and with uint32 ids cannot be mixed; prepare them with the same tokenizer"
             )
-        # `running_total` of all differences continues the totals of a split after the end of the previous split.
+        # The running total of all differences continues the totals of each split after the end of the previous split.
         return cls(
             [shard for split in splits for shard in split._shards],
             tokens_per_record=np.concatenate([split.tokens_per_record for split in splits]),
@@ -135,11 +135,11 @@ class Split:
             dtype=splits[0].dtype,
         )
 
-    def read(self, records: np.ndarray) -> RecordArrays:
+    def read(self, record_indices: np.ndarray) -> RecordArrays:
         """Return records in the given order, as flat arrays.
 
         Args:
-            records: int64 [n], each from 0 to `num_records` - 1; may repeat.
+            record_indices: int64 [n], each from 0 to `num_records` - 1; may repeat.
 
         Returns:
             tokens: uint16 or uint32 [tokens of all n], read-only.
@@ -150,23 +150,24 @@ class Split:
             IndexError: a record does not exist.
             UserError: a shard is damaged; the message names it.
         """
-        data = [memoryview(record) for record in self._read_bytes(records)]
+        data = [memoryview(record) for record in self._read_bytes(record_indices)]
         if self.has_words:
-            ends = self._ends_of_tokens(records).tolist()
+            ends = self._ends_of_tokens(record_indices).tolist()
             data = [d[:k] for d, k in zip(data, ends, strict=True)]
-        return self._parse(data, records)
+        return self._parse_records(data, record_indices)
 
-    def read_words(self, records: np.ndarray, continues: np.ndarray) -> RecordArraysWithWords:
+    def read_words(self, record_indices: np.ndarray, continues: np.ndarray) -> RecordArraysWithWords:
         """Return the arrays of `read`, and an array bool [tokens of all n], True for a token that begins a word.
 
         Args:
-            records: as in `read`.
+            record_indices: as in `read`.
             continues: bool [vocab_size], `Tokenizer.continues`, for records that store no word starts.
         """
-        data = [memoryview(record) for record in self._read_bytes(records)]
-        ends, sizes = self._ends_of_tokens(records).tolist(), self.tokens_per_record[records]
-        tokens, lengths, sentences = self._parse([d[:k] for d, k in zip(data, ends, strict=True)], records)
-        has_words = self._shard_has_words[self._shard_of(records)]
+        data = [memoryview(record) for record in self._read_bytes(record_indices)]
+        ends, sizes = self._ends_of_tokens(record_indices).tolist(), self.tokens_per_record[record_indices]
+        without_words = [d[:k] for d, k in zip(data, ends, strict=True)]
+        tokens, lengths, sentences = self._parse_records(without_words, record_indices)
+        has_words = self._shard_has_words[self._shard_of(record_indices)]
         packed = b"".join([d[k:] for d, k in zip(data, ends, strict=True)])
         filling = np.where(has_words, -sizes % 8, 0)  # unused bits of the last byte of a record
         unused = np.repeat(np.cumsum(np.where(has_words, sizes, 0)), filling) + np.arange(filling.sum())
@@ -176,7 +177,7 @@ class Split:
             begins[np.repeat(has_words, sizes)] = stored
         return RecordArraysWithWords(tokens, lengths, sentences, begins)
 
-    def _parse(self, data: Sequence[memoryview], records: np.ndarray) -> RecordArrays:
+    def _parse_records(self, data: Sequence[memoryview], records: np.ndarray) -> RecordArrays:
         """Return the arrays of `read` from the bytes of records, without the bits for word starts."""
         sentences = self.sentences_per_record[records]
         starts = (4 + 2 * sentences).tolist()
@@ -367,7 +368,7 @@ def _open_shard(shard: Shard) -> "ArrayRecordReader":
     try:
         size = shard.path.stat().st_size
         if not shard.path.is_file():
-            check_file(shard.path)  # the error names the kind of file
+            check_is_regular_file(shard.path)  # raises an error that names the kind of file
         # ArrayRecord opens a truncated file without an error, so the size is checked here.
         if size != shard.bytes:
             raise UserError(f"{shard.path}: {size:,} bytes, the manifest says {shard.bytes:,}; copy the corpus again")

@@ -24,11 +24,11 @@ from bert_jax.config import (
 )
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import open_mixture
-from bert_jax.dryrun.estimate import Estimate, Machine, estimate_step, machine_of_chip
+from bert_jax.dryrun.estimate import Estimate, Machine, estimate_step_time, peak_figures_of_device
 from bert_jax.dryrun.hlo_cost import Cost, program_cost
 from bert_jax.dryrun.topology import discarded_stderr
 from bert_jax.finetuning.inputs import (
-    learning_rates,
+    learning_rates_to_try,
     objective_of_task,
     plan_training,
     read_task_inputs,
@@ -42,19 +42,19 @@ from bert_jax.parallel.memory import (
     Memory,
     bytes_in_memory_error,
     is_out_of_memory,
+    overrides_to_fit_memory,
     program_memory,
     usable_memory_fraction,
-    ways_to_fit,
 )
-from bert_jax.pretraining.teacher import teacher_architecture
+from bert_jax.pretraining.teacher import read_teacher_architecture
 from bert_jax.tasks.batching import collate
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
-from bert_jax.training.step import abstract_state, check_divisible_by_mesh, jit_step, state_layout
+from bert_jax.training.step import abstract_state, check_divisible_by_mesh, jit_train_step, state_layout
 
 NOTHING_FITS = "a larger slice, a chip with more memory, or a smaller batch"
 DEFAULT_VOCAB_SIZE = 30_522  # of the released uncased BERT
-NO_TILES = "find output tile sizes"  # in XLA's error
+NO_TILES = "find output tile sizes"  # part of the message of XLA's error
 LOWERED_AS = {"gpu": "cuda"}  # JAX's name of a platform -> the name that lowering takes where no device is present
 
 Say = Callable[[str], None]
@@ -120,7 +120,9 @@ class Total:
 
 
 def pretraining_compile_inputs(config: PretrainConfig) -> CompileInputs:
-    """Return the work of a pretraining recipe; without a corpus and a vocabulary size, assume BERT's vocabulary size.
+    """Return the inputs to compile a pretraining recipe.
+
+    If the recipe has neither a corpus nor a vocabulary size, the vocabulary of BERT is assumed.
 
     Raises:
         UserError: a field has a value that is not one of its choices, or has no effect; or the corpus cannot be read.
@@ -135,24 +137,24 @@ def pretraining_compile_inputs(config: PretrainConfig) -> CompileInputs:
         notes = (f"no corpus and no config.model.vocab_size: assuming a vocabulary of {DEFAULT_VOCAB_SIZE:,}",)
     data, phase_settings = config.data, config.train.phases
 
-    def shapes(phase: Phase) -> dict[str, ArrayShape]:
+    def batch_shapes_of_phase(phase: Phase) -> dict[str, ArrayShape]:
         return batch_shapes(phase.batch_size, phase.seq_len, data_config_of_phase(data, phase_settings[phase.index]))
 
     teacher = config.distillation.teacher if OBJECTIVES[config.objective].has_teacher else None
     return CompileInputs(
-        objective=make_objective(config, teacher_architecture(teacher, config.model.vocab_size)),
+        objective=make_objective(config, read_teacher_architecture(teacher, config.model.vocab_size)),
         phases=plan_phases(config.train),
         optimizer=config.optimizer,
         mesh=config.mesh,
         compute=config.compute,
         evaluation_batch_size=config.evaluate.batch_size,
-        batch_shapes=shapes,
+        batch_shapes=batch_shapes_of_phase,
         notes=notes,
     )
 
 
 def finetuning_compile_inputs(config: FinetuneConfig, console: Console) -> CompileInputs:
-    """Return the work of a fine-tuning recipe, whose sequences all have the longest length.
+    """Return the inputs to compile a fine-tuning recipe, with all sequences padded to the longest length.
 
     Raises:
         UserError: weights, data and settings do not fit each other.
@@ -166,13 +168,15 @@ def finetuning_compile_inputs(config: FinetuneConfig, console: Console) -> Compi
     features = max((split.features for split in inputs.train), key=lambda features: len(features[0].sequences))
     check_warmup(config.optimizer, phase.end)
 
-    def shapes(phase: Phase) -> dict[str, ArrayShape]:
+    def batch_shapes_of_phase(phase: Phase) -> dict[str, ArrayShape]:
         first = features[: phase.batch_size]
         batch = collate(first, phase.seq_len, feed.num_token_types, feed.pad_id, phase.batch_size)
         return {name: ArrayShape(x.shape, x.dtype) for name, x in batch.items()}
 
     notes, sequences = [], len(features[0].sequences)
-    trainings = len(learning_rates(settings.learning_rates, config.optimizer.peak_learning_rate)) * settings.num_seeds
+    trainings = (
+        len(learning_rates_to_try(settings.learning_rates, config.optimizer.peak_learning_rate)) * settings.num_seeds
+    )
     if sequences > 1:
         notes.append(f"an example is {sequences} sequences")
     if len(feed.buckets) > 1:
@@ -188,7 +192,7 @@ def finetuning_compile_inputs(config: FinetuneConfig, console: Console) -> Compi
         mesh=config.mesh,
         compute=config.compute,
         evaluation_batch_size=config.evaluate.batch_size,
-        batch_shapes=shapes,
+        batch_shapes=batch_shapes_of_phase,
         notes=tuple(notes),
     )
 
@@ -197,7 +201,7 @@ def dry_run(work: CompileInputs, devices: Sequence[Any] | None, say: Say) -> Rep
     """Compile every phase of a recipe and report the cost of a step on one device.
 
     Args:
-        work: the work of the recipe.
+        work: the inputs to compile the recipe.
         devices: present or compile-only devices; None: the devices of this machine.
         say: function that prints a line of progress; a compilation takes from seconds to minutes.
 
@@ -214,7 +218,7 @@ def dry_run(work: CompileInputs, devices: Sequence[Any] | None, say: Say) -> Rep
     fraction = fraction_of_chip(devices[0])
     taken = usable_memory_fraction(devices[0].platform)
     if chip:
-        machine = machine_of_chip(chip, fraction, taken)
+        machine = peak_figures_of_device(chip, fraction, taken)
     elif are_present and devices[0].platform == "cpu":
         machine = Machine(peak_flops(), None, None, None, "measured here: a float32 matrix product")
     else:
@@ -234,7 +238,7 @@ def dry_run(work: CompileInputs, devices: Sequence[Any] | None, say: Say) -> Rep
             f"compiling phase {index} of {len(phases)} for {len(devices)} x {kind}: "
             f"{phase.batch_size:,} sequences of {phase.seq_len} tokens"
         )
-        reports.append(_report_phase(work, phase, mesh, machine))
+        reports.append(_compile_and_report_phase(work, phase, mesh, machine))
     return Report(
         name=chip.name if chip else kind,
         devices=len(devices),
@@ -248,40 +252,42 @@ def dry_run(work: CompileInputs, devices: Sequence[Any] | None, say: Say) -> Rep
     )
 
 
-def recipe_total(report: Report, price: float | None, watts: float | None) -> Total:
-    """Return the totals of a recipe.
+def recipe_total(report: Report, price_per_chip_hour: float | None, watts_per_chip: float | None) -> Total:
+    """Return the steps, tokens, FLOPs, time, cost and energy of a whole recipe.
 
     Args:
         report: the report of all phases.
-        price: price of a chip-hour; None: unknown.
-        watts: power of a chip; None: the watts in the table of chips, if known.
+        price_per_chip_hour: price of a chip for an hour; None: unknown.
+        watts_per_chip: power of a chip; None: the power in the table of chips, if it is known.
     """
     steps = [phase.phase.end - phase.phase.begin for phase in report.phases]
-    watts = report.watts if watts is None else watts
+    watts_per_chip = report.watts if watts_per_chip is None else watts_per_chip
 
     def seconds_of_all_steps(bound: str) -> float | None:
-        """Return the seconds of all steps, if each takes the time of a bound, `fastest` or `slowest`."""
+        """Return the seconds of all steps if each takes the estimate that `bound` names, `fastest` or `slowest`."""
         seconds: list[Any] = [getattr(phase.estimate, bound, None) for phase in report.phases]
         return None if None in seconds else sum(s * n for s, n in zip(seconds, steps, strict=True))
 
     fastest, slowest = seconds_of_all_steps("fastest"), seconds_of_all_steps("slowest")
     known = None if fastest is None or slowest is None else (fastest, slowest)
 
-    def scaled(factor: float | None) -> tuple[float, float] | None:
+    def scaled_time_range(factor: float | None) -> tuple[float, float] | None:
         return (known[0] * factor, known[1] * factor) if known and factor is not None else None
 
     return Total(
         steps=sum(steps),
         tokens=sum(n * phase.tokens for n, phase in zip(steps, report.phases, strict=True)),
         model_flops=sum(n * phase.model_flops * report.devices for n, phase in zip(steps, report.phases, strict=True)),
-        days=scaled(1 / 86_400),
-        chip_hours=scaled(report.chips / 3600),
-        cost=scaled(None if price is None else price * report.chips / 3600),
-        energy_kwh=scaled(None if watts is None else watts * report.chips / 3.6e6),
+        days=scaled_time_range(1 / 86_400),
+        chip_hours=scaled_time_range(report.chips / 3600),
+        cost=scaled_time_range(None if price_per_chip_hour is None else price_per_chip_hour * report.chips / 3600),
+        energy_kwh=scaled_time_range(None if watts_per_chip is None else watts_per_chip * report.chips / 3.6e6),
     )
 
 
-def _report_phase(work: CompileInputs, phase: Phase, mesh: jax.sharding.Mesh, machine: Machine) -> PhaseReport:
+def _compile_and_report_phase(
+    work: CompileInputs, phase: Phase, mesh: jax.sharding.Mesh, machine: Machine
+) -> PhaseReport:
     """Compile the step of a phase, and return its memory, cost and estimated time."""
     objective = work.objective
     optimizer = make_optimizer(work.optimizer, objective.logical_axes, objective.sections)
@@ -292,11 +298,11 @@ def _report_phase(work: CompileInputs, phase: Phase, mesh: jax.sharding.Mesh, ma
     sequences = math.prod(batch["input_ids"].shape[:-1])  # an example with choices has several sequences
     platform = LOWERED_AS.get(mesh.devices.flat[0].platform, mesh.devices.flat[0].platform)
     began = time.monotonic()
-    # Outside the mesh: nothing may run on absent devices.
+    # This is outside of `jax.set_mesh`, because no computation may run on absent devices.
     state_shapes, shardings = state_layout(objective, optimizer, mesh)
     state = abstract_state(state_shapes, shardings)
     with jax.set_mesh(mesh):
-        step = jit_step(
+        step = jit_train_step(
             objective.of_phase(phase.index),
             optimizer,
             schedule,
@@ -311,14 +317,16 @@ def _report_phase(work: CompileInputs, phase: Phase, mesh: jax.sharding.Mesh, ma
     if memory is None:
         arguments = _bytes_per_device((state, batch))
         memory = Memory(arguments, max(0, needed - arguments), needed)
-    cost = _compiled_cost(compiled) if compiled else None
+    cost = _cost_corrected_for_loops(compiled) if compiled else None
     fits = compiled is not None and (machine.capacity is None or memory.total <= machine.capacity)
     parameter_bytes = _bytes_per_device(state.params)
     changes: tuple[str, ...] = ()
     if not fits and machine.capacity is not None:
         remat, taken = work.compute.remat, usable_memory_fraction(mesh.devices.flat[0].platform)
         settings = BatchSettings(phase.batch_size, phase.seq_len, phase.grad_accum_steps, remat, phase.batch_keys)
-        changes = ways_to_fit(memory, machine.capacity, mesh, settings, parameter_bytes, taken) or (NOTHING_FITS,)
+        changes = overrides_to_fit_memory(memory, machine.capacity, mesh, settings, parameter_bytes, taken) or (
+            NOTHING_FITS,
+        )
     return PhaseReport(
         phase=phase,
         tokens=sequences * phase.seq_len,
@@ -329,12 +337,12 @@ def _report_phase(work: CompileInputs, phase: Phase, mesh: jax.sharding.Mesh, ma
         changes=changes,
         model_flops=sequences * objective.of_phase(phase.index).flops(phase.seq_len, phase.index) / mesh.size,
         cost=cost,
-        estimate=estimate_step(cost, machine) if cost else None,
+        estimate=estimate_step_time(cost, machine) if cost else None,
         compile_seconds=seconds,
     )
 
 
-def _compiled_cost(compiled: Any) -> Cost:
+def _cost_corrected_for_loops(compiled: Any) -> Cost:
     """Return XLA's counts of FLOPs and bytes, corrected for loops, whose bodies XLA counts only once.
 
     Without a GPU, the CUDA compiler gives no counts, so `program_cost` is the only count.
@@ -342,7 +350,7 @@ def _compiled_cost(compiled: Any) -> Cost:
     text, counted = compiled.as_text(), compiled.cost_analysis()
     if not counted:
         return program_cost(text)
-    full, once = program_cost(text), program_cost(text, loops=False)
+    full, once = program_cost(text), program_cost(text, multiply_loops=False)
     return full._replace(
         flops=counted["flops"] * full.flops / once.flops,
         bytes=counted["bytes accessed"] * full.bytes / once.bytes,

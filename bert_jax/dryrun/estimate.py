@@ -5,7 +5,7 @@ from typing import NamedTuple
 from bert_jax.dryrun.hlo_cost import Cost
 from bert_jax.parallel.chips import Chip
 
-# Fraction of peak FLOP/s that the slow end of the range assumes. Published runs of BERT on TPUs and GPUs reach 0.4 to
+# Fraction of the peak FLOP/s that the slowest estimate assumes. Published runs of BERT on TPUs and GPUs reach 0.4 to
 # 0.6 of the peak overall; this fraction is for compute alone, and memory and interconnect are added.
 SLOW_COMPUTE = 0.5
 
@@ -36,18 +36,18 @@ class Estimate(NamedTuple):
     slowest: float | None
 
 
-def machine_of_chip(chip: Chip, fraction: float, taken: float = 1.0) -> Machine:
-    """Return the figures of a device that is a `fraction` of a chip; JAX takes the fraction `taken` of its memory."""
+def peak_figures_of_device(chip: Chip, fraction_of_chip: float, usable_memory_fraction: float = 1.0) -> Machine:
+    """Return the peak figures of a device that is a fraction of a chip, with the memory that JAX can use."""
     return Machine(
-        chip.flops * fraction,
-        chip.hbm_bandwidth * fraction,
-        chip.interconnect * fraction,
-        int(chip.hbm_bytes * fraction * taken),
+        chip.flops * fraction_of_chip,
+        chip.hbm_bandwidth * fraction_of_chip,
+        chip.interconnect * fraction_of_chip,
+        int(chip.hbm_bytes * fraction_of_chip * usable_memory_fraction),
         chip.source,
     )
 
 
-def estimate_step(cost: Cost, machine: Machine) -> Estimate:
+def estimate_step_time(cost: Cost, machine: Machine) -> Estimate:
     """Return the bounds of a step on a device; a bound is None if the machine's figure is unknown."""
     sent = sum(collective.sent for collective in cost.collectives)
     parts = {

@@ -14,14 +14,14 @@ MAX_GPUS = 8  # of one host
 
 
 class Gpu(NamedTuple):
-    """XLA's description of a GPU, from NVIDIA's tuning guides and data sheets; for the SXM module if it exists."""
+    """The properties of a GPU that XLA's compiler needs, from NVIDIA's guides; of the SXM module if it exists."""
 
     device_kind: str  # as jax.Device.device_kind
     capability: tuple[int, int]
     processors: int  # streaming multiprocessors
     lanes: int  # float32 units of a multiprocessor
     threads: int  # resident threads of a multiprocessor
-    shared_kib: int  # shared memory of a multiprocessor; a block can have all but 1 KiB
+    shared_kib: int  # shared memory of a multiprocessor in KiB; a thread block can use all of it except 1 KiB
     l2_mib: int
     gigahertz: float  # boost clock
 
@@ -35,7 +35,7 @@ GPUS = {
 }
 
 
-def gpu_devices(name: str, chip: str, count: int) -> list[Any]:
+def compile_only_gpus(name: str, chip: str, count: int) -> list[Any]:
     """Return `count` compile-only GPUs; raise UserError if the compiler is missing.
 
     Call this function before JAX is imported, because it keeps JAX on the CPU, unless JAX_PLATFORMS is set.
@@ -45,12 +45,12 @@ def gpu_devices(name: str, chip: str, count: int) -> list[Any]:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from jax.experimental.topologies import get_topology_desc
 
-    # Hosts, processes of a host, devices of a process.
-    options = {"topology": f"1x1x{count}", "target_config": target_config(GPUS[chip])}
+    # The topology is the number of hosts, of processes of a host, and of devices of a process.
+    options = {"topology": f"1x1x{count}", "target_config": xla_target_config_text(GPUS[chip])}
     return list(get_topology_desc(platform="cuda", **options).devices)
 
 
-def target_config(gpu: Gpu) -> str:
+def xla_target_config_text(gpu: Gpu) -> str:
     """Return XLA's description of a GPU, the text of a `GpuTargetConfigProto`."""
     from bert_jax.parallel.chips import CHIPS
 

@@ -25,13 +25,13 @@ class Array(NamedTuple):
         return -(-self.size * BITS.get(self.dtype, 0) // 8)
 
     @property
-    def stored(self) -> int:
+    def padded_bytes(self) -> int:
         """The bytes with padding."""
         return -(-math.prod(self.padded) * BITS.get(self.dtype, 0) // 8)
 
 
 class Instruction(NamedTuple):
-    """An instruction, a line of HLO: `%name = type opcode(operands), attributes`."""
+    """An instruction of HLO, which is a line `%name = type opcode(operands), attributes`."""
 
     name: str
     arrays: tuple[Array, ...]  # the result, or the leaves of a tuple

@@ -1,9 +1,9 @@
 """The cost of one run of a compiled program, from its optimized HLO.
 
 XLA's `cost_analysis()` counts the body of a loop once, so it counts only one of several scanned layers. This module
-multiplies each computation by its number of runs. All other conventions are XLA's. A multiply-add is 2 FLOPs, an
-element of an element-wise operation 1 FLOP, and a transcendental function 0 FLOPs. A fusion reads its operands and
-writes its results once; if it slices an operand, it reads only the slice.
+multiplies each computation by its number of runs. All other conventions are XLA's. A multiply-add counts as 2 FLOPs, an
+element of an element-wise operation as 1 FLOP, and a transcendental function as 0 FLOPs. A fusion reads its operands
+and writes its results once; if it slices an operand, it reads only the slice.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.dryrun.hlo import Array, Computation, HloModule, Instruction, called_computation_names, parse_hlo
-from bert_jax.dryrun.kernels import kernel_kind, library_call, result_arrays
+from bert_jax.dryrun.kernels import kernel_kind, library_call, result_arrays_without_workspace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Cost(NamedTuple):
     hbm_bytes: float  # accessed bytes in HBM, not in the chip's internal memory
     collectives: tuple[Collective, ...]
     kernels: dict[str, int]  # number of launches of each kind
-    dcn_bytes: float = 0.0  # handed to the network between slices
+    dcn_bytes: float = 0.0  # sent over the network between slices
 
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
@@ -71,29 +71,29 @@ NO_BYTES = frozenset(
 )
 
 
-def program_cost(text: str, loops: bool = True) -> Cost:
+def program_cost(hlo_text: str, multiply_loops: bool = True) -> Cost:
     """Return the cost of a program.
 
     Args:
-        text: optimized HLO, from `compiled.as_text()`.
-        loops: multiply the body of a loop by its trip count; False counts it once, as XLA does.
+        hlo_text: optimized HLO, from `compiled.as_text()`.
+        multiply_loops: True counts the body of a loop once per iteration, False counts it once, as XLA does.
 
     Raises:
         ValueError: the text is not an HLO module, or it does not show how often a loop runs.
     """
-    module = parse_hlo(text)
+    module = parse_hlo(hlo_text)
     flops = bytes_ = hbm = dcn = 0.0
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     sent: Counter[str] = Counter()
     kernels: Counter[str] = Counter()
-    for times, computation, op in _executed_instructions(module, module.entry, 1, loops):
+    for times, computation, op in _executed_instructions(module, module.entry, 1, multiply_loops):
         flops += times * _instruction_flops(module, computation, op)
         if kind := kernel_kind(module, op):
             kernels[kind] += times
-        accessed, in_hbm = _total_and_hbm_bytes(module, computation, op)
+        accessed, in_hbm = _total_and_hbm_bytes_moved(module, computation, op)
         bytes_, hbm = bytes_ + times * accessed, hbm + times * in_hbm
-        dcn += times * _dcn_bytes(computation, op)
+        dcn += times * _bytes_sent_to_other_slices(computation, op)
         for kind, size, group in _instruction_collectives(module, computation, op):
             counts[kind] += times
             sizes[kind] += times * size
@@ -110,31 +110,33 @@ class _ExecutedInstruction(NamedTuple):
     instruction: Instruction
 
 
-def _executed_instructions(module: HloModule, name: str, times: int, loops: bool) -> Iterator[_ExecutedInstruction]:
+def _executed_instructions(
+    module: HloModule, name: str, num_runs: int, multiply_loops: bool
+) -> Iterator[_ExecutedInstruction]:
     """Yield (number of runs, computation, instruction), also in loops and calls, but not inside fusions.
 
     For a conditional, count the branch with the most FLOPs. So the sum is an upper bound.
     """
     computation = module.computations[name]
     for op in computation.instructions.values():
-        yield _ExecutedInstruction(times, computation, op)
+        yield _ExecutedInstruction(num_runs, computation, op)
         if op.opcode == "while":
-            trips = _trip_count(module, computation, op) if loops else 1
+            trips = _trip_count(module, computation, op) if multiply_loops else 1
             for part in called_computation_names(op, "body", "condition"):
-                yield from _executed_instructions(module, part, times * trips, loops)
+                yield from _executed_instructions(module, part, num_runs * trips, multiply_loops)
         elif op.opcode in ("call", "call-start"):  # TPU7x: SparseCores run collectives beside the program
             for part in called_computation_names(op, "to_apply"):
-                yield from _executed_instructions(module, part, times, loops)
+                yield from _executed_instructions(module, part, num_runs, multiply_loops)
         elif op.opcode == "async-start":
             for part in called_computation_names(op, "calls"):
-                yield from _executed_instructions(module, part, times, loops)
+                yield from _executed_instructions(module, part, num_runs, multiply_loops)
         elif op.opcode == "conditional":
             listed = re.findall(r"branch_computations=\{([^}]*)\}", op.attributes)
             names = [
                 *re.findall(r"[\w.\-]+", "".join(listed)),
                 *called_computation_names(op, "true_computation", "false_computation"),
             ]
-            branches = [[*_executed_instructions(module, part, times, loops)] for part in names]
+            branches = [[*_executed_instructions(module, part, num_runs, multiply_loops)] for part in names]
             yield from max(
                 branches, key=lambda branch: sum(n * _instruction_flops(module, inside, it) for n, inside, it in branch)
             )
@@ -176,7 +178,9 @@ def _instruction_flops(module: HloModule, computation: Computation, op: Instruct
     library = library_call(op)
     if op.opcode in TRANSCENDENTAL or (op.opcode in NO_FLOPS and not library):
         return 0.0
-    operands = [computation.instructions[name].arrays[0] for name in op.operands if _yields_array(computation, name)]
+    operands = [
+        computation.instructions[name].arrays[0] for name in op.operands if _has_array_result(computation, name)
+    ]
     if library:
         return library.flops(op, operands)
     result = op.arrays[0]
@@ -202,7 +206,7 @@ def _cost_declared_by_kernel(op: Instruction) -> dict[str, float] | None:
     return {"flops": 0.0, "bytes_accessed": 0.0} | noted
 
 
-def _yields_array(computation: Computation, name: str) -> bool:
+def _has_array_result(computation: Computation, name: str) -> bool:
     return bool(computation.instructions[name].arrays)
 
 
@@ -217,16 +221,16 @@ def _convolution_flops(op: Instruction, lhs: Array, rhs: Array, result: Array) -
         dict(re.findall(r"(\w+)=(\S+)", match[1])) if (match := re.search(r"window=\{(.*?)\}", op.attributes)) else {}
     )
 
-    def window_numbers(key: str, default: str, axis: int) -> list[int]:
+    def window_values_along_axis(key: str, default: str, axis: int) -> list[int]:
         values = window[key].split("x") if key in window else [default] * (axis + 1)
         return [int(value) for value in values[axis].split("_")]
 
     multiply_adds = float(result_size["b"] * result_size["f"] * rhs_size["i"])
     for axis in range(len(labels[1]) - 2):
         (stride,), (lhs_dilate,), (rhs_dilate,) = (
-            window_numbers(key, "1", axis) for key in ("stride", "lhs_dilate", "rhs_dilate")
+            window_values_along_axis(key, "1", axis) for key in ("stride", "lhs_dilate", "rhs_dilate")
         )
-        low = window_numbers("pad", "0_0", axis)[0]
+        low = window_values_along_axis("pad", "0_0", axis)[0]
         outputs = np.arange(result_size[str(axis)])[:, None] * stride
         places = outputs + np.arange(rhs_size[str(axis)]) * rhs_dilate - low
         inside = (places >= 0) & (places < lhs_size[str(axis)] * lhs_dilate) & (places % lhs_dilate == 0)
@@ -243,7 +247,7 @@ class _MovedBytes(NamedTuple):
     in_hbm: float
 
 
-def _total_and_hbm_bytes(module: HloModule, computation: Computation, op: Instruction) -> _MovedBytes:
+def _total_and_hbm_bytes_moved(module: HloModule, computation: Computation, op: Instruction) -> _MovedBytes:
     """Return the bytes that an instruction reads and writes, and the part of these bytes in HBM."""
     if op.opcode in NO_BYTES or re.search('target="(AllocateBuffer|ConcatBitcast)"', op.attributes):
         return _MovedBytes(0.0, 0.0)
@@ -264,24 +268,24 @@ def _total_and_hbm_bytes(module: HloModule, computation: Computation, op: Instru
             ]
     elif op.opcode.endswith("-done"):
         # XLA counts the result of an asynchronous copy a second time in its `-done`, where no bytes move.
-        moved = [(array.stored, True) for array in op.arrays] if op.opcode in ("copy-done", "slice-done") else []
+        moved = [(array.padded_bytes, True) for array in op.arrays] if op.opcode in ("copy-done", "slice-done") else []
     elif op.opcode in ("slice", "dynamic-slice", "gather"):
         moved = [
-            (op.arrays[0].stored, by_name[op.operands[0]].arrays[0].in_vmem),
-            (op.arrays[0].stored, op.arrays[0].in_vmem),
+            (op.arrays[0].padded_bytes, by_name[op.operands[0]].arrays[0].in_vmem),
+            (op.arrays[0].padded_bytes, op.arrays[0].in_vmem),
         ]
     elif op.opcode in ("dynamic-update-slice", "scatter"):
         update = by_name[op.operands[1 if op.opcode == "dynamic-update-slice" else 2]].arrays[0]
-        moved = [(update.stored, update.in_vmem), (update.stored, op.arrays[0].in_vmem)]
+        moved = [(update.padded_bytes, update.in_vmem), (update.padded_bytes, op.arrays[0].in_vmem)]
     elif op.opcode in ("copy-start", "slice-start"):
         target = op.arrays[0] if op.opcode == "copy-start" else op.arrays[1]
         moved = [
-            (target.stored, target.in_vmem),
-            (target.stored, op.arrays[1].in_vmem if target is op.arrays[0] else False),
+            (target.padded_bytes, target.in_vmem),
+            (target.padded_bytes, op.arrays[1].in_vmem if target is op.arrays[0] else False),
         ]
     else:
-        moved = [(array.stored, array.in_vmem) for name in op.operands for array in by_name[name].arrays]
-        moved += [(array.stored, array.in_vmem) for array in result_arrays(op)]
+        moved = [(array.padded_bytes, array.in_vmem) for name in op.operands for array in by_name[name].arrays]
+        moved += [(array.padded_bytes, array.in_vmem) for array in result_arrays_without_workspace(op)]
     return _MovedBytes(sum(size for size, _ in moved), sum(size for size, in_vmem in moved if not in_vmem))
 
 
@@ -290,26 +294,30 @@ def _fusion_parameters(fused: Computation) -> dict[int, Instruction]:
     return {int(op.arguments): op for op in fused.instructions.values() if op.opcode == "parameter"}
 
 
-def _fusion_bytes_read(module: HloModule, fused: Computation, parameter: Instruction, carries: bool = False) -> float:
+def _fusion_bytes_read(
+    module: HloModule, fused: Computation, parameter: Instruction, continues_transfer: bool = False
+) -> float:
     """Return the bytes that a fusion reads of a parameter; of a sliced parameter, count only the slices.
 
-    A fusion that `carries` on the transfer of another fusion does not read the parameters of the transfer.
+    A fusion that continues the transfer of another fusion does not read the parameters of the transfer.
     """
     total, is_counted = 0.0, False
     for user in fused.instructions.values():
-        if parameter.name not in user.operands or (carries and (user.opcode == "tuple" or user.opcode in COLLECTIVES)):
+        if parameter.name not in user.operands or (
+            continues_transfer and (user.opcode == "tuple" or user.opcode in COLLECTIVES)
+        ):
             continue
         first = user.operands[0] == parameter.name
         if first and user.opcode in ("slice", "dynamic-slice", "gather"):
-            total += user.arrays[0].stored
+            total += user.arrays[0].padded_bytes
         elif (
             first
             and (user.opcode in ELEMENT_BY_ELEMENT or _only_changes_tiles(module, user))
             and user is not fused.root
         ):
             # Only the elements that later slices take are computed.
-            read = _fusion_bytes_read(module, fused, user) / user.arrays[0].stored
-            total += min(read, 1.0) * sum(array.stored for array in parameter.arrays)
+            read = _fusion_bytes_read(module, fused, user) / user.arrays[0].padded_bytes
+            total += min(read, 1.0) * sum(array.padded_bytes for array in parameter.arrays)
         elif first and user.opcode == "dynamic-update-slice":
             continue  # written, not read
         elif user.opcode == "fusion":
@@ -321,7 +329,7 @@ def _fusion_bytes_read(module: HloModule, fused: Computation, parameter: Instruc
                 if n == parameter.name
             )
         elif not is_counted:
-            total, is_counted = total + sum(array.stored for array in parameter.arrays), True
+            total, is_counted = total + sum(array.padded_bytes for array in parameter.arrays), True
     return total
 
 
@@ -332,7 +340,7 @@ def _only_changes_tiles(module: HloModule, op: Instruction) -> bool:
     return opcodes == [["parameter", "copy"]]
 
 
-def _fusion_bytes_written(fused: Computation, carries: bool = False) -> list[float]:
+def _fusion_bytes_written(fused: Computation, continues_transfer: bool = False) -> list[float]:
     """Return the bytes that a fusion writes of each result; for an update in place, only the updated part counts."""
     by_name = fused.instructions
     roots = [by_name[name] for name in fused.root.operands] if fused.root.opcode == "tuple" else [fused.root]
@@ -342,10 +350,10 @@ def _fusion_bytes_written(fused: Computation, carries: bool = False) -> list[flo
         if root.opcode == "bitcast":
             return bytes_written_by_root(by_name[root.operands[0]])
         if root.opcode == "dynamic-update-slice":
-            return [float(by_name[root.operands[1]].arrays[0].stored)]
-        if carries and root.opcode in ("parameter", "custom-call", *COLLECTIVES):
+            return [float(by_name[root.operands[1]].arrays[0].padded_bytes)]
+        if continues_transfer and root.opcode in ("parameter", "custom-call", *COLLECTIVES):
             return [0.0] * len(root.arrays)
-        return [float(array.stored) for array in root.arrays]
+        return [float(array.padded_bytes) for array in root.arrays]
 
     return [size for root in roots for size in bytes_written_by_root(root)]
 
@@ -369,7 +377,7 @@ def _instruction_collectives(module: HloModule, computation: Computation, op: In
                     yield _Collective("reduce-scatter" if scatter and kind == "all-reduce" else kind, size, group)
         return
     kind = op.opcode.removesuffix("-start")
-    if kind not in COLLECTIVES or (group := _group_size(op.attributes)) == 1:
+    if kind not in COLLECTIVES or (group := _collective_group_size(op.attributes)) == 1:
         return
     results = sum(array.bytes for array in op.arrays if array.shape or kind == "all-reduce")
     operands = sum(array.bytes for name in op.operands for array in computation.instructions[name].arrays)
@@ -378,7 +386,7 @@ def _instruction_collectives(module: HloModule, computation: Computation, op: In
     yield _Collective(kind, operands if kind == "reduce-scatter" else results, group)
 
 
-def _dcn_bytes(computation: Computation, op: Instruction) -> float:
+def _bytes_sent_to_other_slices(computation: Computation, op: Instruction) -> float:
     """Return the bytes of a collective that libtpu sends to other slices through the host."""
     crosses = op.opcode == "send" and "_xla_megascale_transfer_type" in op.attributes
     return float(computation.instructions[op.operands[0]].arrays[0].bytes) if crosses else 0.0
@@ -392,7 +400,7 @@ def _continues_async_collective(name: str, fused: Computation) -> bool:
     return carries and not starts and not name.startswith("all-reduce-scatter")
 
 
-def _group_size(attributes: str) -> int:
+def _collective_group_size(attributes: str) -> int:
     """Return the number of devices in one group of a collective; 2 for a permutation."""
     if match := re.search(r"replica_groups=\{\{([\d,]+)\}", attributes):
         return match[1].count(",") + 1

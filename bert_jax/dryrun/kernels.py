@@ -26,45 +26,46 @@ def _cublas_product_flops(op: Instruction, operands: Sequence[Array]) -> float:
     return 2.0 * op.arrays[0].size * math.prod(operands[0].shape[axis] for axis in contracted)
 
 
-def _cudnn_attention_flops(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
-    """Return the FLOPs of `products` products over [batch, heads, queries, keys, head_dim], including padding."""
+def _cudnn_attention_flops_counter(num_products: int) -> Callable[[Instruction, Sequence[Array]], float]:
+    """Return a function that counts the FLOPs of a call with `num_products` matrix products, including padding."""
 
-    def flops(op: Instruction, operands: Sequence[Array]) -> float:
+    def flops_of_call(op: Instruction, operands: Sequence[Array]) -> float:
         match = re.search(r'"intermediate_tensor_shape":.*?"dimensions":\s*\[([^\]]*)\]', op.attributes)
         scores = [int(size) for size in re.findall(r"\d+", match[1])] if match else [0]
-        return 2.0 * products * math.prod(scores) * operands[0].shape[-1]
+        return 2.0 * num_products * math.prod(scores) * operands[0].shape[-1]
 
-    return flops
+    return flops_of_call
 
 
-def _triton_attention_flops(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
-    """Return the FLOPs of models/attention/triton.py, whose fifth operand is `[batch, length, ..., width]`.
+def _triton_attention_flops_counter(num_products: int) -> Callable[[Instruction, Sequence[Array]], float]:
+    """Return a function that counts the FLOPs of a kernel of models/attention/triton.py with `num_products` products.
 
-    The name of a kernel contains the number of query-key pairs in the tiles that a head visits.
+    The fifth operand of the kernel is `[batch, length, ..., width]`. The name of a kernel contains the number of
+    query-key pairs in the tiles that a head visits.
     """
 
-    def flops(op: Instruction, operands: Sequence[Array]) -> float:
+    def flops_of_call(op: Instruction, operands: Sequence[Array]) -> float:
         batch, *_, width = operands[4].shape
         pairs = re.search(r"attention_\w+ward_(\d+)_pairs", op.attributes)
         assert pairs, op
-        return 2.0 * products * batch * int(pairs[1]) * width
+        return 2.0 * num_products * batch * int(pairs[1]) * width
 
-    return flops
+    return flops_of_call
 
 
 # Pattern of custom_call_target and the operation's name -> call; the first match counts. The backward pass computes the
 # scores again, in Triton twice.
 CALLS = {
     r"__gpu\$xla\.gpu\.triton .*attention_backward_\d+_pairs": Call(
-        "our attention, backward", _triton_attention_flops(7)
+        "our attention, backward", _triton_attention_flops_counter(7)
     ),
     r"__gpu\$xla\.gpu\.triton .*attention_forward_\d+_pairs": Call(
-        "our attention, forward", _triton_attention_flops(2)
+        "our attention, forward", _triton_attention_flops_counter(2)
     ),
     r"__gpu\$xla\.gpu\.triton .*sum_norm_(for|back)ward": Call("our sum and norm", lambda *_: 0.0),
     r"__cublas\$": Call("cuBLAS product", _cublas_product_flops),
-    r"__cudnn\$fmha\w*Backward": Call("cuDNN attention, backward", _cudnn_attention_flops(5)),
-    r"__cudnn\$fmha": Call("cuDNN attention, forward", _cudnn_attention_flops(2)),
+    r"__cudnn\$fmha\w*Backward": Call("cuDNN attention, backward", _cudnn_attention_flops_counter(5)),
+    r"__cudnn\$fmha": Call("cuDNN attention, forward", _cudnn_attention_flops_counter(2)),
 }
 WORKSPACE = ("s8", "u8")  # dtypes of the memory that a call gets to work in
 
@@ -78,7 +79,7 @@ def library_call(op: Instruction) -> Call | None:
     return next((call for pattern, call in CALLS.items() if re.match(pattern, words)), None)
 
 
-def result_arrays(op: Instruction) -> tuple[Array, ...]:
+def result_arrays_without_workspace(op: Instruction) -> tuple[Array, ...]:
     """Return the arrays that an instruction writes, without a library's workspace."""
     if not library_call(op):
         return op.arrays
@@ -95,15 +96,16 @@ def kernel_kind(module: HloModule, op: Instruction) -> str | None:
         return "fusion"
     return (
         "Triton product"
-        if any(_has_product(module, part) for part in called_computation_names(op, "calls"))
+        if any(_contains_matrix_product(module, part) for part in called_computation_names(op, "calls"))
         else "Triton fusion"
     )
 
 
-def _has_product(module: HloModule, name: str) -> bool:
+def _contains_matrix_product(module: HloModule, name: str) -> bool:
     """Return whether a computation, or a computation that it calls, has a matrix product."""
     instructions = module.computations[name].instructions.values()
     return any(
-        op.opcode == "dot" or any(_has_product(module, part) for part in called_computation_names(op, "calls"))
+        op.opcode == "dot"
+        or any(_contains_matrix_product(module, part) for part in called_computation_names(op, "calls"))
         for op in instructions
     )

@@ -13,8 +13,8 @@ UNKNOWN = "unknown"
 def report_json(report: Report, total: Total) -> dict[str, Any]:
     """Return the report as JSON values in bytes, FLOPs and seconds.
 
-    Unknown values are None, and ranges are [low, high]. If the cores of a chip are devices (TPU v4), `per_chip` means
-    per device.
+    Unknown values are None, and ranges are [low, high]. If the cores of a chip are devices (TPU v4), the suffix
+    `per_chip` of a key means per device.
     """
     return {
         "chip": report.name,
@@ -69,17 +69,19 @@ def report_text(report: Report, total: Total) -> str:
     """Return the report as text: a column for each phase, then the totals of the recipe."""
     mesh = " x ".join(f"{axis} {size:,}" for axis, size in report.mesh.items())
     figures = report.machine
-    bandwidth = f" at {_scaled_text(figures.hbm_bandwidth, 1e9, 'GB/s')}" if figures.hbm_bandwidth else ""
+    bandwidth = f" at {_text_in_unit(figures.hbm_bandwidth, 1e9, 'GB/s')}" if figures.hbm_bandwidth else ""
     lines = [
         f"{report.devices:,} x {report.name}, mesh {mesh}; {report.parameters:,} parameters",
-        f"peak per device: {_scaled_text(figures.flops, 1e12, 'TFLOP/s')}, "
-        f"memory {_scaled_text(figures.capacity, 2**30, 'GiB')}{bandwidth}, "
-        f"interconnect {_scaled_text(figures.interconnect, 1e9, 'GB/s')} sent ({figures.source})",
+        f"peak per device: {_text_in_unit(figures.flops, 1e12, 'TFLOP/s')}, "
+        f"memory {_text_in_unit(figures.capacity, 2**30, 'GiB')}{bandwidth}, "
+        f"interconnect {_text_in_unit(figures.interconnect, 1e9, 'GB/s')} sent ({figures.source})",
         *(f"note: {note}" for note in report.notes),
         "",
-        *_phase_columns([_phase_rows(report, result, index) for index, result in enumerate(report.phases, 1)]),
+        *_lines_with_phase_columns(
+            [_phase_rows(report, result, index) for index, result in enumerate(report.phases, 1)]
+        ),
         "",
-        *_total_rows(report, total),
+        *_total_lines(report, total),
     ]
     for index, result in enumerate(report.phases, 1):
         if not result.fits:
@@ -108,17 +110,17 @@ def _phase_rows(report: Report, result: PhaseReport, index: int) -> Rows:
         ("  capacity", _gib_text(report.machine.capacity)),
         ("  fits", UNKNOWN if result.fits and report.machine.capacity is None else "yes" if result.fits else "NO"),
         ("one step, per device", ""),
-        ("  model FLOPs", _scaled_text(result.model_flops, 1e12, "TFLOP")),
+        ("  model FLOPs", _text_in_unit(result.model_flops, 1e12, "TFLOP")),
     ]
     if cost and estimate:
         rows += [
-            ("  FLOPs", f"{_scaled_text(cost.flops, 1e12, 'TFLOP')}"),
+            ("  FLOPs", f"{_text_in_unit(cost.flops, 1e12, 'TFLOP')}"),
             ("  FLOPs / model FLOPs", f"{cost.flops / result.model_flops:.3f}"),
-            ("  bytes accessed", _scaled_text(cost.bytes, 1e9, "GB")),
-            ("  in HBM", _scaled_text(cost.hbm_bytes, 1e9, "GB")),
+            ("  bytes accessed", _text_in_unit(cost.bytes, 1e9, "GB")),
+            ("  in HBM", _text_in_unit(cost.hbm_bytes, 1e9, "GB")),
             *((f"  {kind} kernels", f"{count:,}") for kind, count in cost.kernels.items()),
-            *((f"  {c.kind}", f"{c.count:,}, together {_scaled_text(c.bytes, 1e9, 'GB')}") for c in cost.collectives),
-            *([("  to other slices", _scaled_text(cost.dcn_bytes, 1e9, "GB"))] if cost.dcn_bytes else []),
+            *((f"  {c.kind}", f"{c.count:,}, together {_text_in_unit(c.bytes, 1e9, 'GB')}") for c in cost.collectives),
+            *([("  to other slices", _text_in_unit(cost.dcn_bytes, 1e9, "GB"))] if cost.dcn_bytes else []),
             ("time of a step, lower bounds", ""),
             ("  compute", _milliseconds_text(estimate.compute)),
             ("  memory", _milliseconds_text(estimate.memory)),
@@ -129,7 +131,7 @@ def _phase_rows(report: Report, result: PhaseReport, index: int) -> Rows:
     return rows
 
 
-def _phase_columns(phases: Sequence[Rows]) -> list[str]:
+def _lines_with_phase_columns(phases: Sequence[Rows]) -> list[str]:
     """Return a line for each label of any phase, in the order of first appearance, with right-aligned values."""
     labels: list[str] = []
     for rows in phases:
@@ -141,7 +143,7 @@ def _phase_columns(phases: Sequence[Rows]) -> list[str]:
     return text_table([[label, *(column.get(label, "") for column in values)] for label in labels])
 
 
-def _total_rows(report: Report, total: Total) -> list[str]:
+def _total_lines(report: Report, total: Total) -> list[str]:
     """Return the lines about the whole recipe."""
     rows = [
         ("the whole recipe", ""),
@@ -162,10 +164,10 @@ def _total_rows(report: Report, total: Total) -> list[str]:
 
 
 def _gib_text(value: int | None) -> str:
-    return _scaled_text(value, 2**30, "GiB")
+    return _text_in_unit(value, 2**30, "GiB")
 
 
-def _scaled_text(value: float | None, unit: float, name: str) -> str:
+def _text_in_unit(value: float | None, unit: float, name: str) -> str:
     """Return `value` in a unit, with the name of the unit."""
     if value is None:
         return UNKNOWN
@@ -178,7 +180,7 @@ def _three_digits_text(value: float) -> str:
 
 
 def _milliseconds_text(seconds: float | None) -> str:
-    return _scaled_text(seconds, 1e-3, "ms")
+    return _text_in_unit(seconds, 1e-3, "ms")
 
 
 def _duration_text(days: tuple[float, float] | None) -> str:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bert_jax.dryrun.gpus import GPUS, MAX_GPUS, gpu_devices
+from bert_jax.dryrun.gpus import GPUS, MAX_GPUS, compile_only_gpus
 from bert_jax.errors import UserError, nearest
 
 # Number of axes of a slice, by libtpu's name of the generation.
@@ -36,7 +36,7 @@ CLOUD_SIZES = {
 }
 
 
-def topology_devices(name: str) -> list[Any]:
+def compile_only_devices(name: str) -> list[Any]:
     """Return the compile-only devices of TPU slices, slice by slice in libtpu's order, or of the GPUs of a host.
 
     Call this function before JAX uses a device, because it keeps JAX on the CPU, unless JAX_PLATFORMS is set.
@@ -45,10 +45,10 @@ def topology_devices(name: str) -> list[Any]:
         UserError: the name is malformed, or the compiler is missing or refuses the name.
     """
     chip, sizes, slices = parse_topology(name)
-    return gpu_devices(name, chip, sizes[0]) if chip in GPUS else _tpu_devices(name, chip, sizes, slices)
+    return compile_only_gpus(name, chip, sizes[0]) if chip in GPUS else _compile_only_tpus(name, chip, sizes, slices)
 
 
-def _tpu_devices(name: str, chip: str, sizes: tuple[int, ...], slices: int) -> list[Any]:
+def _compile_only_tpus(name: str, chip: str, sizes: tuple[int, ...], slices: int) -> list[Any]:
     """Return the compile-only devices of TPU slices; `name` is for messages."""
     if importlib.util.find_spec("libtpu") is None:
         raise UserError(f"--topology={name} needs the TPU compiler: pip install 'jax[tpu]'")
@@ -96,13 +96,13 @@ def parse_topology(name: str) -> Topology:
         sizes_of = CLOUD_SIZES[AXES[CLOUD_CHIPS[kind]]]
         if not count.isdecimal() or int(count) not in sizes_of:
             types = f": there are {kind}-{f', {kind}-'.join(map(str, sizes_of))}"
-            raise UserError(f"--topology={name}{_suggested_topology(name) or types}")
+            raise UserError(f"--topology={name}{_topology_suggestion_text(name) or types}")
         return parse_topology(f"{CLOUD_CHIPS[kind]}:{sizes_of[int(count)]}")
     chip, _, shape = name.partition(":")
     if chip not in AXES and chip not in GPUS:
         examples = f"; write v5e-64 or v5e:8x8 for TPUs ({', '.join(AXES)}), h100:8 for GPUs ({', '.join(GPUS)})"
         near = nearest(chip, [*AXES, *GPUS], cutoff=0.6)
-        meant = _suggested_topology(name) or (f"; did you mean '{near}'?" if near else examples)
+        meant = _topology_suggestion_text(name) or (f"; did you mean '{near}'?" if near else examples)
         raise UserError(f"--topology={name}: unknown chip '{chip}'{meant}")
     if chip in GPUS:
         if not re.fullmatch(rf"[1-{MAX_GPUS}]|", shape) or name.endswith(":"):
@@ -117,7 +117,7 @@ def parse_topology(name: str) -> Topology:
     return Topology(chip, tuple(int(size) for size in sizes.split("x")), int(slices or 1))
 
 
-def _suggested_topology(name: str) -> str:
+def _topology_suggestion_text(name: str) -> str:
     """Return `; did you mean ...?` for a name with another separator, such as `h100x8` or `v5e-4x4`; '' otherwise."""
     for chip in (*AXES, *GPUS):
         if name.startswith(chip) and name[len(chip) :]:

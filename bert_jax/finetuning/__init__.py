@@ -1,7 +1,7 @@
 """The main functions of `bert-jax finetune`, `pairs` and `mine`, and the steps that they call.
 
 batch_shapes.py  the shapes of training batches: padded sequences, or rows of sequences laid end to end
-dev_retrieval.py  measures of retrieval in the evaluations of a training of sentence vectors
+dev_retrieval.py  retrieval measures in the evaluations of a training of sentence vectors
 finetune.py    the main function: from weights, a task and a config to the best model, its scores and its predictions
 inputs.py      weights, task and sets, checked against each other; the loss and the batches made from them
 mine.py        the main function of `bert-jax mine`: pairs with hard negatives

@@ -7,13 +7,13 @@ import jax
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.inference.row_limits import row_limits
 from bert_jax.models import Head
-from bert_jax.tasks.batching import Feed, choose_rows
+from bert_jax.tasks.batching import Feed, choose_packing_or_padding
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.late_interaction import UNREAD
 from bert_jax.tasks.rows import RowShape
 
 
-def with_rows(
+def with_packed_rows_if_cheaper(
     feed: Feed,
     features: Sequence[Features],
     epochs: float,
@@ -41,4 +41,4 @@ def with_rows(
     # With several micro-batches, each shard of the axis `data` computes its own (`sharding.sum_over_data`).
     data_shards = mesh.shape["data"] if grad_accum_steps > 1 else 1
     empty = RowShape(0, 0, limits.num_devices, data_shards, grad_accum_steps)
-    return choose_rows(feed, features, empty, passes=epochs, limits=limits)
+    return choose_packing_or_padding(feed, features, empty, passes=epochs, limits=limits)

@@ -1,4 +1,4 @@
-"""The measures of retrieval in the evaluations of a training of sentence vectors."""
+"""Retrieval measures, which an evaluation computes during a training of sentence vectors."""
 
 import dataclasses
 import pathlib
@@ -11,17 +11,21 @@ from bert_jax.config import TaskConfig
 from bert_jax.finetuning.inputs import TaskInputs
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Params
-from bert_jax.models.adapters import merge_into_weights
+from bert_jax.models.adapters import merge_adapter_into_weights
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
-from bert_jax.scoring.retrieval import mean_measures
+from bert_jax.scoring.retrieval import mean_retrieval_measures
 from bert_jax.tasks.late_interaction import TokenRules, token_rules
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.training.evaluation import Evaluate
 
 
-def sentence_modules_of(inputs: TaskInputs, settings: TaskConfig) -> SentenceModules:
-    """Return the steps from texts to vectors of the trained model; other prompts and the similarity stay."""
+def sentence_modules_of_task(inputs: TaskInputs, settings: TaskConfig) -> SentenceModules:
+    """Return the steps by which the trained model turns a text into a vector.
+
+    The prompts of the initial model stay unless the settings replace them. The similarity stays if the vector head is
+    not changed.
+    """
     known, row = inputs.weights.sentences or SentenceModules(), VECTOR_HEADS[settings.vector_head]
     prompts = {"query": settings.query_prompt, "document": settings.document_prompt}
     return dataclasses.replace(
@@ -34,7 +38,7 @@ def sentence_modules_of(inputs: TaskInputs, settings: TaskConfig) -> SentenceMod
         similarity=known.similarity if known.vector_head == settings.vector_head else row.similarity,
         max_seq_len=settings.max_seq_len,
         prompts={
-            # The name of the prompt tells queries of late interaction from documents.
+            # In late interaction, the name of the prompt distinguishes queries from documents.
             **(dict.fromkeys(prompts, "") if row.has_token_vectors else {}),
             **known.prompts,
             **{name: prompt for name, prompt in prompts.items() if prompt},
@@ -42,8 +46,8 @@ def sentence_modules_of(inputs: TaskInputs, settings: TaskConfig) -> SentenceMod
     )
 
 
-def retrieval_scores(inputs: TaskInputs, settings: TaskConfig) -> Callable[[Params], dict[str, float]]:
-    """Return a function from the trained parameters to the measures of `config.task.retrieval`; {} without it."""
+def make_retrieval_scorer(inputs: TaskInputs, settings: TaskConfig) -> Callable[[Params], dict[str, float]]:
+    """Return a function from trained parameters to the measures on `config.task.retrieval`; {} without a collection."""
     collection = inputs.collection
     if collection is None:
         return lambda params: {}
@@ -52,7 +56,7 @@ def retrieval_scores(inputs: TaskInputs, settings: TaskConfig) -> Callable[[Para
         mesh = jax.tree.leaves(params)[0].sharding.mesh
         all_params = jax.device_get(jax.jit(lambda x: x, out_shardings=sharding.replicated(mesh))(params))
         if inputs.adapter:
-            all_params = merge_into_weights(inputs.adapter, all_params)
+            all_params = merge_adapter_into_weights(inputs.adapter, all_params)
         model = OpenModel(
             config=inputs.weights.config,
             heads=inputs.weights.heads,
@@ -60,18 +64,18 @@ def retrieval_scores(inputs: TaskInputs, settings: TaskConfig) -> Callable[[Para
             labels=(),
             tokenizer=inputs.tokenizer,
             directory=pathlib.Path(inputs.weights.directory),
-            sentences=sentence_modules_of(inputs, settings),
+            sentences=sentence_modules_of_task(inputs, settings),
         )
-        return mean_measures(model, collection)
+        return mean_retrieval_measures(model, collection)
 
     return scores_of
 
 
-def with_retrieval(evaluate: Evaluate, scores_of: Callable[[Params], dict[str, float]]) -> Evaluate:
-    """Return an evaluation that adds the scores of the parameters; an evaluation that a signal stopped stays empty."""
+def with_retrieval_scores(evaluate: Evaluate, scores_of: Callable[[Params], dict[str, float]]) -> Evaluate:
+    """Return an evaluation function with retrieval scores; it returns {} if a signal stopped the evaluation."""
 
-    def evaluate_both(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
+    def evaluate_with_retrieval(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         scores = evaluate(params, frozen, batches)
         return scores and scores | scores_of(params)
 
-    return evaluate_both
+    return evaluate_with_retrieval

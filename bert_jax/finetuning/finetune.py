@@ -12,11 +12,11 @@ from typing import Any
 import jax
 
 from bert_jax.config import FinetuneConfig, check_choices, check_warmup, flatten, refuse_fields_without_effect, to_json
-from bert_jax.finetuning.batch_shapes import with_rows
+from bert_jax.finetuning.batch_shapes import with_packed_rows_if_cheaper
 from bert_jax.finetuning.inputs import (
     describe_adapter,
-    head_labels_text,
-    learning_rates,
+    describe_continued_head,
+    learning_rates_to_try,
     objective_of_task,
     plan_training,
     read_task_inputs,
@@ -26,9 +26,9 @@ from bert_jax.finetuning.results import summarize_trainings, write_results
 from bert_jax.finetuning.training import train_one
 from bert_jax.finetuning.training_sets import TrainingSet, describe_sets
 from bert_jax.parallel import sharding
-from bert_jax.pretraining.initial_weights import describe_start
-from bert_jax.readers.hub import absolute_path
-from bert_jax.tasks.batching import describe_shapes
+from bert_jax.pretraining.initial_weights import print_initial_weights_summary
+from bert_jax.readers.hub import make_local_path_absolute
+from bert_jax.tasks.batching import describe_batch_shapes
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import package_versions
 from bert_jax.training.plan import Plan, Session
@@ -52,7 +52,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     # Open the inputs: weights, tokenizer, a teacher, and the sets of the task.
     check_choices(config)
     refuse_fields_without_effect(config)
-    rates = learning_rates(settings.learning_rates, config.optimizer.peak_learning_rate)
+    rates = learning_rates_to_try(settings.learning_rates, config.optimizer.peak_learning_rate)
     with console.working("reading the task"):
         freeze = config.optimizer.freeze_encoder
         inputs = read_task_inputs(
@@ -68,14 +68,14 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         of_run = (inputs.architectures, inputs.weights.heads, config.compute, mesh)
         epochs, grad_accum_steps = settings.epochs, config.train.grad_accum_steps
         sets = [
-            TrainingSet(features, with_rows(feed, features, epochs, grad_accum_steps, *of_run))
+            TrainingSet(features, with_packed_rows_if_cheaper(feed, features, epochs, grad_accum_steps, *of_run))
             for features, feed in sets
         ]
     config = resolve_finetune_config(config, steps_per_epoch=order.num_per_epoch)
     check_warmup(config.optimizer, phase.end)
     dev_sizes = ", ".join(f"{len(split.examples):,} in {split.name}" for split in inputs.dev)
     train_size = sum(len(split.examples) for split in inputs.train)
-    shapes = [describe_shapes(each.feed, each.features) for each in sets]
+    shapes = [describe_batch_shapes(each.feed, each.features) for each in sets]
     console.say(
         f"task {inputs.task.name}: {train_size:,} examples in train, {dev_sizes}; {phase.end:,} steps of "
         f"{feed.batch_size} sequences, {'; '.join(shapes)}"
@@ -83,7 +83,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     if len(sets) > 1:
         console.say(describe_sets([split.name for split in inputs.train], order))
 
-    # Agree with the other processes, and make the plan that all trainings share.
+    # Check that all processes have equal inputs, and make the plan that all trainings share.
     recorded_config, fingerprint = to_json(config), inputs.fingerprint
     agreed = {f"config.{key}": str(value) for key, value in flatten(recorded_config).items()}
     session.watchdog.check_agreement(agreed | package_versions() | fingerprint)
@@ -105,18 +105,18 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     )
     check_divisible_by_mesh(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
 
-    # Take the work directory, and describe the initial weights.
+    # Lock the work directory, and print a description of the initial weights.
     with workdir.locked_workdir(directory) if is_first else contextlib.nullcontext():
         if is_first:
             workdir.write_or_check_run(directory, recorded_config, fingerprint, inputs.weights.directory)
-        describe_start(str(config.init_from), inputs.weights, console.say)
+        print_initial_weights_summary(str(config.init_from), inputs.weights, console.say)
         if not inputs.adapter and (line := small_encoder_warning(inputs.architecture, rates)):
             console.say(line)
         if inputs.adapter:
             console.say(describe_adapter(inputs, plan.objective))
         if settings.random_weights:
             console.say("config.task.random_weights: only the architecture and the tokenizer are used, no parameter")
-        elif line := head_labels_text(inputs.task.labels, inputs.weights):
+        elif line := describe_continued_head(inputs.task.labels, inputs.weights):
             console.say(line)
         if settings.verbalizers:
             console.say(f"words of the labels at the mask of '{settings.template}': {settings.verbalizers}")
@@ -152,7 +152,7 @@ def resolve_finetune_config(config: FinetuneConfig, steps_per_epoch: int) -> Fin
     assert config.init_from
     return dataclasses.replace(
         config,
-        init_from=absolute_path(config.init_from),
+        init_from=make_local_path_absolute(config.init_from),
         evaluate=dataclasses.replace(config.evaluate, every=config.evaluate.every or steps_per_epoch),
         checkpoint=dataclasses.replace(config.checkpoint, every=config.checkpoint.every or steps_per_epoch),
     )

@@ -10,8 +10,7 @@ import jax
 import numpy as np
 
 from bert_jax.batches.order import Order
-from bert_jax.checkpoints.load_model import Weights, read_weights
-from bert_jax.checkpoints.load_model import digest as weights_digest
+from bert_jax.checkpoints.load_model import Weights, digest_of_config_and_params, read_weights
 from bert_jax.config import (
     AdapterConfig,
     ComputeConfig,
@@ -22,7 +21,7 @@ from bert_jax.config import (
 )
 from bert_jax.console import Console
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.finetuning.pairs import check_matryoshka_sizes, training_pairs
+from bert_jax.finetuning.pairs import check_matryoshka_sizes, select_training_pairs
 from bert_jax.finetuning.task_data import TaskSplit, count_labels, read_split, score_names, splits_digest
 from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
 from bert_jax.finetuning.training_sets import order_of_batches, settings_of_sets
@@ -30,7 +29,7 @@ from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import make_adapter
 from bert_jax.interop.sentence_modules import SentenceModules
-from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_of, stored_heads
+from bert_jax.interop.tensors import WITHOUT_PARAMETERS, heads_as_stored, model_class_for_heads
 from bert_jax.models import Adapter, Model, draw_missing, make_model
 from bert_jax.models.adapters import with_adapter
 from bert_jax.models.heads import OF_PRETRAINING, OF_TASKS
@@ -40,9 +39,9 @@ from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.scoring.ranking import MEASURES
 from bert_jax.scoring.retrieval_files import Collection, read_collection
 from bert_jax.tasks.batching import Feed, choose_buckets
-from bert_jax.tasks.class_weights import label_weights, oversampled_features, weighted_features
+from bert_jax.tasks.class_weights import add_label_weights, label_weights, oversample_rare_labels
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.labels import match_rows_by_label
+from bert_jax.tasks.labels import match_head_rows_to_labels
 from bert_jax.tasks.reading.examples import SPLITS, existing_sets
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
@@ -82,7 +81,7 @@ class TaskInputs:
         digests = {
             "task": splits_digest((*self.train, *self.dev)),
             "tokenizer": self.tokenizer.sha256,
-            "weights": weights_digest(self.weights),
+            "weights": digest_of_config_and_params(self.weights),
         }
         return digests | ({"teacher": self.teacher.digest} if self.teacher else {})
 
@@ -122,9 +121,9 @@ def read_task_inputs(
     # Weights and tokenizer.
     rng = jax.random.key(seed)
     # A head of pretraining cannot start from random weights.
-    rng_of_head = None if stored_heads((head,))[0].name in OF_PRETRAINING else rng
-    weights = _with_rows_by_label(read_weights(init_from, (head,), rng_of_head, console), task.labels)
-    class_of(weights.config, weights.heads)  # the best model is written as this class
+    rng_of_head = None if heads_as_stored((head,))[0].name in OF_PRETRAINING else rng
+    weights = _with_classifier_rows_by_label(read_weights(init_from, (head,), rng_of_head, console), task.labels)
+    model_class_for_heads(weights.config, weights.heads)  # refuses heads as which the best model could not be written
     if kind.loss.whole_batch:
         _check_sentence_modules(weights)
         check_matryoshka_sizes(settings.matryoshka_sizes, weights.config.hidden_size)
@@ -134,7 +133,7 @@ def read_task_inputs(
         raise UserError(
             f"config.optimizer.freeze_encoder leaves nothing to train: {task.kind} has no weights of its own"
         )
-    # The encoder has read words inside sentences.
+    # Each word is encoded as a word inside a sentence, as the encoder read words in pretraining.
     tokenizer = dataclasses.replace(load_tokenizer(weights.directory), spaces_words=True)
     if tokenizer.vocab_size > weights.config.vocab_size:
         raise UserError(
@@ -149,7 +148,7 @@ def read_task_inputs(
     if settings.bilstm:
         weights = _with_bilstm(weights, tokenizer, rng)
     if adapter and adapter.rank is not None:
-        _check_adapter(init_from, settings, freeze_encoder)
+        _check_adapter_settings(init_from, settings, freeze_encoder)
     teacher = read_task_teacher(settings, task, head, weights.config, tokenizer, console)
 
     # The sets of the task.
@@ -165,7 +164,7 @@ def read_task_inputs(
         for split in ("dev", "test")
     )
     if not task.published:
-        _say_shared_texts(task.name, train_sets, dev, console)
+        _warn_about_shared_texts(task.name, train_sets, dev, console)
     collection = read_collection(pathlib.Path(settings.retrieval)) if settings.retrieval else None
     metric, known = settings.metric or task.best, score_names(task, dev) + [*(MEASURES if collection else ())]
     if metric not in known:
@@ -179,7 +178,7 @@ def read_task_inputs(
         teacher=teacher,
         tokenizer=tokenizer,
         train=tuple(
-            _with_balanced_labels(task, settings, training_pairs(settings, split, console), seed, console)
+            _with_balanced_labels(task, settings, select_training_pairs(settings, split, console), seed, console)
             for split in train_sets
         ),
         dev=dev,
@@ -228,7 +227,7 @@ def objective_of_task(
 
 
 def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
-    """Return the line about an adapter and the number of weights that it trains."""
+    """Return a line of text about an adapter and the number of weights that it trains."""
     assert inputs.adapter
     trained, frozen = (
         sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
@@ -246,7 +245,9 @@ def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
 
 def peft_can_open(weights: Weights) -> bool:
     """Return whether `peft` can open an adapter of these weights: they are an export, and their head is of a task."""
-    return (weights.directory / "config.json").is_file() and stored_heads(weights.heads)[0].name not in OF_PRETRAINING
+    return (weights.directory / "config.json").is_file() and heads_as_stored(weights.heads)[
+        0
+    ].name not in OF_PRETRAINING
 
 
 class PlannedTraining(NamedTuple):
@@ -299,7 +300,7 @@ def small_encoder_warning(architecture: EncoderConfig, rates: Sequence[float]) -
     )
 
 
-def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -> tuple[float, ...]:
+def learning_rates_to_try(rates: tuple[float, ...] | None, peak_learning_rate: float) -> tuple[float, ...]:
     """Return the learning rates to try; raise UserError for equal rates, since one training would count twice."""
     rates = rates or (peak_learning_rate,)
     names = [f"{rate:g}" for rate in rates]
@@ -312,7 +313,7 @@ def _with_balanced_labels(task: Task, settings: TaskConfig, train: TaskSplit, se
     """Return the training set with class weights and repeated examples of rare labels, if the settings ask for them."""
     kind, features = KINDS[task.kind], train.features
     if settings.oversample:
-        features = oversampled_features(kind, train.examples, features, seed)
+        features = oversample_rare_labels(kind, train.examples, features, seed)
         console.say(f"{task.name} train: {len(train.features):,} inputs become {len(features):,} by oversampling")
     if settings.class_weights:
         counts = count_labels(kind, train.examples)
@@ -321,7 +322,7 @@ def _with_balanced_labels(task: Task, settings: TaskConfig, train: TaskSplit, se
         weights = label_weights(settings.class_weights, task.labels, counts, total, exclusive)
         shown = ", ".join(f"'{name}' {weight:.3g}" for name, weight in zip(task.labels, weights, strict=True))
         console.say(f"{task.name} train: weights of the labels in the loss: {shown}")
-        features = weighted_features(kind, features, weights)
+        features = add_label_weights(kind, features, weights)
     return train._replace(features=features)
 
 
@@ -333,24 +334,24 @@ def _refuse_settings_of_other_kinds(settings: TaskConfig, kind: str) -> None:
             raise no_effect_error(f"config.task.{name}", f"config.task.kind={kind}", fields[name])
 
 
-def _say_shared_texts(
+def _warn_about_shared_texts(
     task: str, train_sets: Sequence[TaskSplit], dev_sets: Sequence[TaskSplit], console: Console
 ) -> None:
     """Print how many inputs of the dev sets are also in a training set."""
 
-    def inputs_of(split: TaskSplit) -> list[bytes]:
+    def token_bytes_of_inputs(split: TaskSplit) -> list[bytes]:
         return [b"|".join(ids.tobytes() for ids, _ in features.sequences) for features in split.features]
 
     trained = {key for split in train_sets for key in inputs_of(split)}
     for split in dev_sets:
-        if shared := sum(key in trained for key in inputs_of(split)):
+        if shared := sum(key in trained for key in token_bytes_of_inputs(split)):
             console.say(
                 f"{task} {split.name}: warning: {shared:,} of {len(split.features):,} texts are also in the training "
                 "set, so that their scores say little about new texts"
             )
 
 
-def _check_adapter(init_from: str, settings: TaskConfig, freeze_encoder: bool) -> None:
+def _check_adapter_settings(init_from: str, settings: TaskConfig, freeze_encoder: bool) -> None:
     """Raise UserError for settings that have no effect with an adapter, and for weights that are an adapter."""
     if freeze_encoder:
         raise no_effect_error(
@@ -365,24 +366,24 @@ def _check_adapter(init_from: str, settings: TaskConfig, freeze_encoder: bool) -
         )
 
 
-def _with_rows_by_label(weights: Weights, labels: tuple[str, ...]) -> Weights:
+def _with_classifier_rows_by_label(weights: Weights, labels: tuple[str, ...]) -> Weights:
     """Return the weights with the rows of a trained classifier in the order of `labels`, matched by name.
 
     A head whose labels have no names keeps its order.
     """
     if not labels or not weights.labels:
         return weights
-    rows = np.array(match_rows_by_label(labels, weights.labels))
+    rows = np.array(match_head_rows_to_labels(labels, weights.labels))
     axes = make_model(weights.config, ComputeConfig(), weights.heads).logical_axes
 
-    def in_order(x: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+    def with_rows_in_label_order(x: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
         return np.take(x, rows, names.index("classes")) if "classes" in names else x
 
-    params = {part: jax.tree.map(in_order, tree, axes[part]) for part, tree in weights.params.items()}
+    params = {part: jax.tree.map(with_rows_in_label_order, tree, axes[part]) for part, tree in weights.params.items()}
     return dataclasses.replace(weights, params=params, labels=tuple(weights.labels[row] for row in rows))
 
 
-def head_labels_text(labels: tuple[str, ...], weights: Weights) -> str:
+def describe_continued_head(labels: tuple[str, ...], weights: Weights) -> str:
     """Return a text that names the row of the trained head that each label of the task takes; "" without such rows."""
     if (
         not labels

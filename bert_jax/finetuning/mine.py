@@ -23,7 +23,7 @@ from bert_jax.finetuning.negatives import (
     NegativeRule,
     QueryAndPositive,
     choose_negatives,
-    cross_encoder_scores,
+    make_cross_encoder_scorer,
     retriever_by_bm25,
     retriever_by_vectors,
 )
@@ -31,7 +31,7 @@ from bert_jax.inference.embed import HEADS
 from bert_jax.inference.inputs import Input, read_inputs, texts_by_key
 from bert_jax.inference.predict import make_predictor
 from bert_jax.scoring.retrieval_files import read_corpus_texts
-from bert_jax.search.bm25 import bm25_of
+from bert_jax.search.bm25 import make_bm25_scorer
 from bert_jax.search.text_vectors import DOCUMENTS, text_vectors
 from bert_jax.search.top_documents import DOCUMENT_BLOCK
 from bert_jax.tasks.kinds.similarity import NEGATIVE, SCORES
@@ -79,7 +79,7 @@ def mine_negatives(
         corpus: the documents, as in `read_corpus_texts`.
         output: .jsonl file to create.
         model: model whose vectors are compared; None: BM25.
-        ranks: the first rank of negatives and the rank after the last, counted from 0 without positives.
+        ranks: the first rank of negatives and the rank after the last, counted from 0 after positives are left out.
         margin: documents whose score exceeds the score of the positive minus this number are skipped; None: no limit.
         num_negatives: negatives of a pair, drawn at random from the remaining documents.
         cross_encoder: fine-tuned model whose scores of pairs decide about the margin, and are written as `scores`.
@@ -88,8 +88,8 @@ def mine_negatives(
         progress: called with the name of the work, the number of finished items and the number of all items.
 
     Raises:
-        UserError: a file is malformed, the ranks are no range, a positive is no document but BM25 needs its score, or
-            no pair has enough negatives.
+        UserError: a file is malformed, the ranks are no range, BM25 needs the score of a positive that is not in the
+            corpus, or no pair has enough negatives.
     """
     rule = NegativeRule(*ranks, margin, num_negatives, seed)
     if not 0 <= rule.first < rule.end or not 1 <= num_negatives <= rule.end - rule.first:
@@ -113,24 +113,24 @@ def mine_negatives(
                 "document, or leave out --margin"
             )
     judge = None if cross_encoder is None else open_model(cross_encoder)
-    scores_of_pairs = cross_encoder_scores(make_predictor(judge)) if judge else None
+    scores_of_pairs = make_cross_encoder_scorer(make_predictor(judge)) if judge else None
     excluded = _excluded_documents(texts, index_of_text)
     depth = rule.end + max(map(len, excluded))
     identity = {
         "the pairs": sha256_of(pairs),
-        "the corpus": _digest(read),
+        "the corpus": _texts_digest(read),
         "the model": opened and [weights_digest(opened.params), repr(opened.sentences)],
         "the cross-encoder": judge and weights_digest(judge.params),
         "the settings": [*rule],
         "the program": [__version__, DOCUMENT_BLOCK, PAIR_BLOCK],
     }
 
-    with _unfinished_blocks(pathlib.Path(output), identity, say) as (embedded, mined):
+    with _resumable_blocks(pathlib.Path(output), identity, say) as (embedded, mined):
         if opened:
-            _embed_documents(embedded, opened, documents, progress)
-            retrieve = retriever_by_vectors(opened, _joined_vectors(embedded, len(documents)), index_of_text)
+            _embed_unfinished_documents(embedded, opened, documents, progress)
+            retrieve = retriever_by_vectors(opened, _join_and_map_vectors(embedded, len(documents)), index_of_text)
         else:
-            retrieve = retriever_by_bm25(bm25_of(documents), index_of_text)
+            retrieve = retriever_by_bm25(make_bm25_scorer(documents), index_of_text)
         for first in range(0, len(texts), PAIR_BLOCK):
             key, block = (0, first // PAIR_BLOCK), slice(first, min(first + PAIR_BLOCK, len(texts)))
             progress("mining", first, len(texts))
@@ -199,7 +199,9 @@ def _excluded_documents(pairs: Sequence[QueryAndPositive], index_of_text: Mappin
     return [of_query[pair.query] for pair in pairs]
 
 
-def _embed_documents(finished: FinishedBlocks, model: OpenModel, documents: Sequence[str], progress: Progress) -> None:
+def _embed_unfinished_documents(
+    finished: FinishedBlocks, model: OpenModel, documents: Sequence[str], progress: Progress
+) -> None:
     """Write the vectors of the documents, in blocks of DOCUMENT_BLOCK; skip finished blocks."""
     for first in range(0, len(documents), DOCUMENT_BLOCK):
         progress("embedding documents", first, len(documents))
@@ -211,7 +213,7 @@ def _embed_documents(finished: FinishedBlocks, model: OpenModel, documents: Sequ
             finished.finish(key, first + len(texts) == len(documents))
 
 
-def _joined_vectors(finished: FinishedBlocks, num_documents: int) -> np.ndarray:
+def _join_and_map_vectors(finished: FinishedBlocks, num_documents: int) -> np.ndarray:
     """Return the vectors of all documents, float32 `[documents, width]`, mapped from one file."""
     path = finished.directory / JOINED
     with finished.writing(), path.open("wb") as file:
@@ -220,7 +222,7 @@ def _joined_vectors(finished: FinishedBlocks, num_documents: int) -> np.ndarray:
     return np.memmap(path, np.float32, "r").reshape(num_documents, -1)
 
 
-def _digest(texts: Sequence[str]) -> str:
+def _texts_digest(texts: Sequence[str]) -> str:
     """Return the hex SHA-256 of texts."""
     sha256 = hashlib.sha256()
     for text in texts:
@@ -228,7 +230,7 @@ def _digest(texts: Sequence[str]) -> str:
     return sha256.hexdigest()
 
 
-class _UnfinishedBlocks(NamedTuple):
+class _ResumableBlocks(NamedTuple):
     """The finished blocks of both passes."""
 
     embedded: FinishedBlocks
@@ -236,16 +238,16 @@ class _UnfinishedBlocks(NamedTuple):
 
 
 @contextlib.contextmanager
-def _unfinished_blocks(
+def _resumable_blocks(
     output: pathlib.Path, identity: Mapping[str, Any], say: Callable[[str], None]
-) -> Iterator[_UnfinishedBlocks]:
+) -> Iterator[_ResumableBlocks]:
     """Yield the blocks that a killed call of equal identity finished, in the directory `.NAME.incomplete`.
 
     The directory is removed at the end, and also after an error before the first finished block.
     """
     directory = output.absolute().parent / f".{output.name}.incomplete"
     writing = functools.partial(errors.writing, output, "make room, or choose another --output")
-    passes = _UnfinishedBlocks(*(FinishedBlocks(directory / name, writing) for name in ("documents", "pairs")))
+    passes = _ResumableBlocks(*(FinishedBlocks(directory / name, writing) for name in ("documents", "pairs")))
     with writing():
         directory.mkdir(exist_ok=True)
         lock = os.open(directory, os.O_RDONLY)

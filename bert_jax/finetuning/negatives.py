@@ -1,4 +1,4 @@
-"""Hard negatives: the documents that rank high for a query, and from which rule they are chosen."""
+"""Hard negatives: documents that rank high for a query but do not answer it, and the rule that chooses them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
@@ -45,7 +45,7 @@ PairScores = Callable[[Sequence[tuple[str, str]]], np.ndarray]  # pairs of texts
 
 
 def retriever_by_vectors(model: OpenModel, documents: np.ndarray, index_of_text: Mapping[str, int]) -> Retriever:
-    """Return a retriever by the scores of vectors.
+    """Return a retriever that ranks documents by the scores of their vectors.
 
     Args:
         model: the model of the vectors.
@@ -74,7 +74,7 @@ def retriever_by_vectors(model: OpenModel, documents: np.ndarray, index_of_text:
 
 
 def retriever_by_bm25(bm25: Bm25, index_of_text: Mapping[str, int]) -> Retriever:
-    """Return a retriever by shared words; the score of a positive that is no document is NaN."""
+    """Return a retriever that ranks documents by BM25; a positive that is not a document has the score NaN."""
 
     def retrieve(pairs: Sequence[QueryAndPositive], depth: int) -> Candidates:
         candidates = []
@@ -88,7 +88,7 @@ def retriever_by_bm25(bm25: Bm25, index_of_text: Mapping[str, int]) -> Retriever
     return retrieve
 
 
-def cross_encoder_scores(predictor: Predictor) -> PairScores:
+def make_cross_encoder_scorer(predictor: Predictor) -> PairScores:
     """Return a function that scores pairs of texts by a model with a classification head.
 
     The score is the output of a head with one output. A head of two classes gives the logit of the second class minus
@@ -105,14 +105,14 @@ def cross_encoder_scores(predictor: Predictor) -> PairScores:
             "one score or two labels for a pair of texts"
         )
 
-    def scores_of(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    def scores_of_text_pairs(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         examples = [{"id": str(n), "text": text, "text_pair": other} for n, (text, other) in enumerate(pairs)]
         features, _ = make_features(kind, examples, predictor.tokenizer, predictor.settings)
         outputs = predictor.outputs_of(features, lambda num_done: None)
         logits = np.stack([output[OUTPUT] for output in outputs])[np.argsort([made.example for made in features])]
         return logits[:, 1] - logits[:, 0] if num_outputs == 2 else logits[:, 0]
 
-    return scores_of
+    return scores_of_text_pairs
 
 
 class NegativeRule(NamedTuple):
@@ -133,7 +133,7 @@ class NegativeRule(NamedTuple):
 
 
 class ChosenNegatives(NamedTuple):
-    """The positions of the negatives of a pair; the scores of the positive and of the negatives by a cross-encoder."""
+    """The indices of the negatives of a pair, and a cross-encoder's scores of the positive and of these negatives."""
 
     indices: list[int]
     scores: list[float]
@@ -156,8 +156,8 @@ def choose_negatives(
         rule: the rule.
         pair_numbers: number of each pair, on which the draw depends.
         pairs: the pairs.
-        candidates: at least as many as the rule's last rank and the excluded documents of a query.
-        excluded: documents of each query that are right, or equal to the query.
+        candidates: ranked documents of each query, at least the rule's last rank plus the number of excluded documents.
+        excluded: for each pair, indices of the documents that answer its query or equal its query.
         documents: texts of all documents.
         cross_encoder: the scores of (query, document); None: no filter.
     """

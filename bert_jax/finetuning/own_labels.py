@@ -10,12 +10,12 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.custom import NAME
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
-from bert_jax.tasks.kinds.records import is_missing
+from bert_jax.tasks.kinds.records import is_missing_label
 from bert_jax.tasks.reading.formats import read_file_records
 from bert_jax.tasks.table import KINDS_OF_WORDS
 
 SKEW = 3  # macro F1 is the metric if the most frequent label has at least SKEW times the examples of the rarest
-DEV_FRACTION, SMALL_DEV_FRACTION, SMALL = 0.1, 0.2, 1_000  # the second fraction: for fewer rows than SMALL
+DEV_FRACTION, SMALL_DEV_FRACTION, SMALL = 0.1, 0.2, 1_000  # the second for fewer than SMALL labels
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class OwnTask:
     lines: tuple[str, ...]
 
 
-def describe_own_file(file: OwnFile) -> OwnTask:
+def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     """Return the recipe and the fields of `config.task` for a file.
 
     Raises:
@@ -56,10 +56,10 @@ def describe_own_file(file: OwnFile) -> OwnTask:
     path, notes = os.path.abspath(file.path), collections.Counter[str]()
     columns = {f"text {index}": name for index, name in enumerate(file.text, 1)} | {"label": file.label}
     rows = [record.fields for record in read_file_records(path, "", {}, columns, (), None, notes, file.delimiter)]
-    labels = [row["label"] for row in rows if not is_missing(row["label"])]
+    labels = [row["label"] for row in rows if not is_missing_label(row["label"])]
     if not labels:
         raise UserError(f"{file.path}: no row has a value in the column '{file.label}'")
-    kind_name = file.kind or _kind_of(rows[0]["text 1"], labels, file.label_separator)
+    kind_name = file.kind or _infer_task_kind(rows[0]["text 1"], labels, file.label_separator)
     plain_name = kind_name.lower().replace("-", "_")
     kind_name = KINDS_OF_WORDS.get(plain_name, plain_name)
     if kind_name not in KINDS:
@@ -77,7 +77,7 @@ def describe_own_file(file: OwnFile) -> OwnTask:
             "(for numbers, --kind regression)"
         )
     columns = {**dict(zip(kind.text_fields, file.text, strict=False)), kind.label: file.label}
-    prefers_macro_f1 = kind.label_names and "macro_f1" in kind.default_metrics(())[0] and _is_skewed(labels)
+    prefers_macro_f1 = kind.label_names and "macro_f1" in kind.default_metrics(())[0] and _has_skewed_labels(labels)
     task: dict[str, Any] = {
         "name": NAME,
         "kind": kind_name,
@@ -93,17 +93,19 @@ def describe_own_file(file: OwnFile) -> OwnTask:
     if not file.dev and file.dev_fraction is None:
         task["dev_fraction"] = DEV_FRACTION if len(labels) >= SMALL else SMALL_DEV_FRACTION
     task = {key: value for key, value in task.items() if value is not None}
-    return OwnTask(recipe=kind.recipe, task=task, lines=_lines(file, kind, task, len(rows), len(labels), notes))
+    return OwnTask(
+        recipe=kind.recipe, task=task, lines=_describe_choices(file, kind, task, len(rows), len(labels), notes)
+    )
 
 
-def column_names(path: str, delimiter: str | None) -> str:
-    """Return the names of the columns of a file, for a message; raise UserError as `describe_own_file`."""
+def column_names_text(path: str, delimiter: str | None) -> str:
+    """Return the names of the columns of a file, for a message; raise UserError as `infer_task_of_own_file`."""
     notes = collections.Counter[str]()
     first = next(iter(read_file_records(os.path.abspath(path), "", {}, {}, (), None, notes, delimiter)), None)
     return ", ".join(first.row) if first and first.row else "no rows"
 
 
-def _kind_of(text: Any, labels: Sequence[Any], label_separator: str | None) -> str:
+def _infer_task_kind(text: Any, labels: Sequence[Any], label_separator: str | None) -> str:
     """Return the kind of task that fits the values of a file; raise UserError if `text` has no text."""
     for name, kind in KINDS.items():
         if kind.fits_file(text, labels, label_separator):
@@ -111,13 +113,13 @@ def _kind_of(text: Any, labels: Sequence[Any], label_separator: str | None) -> s
     raise UserError(f"--text: the first value is {text!r:.40}, neither a text nor a list of words; name another column")
 
 
-def _is_skewed(labels: Sequence[Any]) -> bool:
+def _has_skewed_labels(labels: Sequence[Any]) -> bool:
     """Return whether the most frequent label has `SKEW` times the examples of the rarest label."""
     counts = collections.Counter(str(label).strip() for label in labels).values()
     return max(counts) >= SKEW * min(counts)
 
 
-def _lines(
+def _describe_choices(
     file: OwnFile, kind: TaskKind, task: Mapping[str, Any], num_rows: int, num_labels: int, notes: Mapping[str, int]
 ) -> tuple[str, ...]:
     """Return lines about the file and each choice, with the option that sets the choice."""

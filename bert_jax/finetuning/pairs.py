@@ -6,14 +6,14 @@ from bert_jax.errors import UserError
 from bert_jax.finetuning.task_data import TaskSplit
 from bert_jax.objectives.vector_losses import VECTOR_LOSSES
 
-# Key of a batch -> the field of a record.
+# Key of a batch -> name of the field in a record of the training file.
 FIELDS = {"scores": "scores", "grades": "label"}
 
 
-def training_pairs(settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
+def select_training_pairs(settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
     """Return the examples that train: the positive pairs, or all pairs if the loss reads grades.
 
-    Kinds of tasks without pairs keep all examples. A line counts the pairs that are left out.
+    Kinds of tasks without pairs keep all examples. A printed line counts the pairs that are left out.
 
     Raises:
         UserError: no pair is left, the pairs have no negatives, or examples lack a field that the loss reads.

@@ -17,14 +17,14 @@ from bert_jax.finetuning.training import ELSEWHERE
 from bert_jax.inference.outputs import Outputs, single_device_predictor
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.models import make_model
-from bert_jax.objectives.tasks import predicting_model
+from bert_jax.objectives.tasks import model_for_predictions
 from bert_jax.tasks import submission
 from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, Threshold
 from bert_jax.tasks.label_report import label_report
 
-LABELS_FILE = "labels.json"  # set -> `label_report`, for the report page
+LABELS_FILE = "labels.json"  # name of a dev set -> its `label_report`, for the report page
 
 
 def summarize_trainings(task: str, metric: str, results: list[dict[str, Any]]) -> dict[str, Any]:
@@ -61,28 +61,30 @@ def write_results(
     with writing(directory, ELSEWHERE):
         (directory / "predictions").mkdir(exist_ok=True)
     loaded = read_weights(source, inputs.weights.heads, console=console)
-    model = predicting_model(make_model(loaded.config, compute, loaded.heads), task.kind, settings)
+    model = model_for_predictions(make_model(loaded.config, compute, loaded.heads), task.kind, settings)
     outputs_of = single_device_predictor(model, loaded.params, feed, compute)
 
-    def predict(split: TaskSplit) -> list[Outputs]:
+    def predict_split(split: TaskSplit) -> list[Outputs]:
         total = len(split.features)
         return outputs_of(
             split.features, lambda done: console.progress(f"predicting {split.name}", done, total, "inputs")
         )
 
-    def write(split: TaskSplit, predictions: Predictions) -> None:
+    def write_predictions(split: TaskSplit, predictions: Predictions) -> None:
         path = directory / "predictions" / submission.submission_file_name(task, split.name)
         submission.write_submission(task, split.examples, predictions.values, path, predictions.details)
 
     threshold: Threshold = None
     reports: dict[str, dict[str, Any] | None] = {}
     for split in inputs.dev:
-        scored = score_split(task, settings, split, predict(split))
+        scored = score_split(task, settings, split, predict_split(split))
         threshold = scored.threshold
-        write(split, scored.predictions)
+        write_predictions(split, scored.predictions)
         reports[split.name] = label_report(KINDS[task.kind], task.labels, split.examples, scored.predictions)
     for split in inputs.test:
-        write(split, KINDS[task.kind].predict(split.examples, split.features, predict(split), settings, threshold))
+        write_predictions(
+            split, KINDS[task.kind].predict(split.examples, split.features, predict_split(split), settings, threshold)
+        )
     with writing(directory, ELSEWHERE):
         with files.new_directory(directory / "model", replace=True) as partial:
             shutil.copytree(source, partial, dirs_exist_ok=True)

@@ -23,7 +23,7 @@ from bert_jax.tasks.features import SPELLED, UNKNOWN, Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, TaskKind, Threshold, Tuned, make_features
 from bert_jax.tasks.labels import label_counts_text, label_warnings
-from bert_jax.tasks.prediction_batches import plan_predictions
+from bert_jax.tasks.prediction_batches import plan_prediction_batches
 from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.scoring import CORRELATIONS, score_predictions
 from bert_jax.tasks.task import Example, Task
@@ -72,7 +72,7 @@ def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, 
 
 
 def count_labels(kind: TaskKind, examples: Sequence[Example]) -> Counter[int]:
-    """Return index of a label -> number of examples, or of words of sentences, with the label."""
+    """Return the number of examples with each label, by index of the label; if words have labels, count words."""
     return Counter(label for example in examples for label in kind.label_indices(example))
 
 
@@ -128,11 +128,13 @@ def score_names(task: Task, splits: Sequence[TaskSplit]) -> list[str]:
     return [
         name
         for split in splits
-        for name in _with_suffix(split, score_predictions(task, split.examples, list(map(kind.gold, split.examples))))
+        for name in _with_split_suffix(
+            split, score_predictions(task, split.examples, list(map(kind.gold, split.examples)))
+        )
     ]
 
 
-def _with_suffix(split: TaskSplit, scores: dict[str, float]) -> dict[str, float]:
+def _with_split_suffix(split: TaskSplit, scores: dict[str, float]) -> dict[str, float]:
     """Return the scores under names that end in the name of the set, such as accuracy_mismatched."""
     suffix = split.name.removeprefix("dev")
     return {name + suffix: value for name, value in scores.items()}
@@ -154,10 +156,13 @@ def make_dev_evaluation(
     compute: ComputeConfig,
     mesh: jax.sharding.Mesh,
 ) -> DevEvaluation:
-    """Return the batches of one pass over the dev sets, and a function that scores them; {} if a signal stopped it."""
+    """Return the batches of one pass over the dev sets, and a function that scores them.
+
+    The function returns {} if a signal stopped the evaluation.
+    """
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     all_features = [features for split in splits for features in split.features]
-    planned = plan_predictions(feed, all_features, row_limits((model.config,), model.heads, compute, mesh))
+    planned = plan_prediction_batches(feed, all_features, row_limits((model.config,), model.heads, compute, mesh))
 
     def evaluate(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         with out_of_memory_in_evaluation_as_user_error():
@@ -167,7 +172,7 @@ def make_dev_evaluation(
         scores, begin = dict[str, float](), 0
         for split in splits:
             end = begin + len(split.features)
-            scores |= _with_suffix(split, score_split(task, settings, split, outputs[begin:end]).scores)
+            scores |= _with_split_suffix(split, score_split(task, settings, split, outputs[begin:end]).scores)
             begin = end
         return scores
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from bert_jax.checkpoints.load_model import digest, read_weights
+from bert_jax.checkpoints.load_model import digest_of_config_and_params, read_weights
 from bert_jax.config import EncoderConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError
@@ -46,4 +46,4 @@ def read_task_teacher(
     console.say(f"learning {settings.soft_fraction:.0%} from the {weights.config.family} in {settings.teacher}")
     if task.labels and not weights.labels:
         console.say(f"its labels have no names; the names {', '.join(task.labels)} are assumed, in this order")
-    return TaskTeacher(weights.config, weights.params, digest(weights))
+    return TaskTeacher(weights.config, weights.params, digest_of_config_and_params(weights))

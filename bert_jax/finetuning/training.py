@@ -15,7 +15,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError, writing
 from bert_jax.files import read_file, write_text
-from bert_jax.finetuning.dev_retrieval import retrieval_scores, sentence_modules_of, with_retrieval
+from bert_jax.finetuning.dev_retrieval import make_retrieval_scorer, sentence_modules_of_task, with_retrieval_scores
 from bert_jax.finetuning.inputs import TaskInputs, peft_can_open, task_model
 from bert_jax.finetuning.task_data import make_dev_evaluation
 from bert_jax.finetuning.training_sets import TrainingSet, task_training_batches
@@ -24,11 +24,11 @@ from bert_jax.interop.huggingface.model import TASK_FILE
 from bert_jax.interop.huggingface.peft import FOLDER, peft_files
 from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.models import Params, draw_missing
-from bert_jax.models.adapters import draw_matrices, merge_into_weights
+from bert_jax.models.adapters import init_adapter_matrices, merge_adapter_into_weights
 from bert_jax.models.layers import ADAPTER
 from bert_jax.objectives.base import Batch
 from bert_jax.objectives.frozen_encoder import encoder_and_teacher, join_model_params, part_without_encoder
-from bert_jax.objectives.tasks import predicting_model
+from bert_jax.objectives.tasks import model_for_predictions
 from bert_jax.objectives.vectors import LOG_TEMPERATURE, log_temperature
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Feed
@@ -61,46 +61,46 @@ def train_one(
     """
     directory, console, metric, is_first = plan.workdir, session.console, inputs.metric, jax.process_index() == 0
     path = directory / "result.json"
-    if (done := read_result(path, console)) is not None:
+    if (done := read_finished_result(path, console)) is not None:
         console.say(f"finished: this training is done, and its scores are in {path}")
         return done
     lines = read_metrics(directory / "metrics.jsonl")
     history = {line["step"]: line for line in lines if line["split"] == "heldout"}
 
-    def is_exhausted() -> bool:
+    def is_patience_exhausted() -> bool:
         return settings.patience is not None and settings.patience <= best_step(history, metric)[1]
 
-    def should_stop(step: int, scores: dict[str, float], params: Params) -> bool:
+    def export_best_and_check_patience(step: int, scores: dict[str, float], params: Params) -> bool:
         """Export the best model; return whether `patience` evaluations followed it."""
         for later in [evaluated for evaluated in history if evaluated > step]:
             del history[later]  # recorded before the run was stopped; the resumed run evaluates again
         history[step] = scores
         best, since = best_step(history, metric)
         if best == step:
-            export_best(inputs, settings, directory, step, params)
-        if is_exhausted():
+            export_best_model(inputs, settings, directory, step, params)
+        if is_patience_exhausted():
             console.say(f"no better {metric} in {since} evaluations: stopping, the best is of step {best:,}")
             return True
         return False
 
-    if not (history and is_exhausted()):
+    if not (history and is_patience_exhausted()):
         model = task_model(inputs, plan.compute)
         heldout, evaluate = make_dev_evaluation(
             inputs.task,
             settings,
             inputs.dev,
             evaluation_feed,
-            predicting_model(model, inputs.task.kind, settings),
+            model_for_predictions(model, inputs.task.kind, settings),
             plan.compute,
             plan.mesh,
         )
-        evaluate = with_retrieval(evaluate, retrieval_scores(inputs, settings))
+        evaluate = with_retrieval_scores(evaluate, make_retrieval_scorer(inputs, settings))
         blocks = sharding.batch_blocks(plan.mesh)
         data = Data(
             batches=lambda phase, step: task_training_batches(sets, settings.train_weights, plan.seed, blocks, step),
             heldout=heldout,
             evaluate=evaluate,
-            should_stop=should_stop,
+            should_stop=export_best_and_check_patience,
             frozen=inputs.teacher.params if inputs.teacher else (),
         )
         params = None
@@ -109,13 +109,13 @@ def train_one(
             read = {name: x for name, x in inputs.weights.params.items() if name not in new}
             params = draw_missing(inputs.architecture, inputs.weights.heads, read, jax.random.key(plan.seed))
             if settings.learned_temperature:
-                assert settings.temperature is not None  # filled by the kind
+                assert settings.temperature is not None  # `fill_settings` of the kind has set it
                 params = {**params, LOG_TEMPERATURE: log_temperature(settings.temperature)}
         if inputs.adapter:
             params = part_without_encoder(params) | {
-                ADAPTER: draw_matrices(inputs.adapter, model.shapes, jax.random.key(plan.seed))
+                ADAPTER: init_adapter_matrices(inputs.adapter, model.shapes, jax.random.key(plan.seed))
             }
-            data = data_of_adapter(data, inputs.weights.params)
+            data = data_with_frozen_encoder(data, inputs.weights.params)
         with open_checkpoints(plan, session) as checkpoints:
             if checkpoints is None:
                 return None
@@ -130,26 +130,26 @@ def train_one(
     result = {"step": best, "scores": {name: x for name, x in history[best].items() if name not in NOT_SCORES}}
     if is_first:
         with writing(directory, ELSEWHERE):
-            write_text(path, json.dumps(result | {"seal": _seal(result)}) + "\n")
+            write_text(path, json.dumps(result | {"seal": _result_digest(result)}) + "\n")
     return result
 
 
-def data_of_adapter(data: Data, params: Params) -> Data:
+def data_with_frozen_encoder(data: Data, params: Params) -> Data:
     """Return the data of a training whose frozen parameters include the encoder of `params`."""
     evaluate = data.evaluate
     assert evaluate
 
-    def evaluate_model(trained: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
+    def evaluate_joined_params(trained: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         return evaluate(join_model_params(trained, frozen), frozen, batches)
 
-    return dataclasses.replace(data, frozen=encoder_and_teacher(params, data.frozen), evaluate=evaluate_model)
+    return dataclasses.replace(data, frozen=encoder_and_teacher(params, data.frozen), evaluate=evaluate_joined_params)
 
 
-def read_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
+def read_finished_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
     """Return the result of a finished training; None if the file is absent or damaged (a line reports damage)."""
     try:
         result: dict[str, Any] = strict_json.parse(read_file(path, strict_json.MAX_BYTES).decode())
-        if result.pop("seal", None) != _seal(result):
+        if result.pop("seal", None) != _result_digest(result):
             raise ValueError("its seal does not match")
     except FileNotFoundError:
         return None
@@ -159,7 +159,7 @@ def read_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
     return result
 
 
-def _seal(result: dict[str, Any]) -> str:
+def _result_digest(result: dict[str, Any]) -> str:
     """Return the SHA-256 of a result, in hex."""
     return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
 
@@ -177,13 +177,15 @@ def best_step(history: dict[int, dict[str, float]], metric: str) -> BestStep:
     return BestStep(best, sum(step > best for step in history))
 
 
-def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Path, step: int, params: Params) -> None:
+def export_best_model(
+    inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Path, step: int, params: Params
+) -> None:
     """Write `best-STEP`, a model directory, then remove the previous best model."""
     mesh = jax.tree.leaves(params)[0].sharding.mesh
     on_host = jax.device_get(jax.jit(lambda x: x, out_shardings=sharding.replicated(mesh))(params))
     if jax.process_index():
         return
-    on_host.pop(LOG_TEMPERATURE, None)  # only the loss reads it
+    on_host.pop(LOG_TEMPERATURE, None)  # only the loss reads the temperature
     target = directory / f"best-{step}"
     shutil.rmtree(target, ignore_errors=True)
     task, weights = inputs.task, inputs.weights
@@ -196,20 +198,20 @@ def export_best(inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Pat
     }
     extra: dict[str, str | bytes] = {TASK_FILE: json.dumps(about, indent=1) + "\n"}
     if KINDS[task.kind].loss.whole_batch:
-        extra |= sentence_module_files(sentence_modules_of(inputs, settings), inputs.architecture)
+        extra |= sentence_module_files(sentence_modules_of_task(inputs, settings), inputs.architecture)
     if inputs.adapter:
         on_host = {**on_host, "encoder": weights.params["encoder"]}
         if peft_can_open(weights):
             files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, weights.directory)
             extra |= {f"{FOLDER}/{name}": content for name, content in files.items()}
-        on_host = merge_into_weights(inputs.adapter, on_host)
+        on_host = merge_adapter_into_weights(inputs.adapter, on_host)
     huggingface.export_model(
         on_host,
         inputs.architecture,
         weights.heads,
         weights.directory,
         target,
-        task.labels if weights.heads[0].classes else (),  # words of the vocabulary have no labels in config.json
+        task.labels if weights.heads[0].classes else (),  # a head over the vocabulary has no labels in config.json
         extra,
         problem=KINDS[task.kind].problem,
         spaces_words=KINDS[task.kind].reads_words,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.batches.order import Order, make_order, positions_in_sources
+from bert_jax.batches.order import Order, plan_sequences_per_source, positions_in_sources
 from bert_jax.config import TaskConfig, no_effect_error
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch
@@ -66,7 +66,7 @@ def order_of_batches(sizes: Sequence[int], batch_size: int, weights: Sequence[fl
 
     A set has batches in proportion to its weight; without weights, an epoch has each batch of each set once.
     """
-    return make_order(np.array([-(-size // batch_size) for size in sizes]), weights)
+    return plan_sequences_per_source(np.array([-(-size // batch_size) for size in sizes]), weights)
 
 
 def describe_sets(names: Sequence[str], order: Order) -> str:

@@ -73,7 +73,7 @@ def write_unlabeled_pairs(
         )
     total, num_dev = num_pairs or train.num_per_epoch, min(num_dev_pairs, dev.num_per_epoch)
 
-    def texts(pairs: TextPairs, first: int, end: int) -> list[tuple[str, str]]:
+    def decoded_pairs(pairs: TextPairs, first: int, end: int) -> list[tuple[str, str]]:
         return [
             (tokenizer.decode(pair.query.tolist()), tokenizer.decode(pair.document.tolist()))
             for pair in pairs.pairs(np.arange(first, end))
@@ -83,19 +83,21 @@ def write_unlabeled_pairs(
         with (directory / TRAIN).open("w", encoding="utf-8") as file:
             for first in range(0, total, CHUNK):
                 progress(first, total)
-                for pair_id, (text, text_pair) in enumerate(texts(train, first, min(first + CHUNK, total)), first):
-                    file.write(_line({"id": str(pair_id), "text": text, "text_pair": text_pair}))
+                for pair_id, (text, text_pair) in enumerate(
+                    decoded_pairs(train, first, min(first + CHUNK, total)), first
+                ):
+                    file.write(_json_line({"id": str(pair_id), "text": text, "text_pair": text_pair}))
         if num_dev > 1:
-            positives = texts(dev, 0, num_dev)
+            positives = decoded_pairs(dev, 0, num_dev)
             with (directory / DEV).open("w", encoding="utf-8") as file:
                 for pair_id, (text, text_pair) in enumerate(positives):
                     others_text = positives[(pair_id + 1) % num_dev][1]
                     for label, second in ((RIGHT, text_pair), (WRONG, others_text)):
                         fields = {"id": f"{pair_id}-{label}", "text": text, "text_pair": second, "label": label}
-                        file.write(_line(fields))
+                        file.write(_json_line(fields))
     return PairCounts(total, num_dev if num_dev > 1 else 0, train.num_without)
 
 
-def _line(fields: dict[str, object]) -> str:
+def _json_line(fields: dict[str, object]) -> str:
     """Return a JSON line."""
     return json.dumps(fields, ensure_ascii=False) + "\n"

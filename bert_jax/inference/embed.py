@@ -17,21 +17,21 @@ import numpy as np
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.inference.feature_files import PutFeatures, sparse_file, token_file, vector_file
+from bert_jax.inference.feature_files import PutFeatures, sparse_file_writer, token_file_writer, vector_file_writer
 from bert_jax.inference.inputs import Input, read_inputs, readable_twice, source_name, texts_by_key
 from bert_jax.inference.row_limits import row_limits
 from bert_jax.inference.vectors import SparseVectors, TextVectors, TokenVectors, join_vectors
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head, Params, make_model
-from bert_jax.models.heads import pool_first_token, unit_length
+from bert_jax.models.heads import pool_first_token, scale_to_unit_length
 from bert_jax.models.token_rows import encoder_inputs, padded_sequences, sequence_means
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel.sharding import SINGLE_HOST, single_device_mesh
-from bert_jax.tasks.batching import Feed, collate_batches, fixed_buckets
+from bert_jax.tasks.batching import Feed, collate_batches, doubling_buckets
 from bert_jax.tasks.features import SPELLED, UNKNOWN, Features, FeaturesAndCounts
 from bert_jax.tasks.kinds.texts import text_features
-from bert_jax.tasks.late_interaction import QUERY, TokenRules, scored_tokens, token_marker
-from bert_jax.tasks.prediction_batches import plan_predictions
+from bert_jax.tasks.late_interaction import QUERY, TokenRules, make_token_marker, select_scored_tokens
+from bert_jax.tasks.prediction_batches import plan_prediction_batches
 from bert_jax.tasks.vector_heads import VECTOR_HEADS, VectorHead
 
 HEADS = (Head("hidden_states"),)
@@ -42,8 +42,8 @@ Compute = Callable[[Params, Batch], jax.Array]
 Text = str | tuple[str, str]  # a text, or a pair of texts
 
 
-def _max(x: jax.Array, batch: Batch) -> jax.Array:
-    """Return the maximum of the tokens of each text: `[texts, width]`."""
+def _pool_max(x: jax.Array, batch: Batch) -> jax.Array:
+    """Return the maximum over the tokens of each text, for each feature: `[texts, width]`."""
     mask = batch["attention_mask"][..., None] != 0
     return jnp.where(mask, padded_sequences(x, batch), -jnp.inf).max(1)
 
@@ -59,7 +59,7 @@ LAYERS: dict[str, Callable[[jax.Array], jax.Array]] = {
 POOLINGS: dict[str, Callable[[jax.Array, Batch], jax.Array] | None] = {
     "mean": sequence_means,
     "cls": pool_first_token,
-    "max": _max,
+    "max": _pool_max,
     "tokens": None,
 }
 
@@ -121,7 +121,7 @@ def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = Embe
     Raises:
         UserError: the pooling is unknown, the model has no such layer, or a text is too long.
     """
-    return encode_with_count(model, texts, options)[0]
+    return encode_and_count_truncated(model, texts, options)[0]
 
 
 class VectorsAndCount(NamedTuple):
@@ -131,7 +131,7 @@ class VectorsAndCount(NamedTuple):
     num_truncated: int
 
 
-def encode_with_count(
+def encode_and_count_truncated(
     model: OpenModel, texts: Sequence[Text], options: EmbedOptions = EmbedOptions()
 ) -> VectorsAndCount:
     """Return the vectors that `encode` returns, and the number of texts that `options.truncate` cut."""
@@ -147,7 +147,7 @@ def encode_with_count(
     embedder.check_truncation("texts", counts["truncated_texts"], len(texts))
     # A power of 2, so that few programs are compiled.
     batch_size = min(options.batch_size, 1 << max(len(texts) - 1, 0).bit_length())
-    vectors = embedder.stack(embedder.compute(features, batch_size), len(texts))
+    vectors = embedder.stack_in_text_order(embedder.compute_features(features, batch_size), len(texts))
     return VectorsAndCount(vectors, counts["truncated_texts"])
 
 
@@ -176,7 +176,7 @@ def embed_file(
         UserError: `encode` raises it, a file cannot be read or written, or a line is not a text.
     """
     if options.pooling not in (None, *POOLINGS):  # before the weights are read
-        raise _unknown_pooling(options.pooling)
+        raise _unknown_pooling_error(options.pooling)
     embedder = _Embedder(open_model(directory, HEADS), options)
     name = source_name(source)
     with readable_twice(source) as source:
@@ -186,12 +186,13 @@ def embed_file(
         embedder.check_truncation(name, counts["truncated_texts"], len(lengths))
         with embedder.open_output(pathlib.Path(output), num_vectors) as put:
             done = 0
-            for features, _ in _chunks(embedder, read_inputs(source, name)):
+            for features, _ in _tokenize_in_chunks(embedder, read_inputs(source, name)):
                 if not np.array_equal([text.length for text in features], lengths[done : done + len(features)]):
                     raise UserError(f"{name} changed while it was read; run again")
-                computed = embedder.compute(features, options.batch_size)
+                computed = embedder.compute_features(features, options.batch_size)
                 for count, (index, values) in enumerate(computed, done + 1):
-                    put(done + index, scored_tokens(features[index], np.asarray(features[index].input_ids)), values)
+                    ids = np.asarray(features[index].input_ids)
+                    put(done + index, select_scored_tokens(features[index], ids), values)
                     progress("embedding", count, len(lengths))
                 done += len(features)
     return Summary(
@@ -218,15 +219,15 @@ class _Embedder:
         if options.batch_size < 1:
             raise UserError(f"batch_size {options.batch_size}: at least 1")
         self._model, self._options = model, options
-        self._modules = _sentence_modules(model, options)
+        self._modules = _sentence_modules_with_options(model, options)
         self.pools = POOLINGS[self._modules.pooling] is not None
         longest = model.config.max_positions
         self.max_seq_len = min(self._modules.max_seq_len or longest, longest)
         vector_head = self._modules.vector_head if options.pooling is None else "dense"
         self._row = VECTOR_HEADS[vector_head]
         if self._row.has_token_vectors:
-            self._mark_tokens, self.max_seq_len = _token_marker(model, self._modules.token_rules, options)
-        self._compute, self.width = _make_compute(
+            self._mark_tokens, self.max_seq_len = _token_marker_and_length(model, self._modules.token_rules, options)
+        self._compute, self.width = _make_feature_function(
             model.config,
             self._row,
             self._modules.vector_width,
@@ -239,14 +240,14 @@ class _Embedder:
         self._row_limits = row_limits((model.config,), heads, compute, single_device_mesh())
 
     def open_output(self, path: pathlib.Path, lengths: np.ndarray) -> contextlib.AbstractContextManager[PutFeatures]:
-        """Return the file of the features of texts with `lengths` tokens, to be entered."""
+        """Return a context manager that opens the output file for texts with `lengths` tokens."""
         if self._row.is_sparse:
-            return sparse_file(path, len(lengths), self._model.tokenizer.tokens)
+            return sparse_file_writer(path, len(lengths), self._model.tokenizer.tokens)
         has_tokens = self._row.has_token_vectors or not self.pools
-        return (token_file if has_tokens else vector_file)(path, lengths, self.width)
+        return (token_file_writer if has_tokens else vector_file_writer)(path, lengths, self.width)
 
-    def stack(self, computed: Iterable[tuple[int, np.ndarray]], num_texts: int) -> TextVectors:
-        """Return the vectors that `compute` yields, in the order of the texts."""
+    def stack_in_text_order(self, computed: Iterable[tuple[int, np.ndarray]], num_texts: int) -> TextVectors:
+        """Return the vectors that `compute_features` yields, in the order of the texts."""
         if not self._row.has_pooling:
             container = SparseVectors if self._row.is_sparse else TokenVectors
             by_index = {index: container.from_rows([values], self.width) for index, values in computed}
@@ -280,17 +281,17 @@ class _Embedder:
                 f"truncate (--truncate) cuts them{advice}"
             )
 
-    def compute(self, features: Sequence[Features], batch_size: int) -> Iterator[tuple[int, np.ndarray]]:
+    def compute_features(self, features: Sequence[Features], batch_size: int) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the index and the features of each text, in the order of the batches."""
         config, pad_id = self._model.config, self._model.tokenizer.pad_id
-        feed = Feed(fixed_buckets(self.max_seq_len), batch_size, config.num_token_types, pad_id)
-        plan = plan_predictions(feed, features, self._row_limits)
+        feed = Feed(doubling_buckets(self.max_seq_len), batch_size, config.num_token_types, pad_id)
+        plan = plan_prediction_batches(feed, features, self._row_limits)
         for planned, batch in zip(plan, collate_batches(feed, features, plan, SINGLE_HOST), strict=True):
             del batch["example_weights"]
             values = np.asarray(self._compute(self._model.params, batch))
-            # Copies that fill the batch come last.
+            # Copies of texts that only fill the batch come last.
             for index, of_text in zip(map(int, planned.indices), values, strict=False):
-                yield index, of_text if of_text.ndim == 1 else scored_tokens(features[index], of_text)
+                yield index, of_text if of_text.ndim == 1 else select_scored_tokens(features[index], of_text)
 
 
 class _ComputeAndWidth(NamedTuple):
@@ -301,28 +302,30 @@ class _ComputeAndWidth(NamedTuple):
 
 
 @functools.lru_cache(maxsize=16)
-def _make_compute(
+def _make_feature_function(
     config: EncoderConfig, row: VectorHead, vector_width: int, pooling: str, normalize: bool, layers: str, dtype: str
 ) -> _ComputeAndWidth:
     """Return a jitted function (params, batch) -> features, and their width; only dense vectors have a pooling."""
     if not row.has_pooling:
-        return _compute_of_head(config, Head(row.head, vector_width), normalize, layers, dtype)
+        return _make_head_vector_function(config, Head(row.head, vector_width), normalize, layers, dtype)
     select, width = _layer_selection(layers, config.num_layers, config.hidden_size)
     model, pool = make_model(config, ComputeConfig(dtype=dtype), HEADS), POOLINGS[pooling]
 
-    def compute(params: Params, batch: Batch) -> jax.Array:
+    def features_of_batch(params: Params, batch: Batch) -> jax.Array:
         # The encoder reads rows as packed sequences, and only the selected features are moved to padded texts.
         ids, types, mask, segments = encoder_inputs(batch)
         rows = {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}
         rows |= {} if segments is None else {"segment_ids": segments}
         features = select(model.apply({"encoder": params["encoder"]}, rows, None)["hidden_states"])
         features = pool(features, batch) if pool else padded_sequences(features, batch)
-        return unit_length(features) if normalize else features
+        return scale_to_unit_length(features) if normalize else features
 
-    return _ComputeAndWidth(jax.jit(compute), width)
+    return _ComputeAndWidth(jax.jit(features_of_batch), width)
 
 
-def _compute_of_head(config: EncoderConfig, head: Head, normalize: bool, layers: str, dtype: str) -> _ComputeAndWidth:
+def _make_head_vector_function(
+    config: EncoderConfig, head: Head, normalize: bool, layers: str, dtype: str
+) -> _ComputeAndWidth:
     """Return a jitted function (params, batch) -> the vectors of a head, and their width."""
     if layers != "last":
         raise UserError(f"layers {layers}: the vectors of this model are of the last layer; give a pooling as well")
@@ -330,12 +333,12 @@ def _compute_of_head(config: EncoderConfig, head: Head, normalize: bool, layers:
     assert config.vocab_size
     width = head.classes or config.vocab_size
 
-    def compute(params: Params, batch: Batch) -> jax.Array:
+    def vectors_of_batch(params: Params, batch: Batch) -> jax.Array:
         params = {name: params[name] for name in model.shapes}
         vectors = model.apply(params, batch, None)["sentence_vectors"][..., :width]
-        return unit_length(vectors) if normalize else vectors
+        return scale_to_unit_length(vectors) if normalize else vectors
 
-    return _ComputeAndWidth(jax.jit(compute), width)
+    return _ComputeAndWidth(jax.jit(vectors_of_batch), width)
 
 
 class _SelectionAndWidth(NamedTuple):
@@ -369,7 +372,7 @@ class _MarkerAndLength(NamedTuple):
     max_seq_len: int
 
 
-def _token_marker(model: OpenModel, rules: TokenRules, options: EmbedOptions) -> _MarkerAndLength:
+def _token_marker_and_length(model: OpenModel, rules: TokenRules, options: EmbedOptions) -> _MarkerAndLength:
     """Return the function that marks tokens of queries if the prompt is `query`, else tokens of documents."""
     is_query = options.prompt_name == QUERY
     limits = (model.config.max_positions, options.max_seq_len, model.sentences.max_seq_len)
@@ -377,18 +380,18 @@ def _token_marker(model: OpenModel, rules: TokenRules, options: EmbedOptions) ->
     if is_query and rules.expands and (rules.query_length or 0) > longest:
         raise UserError(f"{model.directory}: queries have {rules.query_length} tokens, but the model reads {longest}")
     longest = min(longest, (rules.query_length if is_query else rules.document_length) or longest)
-    mark_tokens = token_marker(rules, model.tokenizer)
+    mark_tokens = make_token_marker(rules, model.tokenizer)
     return _MarkerAndLength(lambda text: mark_tokens(text, [is_query]), longest)
 
 
-def _sentence_modules(model: OpenModel, options: EmbedOptions) -> SentenceModules:
-    """Return the settings in the model's directory; options that are given replace these settings."""
+def _sentence_modules_with_options(model: OpenModel, options: EmbedOptions) -> SentenceModules:
+    """Return the settings of the model's directory; each given option replaces a setting."""
     modules, longest = model.sentences, model.config.max_positions
     if options.max_seq_len is not None and not 1 <= options.max_seq_len <= longest:
         raise UserError(f"max_seq_len {options.max_seq_len}: this model reads up to {longest} tokens")
     pooling = modules.pooling if options.pooling is None else options.pooling
     if pooling not in POOLINGS:
-        raise _unknown_pooling(pooling)
+        raise _unknown_pooling_error(pooling)
     pools = POOLINGS[pooling] is not None
     if not pools and options.normalize:
         raise UserError(f"pooling {pooling}: features of tokens cannot be normalized")
@@ -404,7 +407,7 @@ def _sentence_modules(model: OpenModel, options: EmbedOptions) -> SentenceModule
     )
 
 
-def _unknown_pooling(pooling: str | None) -> UserError:
+def _unknown_pooling_error(pooling: str | None) -> UserError:
     return UserError(f"pooling {pooling}: choose from {', '.join(POOLINGS)}")
 
 
@@ -415,7 +418,7 @@ def _text_fields(text: Text) -> dict[str, Any]:
     return {"text": text}
 
 
-def _chunks(embedder: _Embedder, inputs: Iterator[Input]) -> Iterator[FeaturesAndCounts]:
+def _tokenize_in_chunks(embedder: _Embedder, inputs: Iterator[Input]) -> Iterator[FeaturesAndCounts]:
     """Yield the tokens of all texts, `CHUNK` texts at a time, and the counts of each chunk."""
     while chunk := list(itertools.islice(inputs, CHUNK)):
         yield embedder.tokenize(chunk)
@@ -439,16 +442,16 @@ def _count_tokens(
     lengths, num_vectors = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     counts = Counter[str]()
 
-    def counted() -> Iterator[Input]:
+    def inputs_with_progress() -> Iterator[Input]:
         for count, line in enumerate(inputs, 1):
             counts["empty_texts"] += not line.fields.get("text")
             progress("counting", count, None)
             yield line
 
-    for features, chunk_counts in _chunks(embedder, counted()):
+    for features, chunk_counts in _tokenize_in_chunks(embedder, inputs_with_progress()):
         lengths.append(np.array([text.length for text in features], np.int64))
         num_vectors.append(
-            np.array([len(scored_tokens(text, np.asarray(text.input_ids))) for text in features], np.int64)
+            np.array([len(select_scored_tokens(text, np.asarray(text.input_ids))) for text in features], np.int64)
         )
         counts.update(chunk_counts)
     return _LengthsAndCounts(np.concatenate(lengths), np.concatenate(num_vectors), counts)

@@ -34,14 +34,14 @@ PROJECTOR_CONFIG = f"""embeddings {{
 """
 
 SPARSE_SUFFIXES = (".jsonl", ".npz")
-WEIGHT_DIGITS = 6  # after the point, of weights in JSON
+WEIGHT_DIGITS = 6  # digits after the decimal point of weights in JSON
 SAFETENSORS_NAMES = {"int64": "I64", "float32": "F32", "int32": "I32"}
 
 
 @contextlib.contextmanager
-def vector_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[PutFeatures]:
+def vector_file_writer(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[PutFeatures]:
     """Open a `.npy` file, float32 `[len(lengths), width]`, and yield the function that fills it."""
-    with _output_file(path, ".npy") as file:
+    with _new_output_file(path, ".npy") as file:
         shape = (len(lengths), width)
         header: dict[str, Any] = {"descr": "<f4", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
@@ -55,7 +55,7 @@ def vector_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator
 
 
 @contextlib.contextmanager
-def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[PutFeatures]:
+def token_file_writer(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[PutFeatures]:
     """Open a `.safetensors` file for texts with `lengths` tokens, and yield the function that fills it.
 
     The file holds `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]` and `offsets` int64 `[texts + 1]`:
@@ -63,9 +63,9 @@ def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[
     """
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     total = int(offsets[-1])
-    with _output_file(path, ".safetensors") as file:
+    with _new_output_file(path, ".safetensors") as file:
         shapes = {"offsets": ("int64", offsets.shape), "features": ("float32", (total, width))}
-        starts = _safetensors_header(file, shapes | {"input_ids": ("int32", (total,))})
+        starts = _write_safetensors_header(file, shapes | {"input_ids": ("int32", (total,))})
         _write_array(file, starts["offsets"], 0, offsets.astype("<i8"))
 
         def write_token_vectors(text_index: int, input_ids: np.ndarray, values: np.ndarray) -> None:
@@ -77,7 +77,7 @@ def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[
 
 
 @contextlib.contextmanager
-def sparse_file(path: pathlib.Path, num_texts: int, tokens: Sequence[str]) -> Iterator[PutFeatures]:
+def sparse_file_writer(path: pathlib.Path, num_texts: int, tokens: Sequence[str]) -> Iterator[PutFeatures]:
     """Open a file of sparse vectors for writing, and yield the function that fills it.
 
     A `.jsonl` file has a line for each text, in order: `{"cat": 1.5, "dog": 0.7}`, the largest weight first. A `.npz`
@@ -87,10 +87,10 @@ def sparse_file(path: pathlib.Path, num_texts: int, tokens: Sequence[str]) -> It
         raise UserError(f"{path}: these vectors are sparse; end the file name with {' or '.join(SPARSE_SUFFIXES)}")
     pending, rows = dict[int, np.ndarray](), list[SparseVectors]()
     expected = 0  # index of the next text to write
-    with _output_file(path, path.suffix) as file:
+    with _new_output_file(path, path.suffix) as file:
 
         def write_terms(text_index: int, input_ids: np.ndarray, values: np.ndarray) -> None:
-            """Write the vectors of the texts whose predecessors are written; keep the others."""
+            """Write each text as soon as all earlier texts are written; keep later texts in memory until then."""
             nonlocal expected
             pending[text_index] = values
             while expected in pending:
@@ -111,7 +111,7 @@ def sparse_file(path: pathlib.Path, num_texts: int, tokens: Sequence[str]) -> It
             )
 
 
-def check_projector(directory: pathlib.Path, source: str, output: pathlib.Path) -> None:
+def check_projector_arguments(directory: pathlib.Path, source: str, output: pathlib.Path) -> None:
     """Raise UserError for vectors of tokens, for texts on standard input, and for a directory that is not empty."""
     if output.suffix != ".npy":
         raise UserError(f"--projector {directory}: the projector shows vectors of texts; leave out --pooling tokens")
@@ -123,7 +123,7 @@ def check_projector(directory: pathlib.Path, source: str, output: pathlib.Path) 
         raise UserError(f"{directory} exists and is not an empty directory; name another, or remove it")
 
 
-def write_projector(vectors: pathlib.Path, source: str, directory: pathlib.Path) -> None:
+def write_projector_files(vectors: pathlib.Path, source: str, directory: pathlib.Path) -> None:
     """Write the files of TensorBoard's embedding projector, for `tensorboard --logdir DIR` or its web page.
 
     `vectors.tsv` has the vectors with seven digits. `metadata.tsv` has the texts, and the other texts and numbers of
@@ -156,10 +156,11 @@ def _cell_text(value: Any) -> str | None:
     return " ".join(str(value).split()) if isinstance(value, str | int | float) else None
 
 
-def _safetensors_header(file: IO[bytes], shapes: dict[str, tuple[str, tuple[int, ...]]]) -> dict[str, int]:
-    """Write the header and return the offset of each tensor. The library could write only arrays in memory.
+def _write_safetensors_header(file: IO[bytes], shapes: dict[str, tuple[str, tuple[int, ...]]]) -> dict[str, int]:
+    """Write the header of a safetensors file, and return the offset of each tensor in bytes.
 
-    The file has the length of a JSON header (uint64), the header, and the tensors without gaps.
+    The library safetensors writes only arrays that are in memory. The file has the length of a JSON header (uint64),
+    the header, and the tensors without gaps.
     """
     header, begins = {}, {}
     end = 0
@@ -182,7 +183,7 @@ def _write_array(file: IO[bytes], start: int, index: int, values: np.ndarray) ->
 
 
 @contextlib.contextmanager
-def _output_file(path: pathlib.Path, suffix: str) -> Iterator[IO[bytes]]:
+def _new_output_file(path: pathlib.Path, suffix: str) -> Iterator[IO[bytes]]:
     """Yield a temporary file for writing; rename it to `path` when the context ends without an error."""
     if path.suffix != suffix:
         raise UserError(f"{path}: the output has another format; end the file name with {suffix}")

@@ -62,12 +62,14 @@ def fill_masks(model: OpenModel, text: str, top_k: int = 5, name: str = "the tex
         raise UserError(f"{name} has {ids.size} tokens; this model reads {config.max_positions}")
     length = min(_rounded_up(ids.size, MULTIPLE_OF_TOKENS), config.max_positions)
     batch = {
-        "input_ids": _padded(ids, length, tokenizer.pad_id),
+        "input_ids": _padded_row(ids, length, tokenizer.pad_id),
         "token_type_ids": np.zeros((1, length), np.int32),
-        "attention_mask": _padded(np.ones_like(ids), length, 0),
-        "masked_positions": _padded(masks, _rounded_up(masks.size, MULTIPLE_OF_MASKS), 0),
+        "attention_mask": _padded_row(np.ones_like(ids), length, 0),
+        "masked_positions": _padded_row(masks, _rounded_up(masks.size, MULTIPLE_OF_MASKS), 0),
     }
-    probabilities = np.asarray(_compile_probabilities(config, tokenizer.vocab_size)(model.params, batch))[: masks.size]
+    probabilities = np.asarray(_make_mask_probabilities_function(config, tokenizer.vocab_size)(model.params, batch))[
+        : masks.size
+    ]
     predictions: list[MaskPrediction] = []
     for mask, likely in zip(masks, probabilities, strict=True):
         for token in np.argsort(-likely, kind="stable")[:top_k]:
@@ -85,7 +87,7 @@ def fill_masks(model: OpenModel, text: str, top_k: int = 5, name: str = "the tex
 
 
 @functools.lru_cache(maxsize=8)
-def _compile_probabilities(config: EncoderConfig, vocab_size: int) -> Callable[[Params, Batch], jax.Array]:
+def _make_mask_probabilities_function(config: EncoderConfig, vocab_size: int) -> Callable[[Params, Batch], jax.Array]:
     """Return a jitted function (params, batch of one text) -> probabilities, float32 `[masks, vocab_size]`."""
     model = make_model(config, ComputeConfig(), HEADS)
 
@@ -100,6 +102,6 @@ def _rounded_up(count: int, multiple: int) -> int:
     return -(-count // multiple) * multiple
 
 
-def _padded(values: np.ndarray, length: int, padding: int) -> np.ndarray:
+def _padded_row(values: np.ndarray, length: int, padding: int) -> np.ndarray:
     """Return `values` as a batch of a single row, int32 `[1, length]`."""
     return np.pad(values, (0, length - values.size), constant_values=padding)[None]

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 from bert_jax.errors import UserError, file_error
-from bert_jax.readers.rows import check_object, parse_json, read_lines, read_text_lines
+from bert_jax.readers.rows import check_json_object, parse_json, read_lines, read_text_lines
 
 STDIN = "-"
 OBJECT_LINES, TEXT_LINES = ".jsonl", ".txt"
@@ -29,7 +29,7 @@ class Input(NamedTuple):
     where: str  # "texts.txt:3", for messages
     line_number: int  # counted from 1
     fields: Mapping[str, Any]  # {"text": the line}, the object of a JSON line, or a row with the fields of a task
-    row: Mapping[str, Any] = MappingProxyType({})  # the columns of a row alone
+    row: Mapping[str, Any] = MappingProxyType({})  # columns of the row of a table; empty for other inputs
 
 
 def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iterator[Input]:
@@ -51,13 +51,13 @@ def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iter
         for line_number, text in read_text_lines(name, stream, MAX_LINE_BYTES):
             where = f"{name}:{line_number}"
             if objects is None:
-                objects = _holds_objects(source, text.startswith("{"))
+                objects = _has_json_lines(source, text.startswith("{"))
                 if suffix == ".json" and not objects:
                     raise _not_line_by_line_error(name)
             if not objects:
                 yield Input(where, line_number, {"text": text})
             elif text.strip():
-                yield Input(where, line_number, check_object(where, parse_json(where, text)))
+                yield Input(where, line_number, check_json_object(where, parse_json(where, text)))
 
 
 def _not_line_by_line_error(name: str) -> UserError:
@@ -80,7 +80,7 @@ def num_inputs(source: str | os.PathLike[str]) -> int | None:
             data = line.data
             if line.line_number == 1:
                 data = data.removeprefix(codecs.BOM_UTF8)
-                objects = _holds_objects(source, data.startswith(b"{"))
+                objects = _has_json_lines(source, data.startswith(b"{"))
             count += bool(data.strip() if objects else data or line.too_large)
         return count
 
@@ -118,7 +118,7 @@ def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike
 
 @contextlib.contextmanager
 def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield standard input or an open file; raise UserError if it cannot be read."""
+    """Yield standard input or an open file; raise UserError if the file cannot be read."""
     if source == STDIN:
         yield sys.stdin.buffer
         return
@@ -132,7 +132,7 @@ def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _holds_objects(source: str | os.PathLike[str], starts_with_brace: bool) -> bool:
+def _has_json_lines(source: str | os.PathLike[str], starts_with_brace: bool) -> bool:
     """Return whether the lines are JSON objects; the suffix and the first character decide."""
     suffix = pathlib.Path(source).suffix
     return suffix == OBJECT_LINES or (suffix != TEXT_LINES and starts_with_brace)

@@ -11,7 +11,7 @@ from bert_jax.models import Model, Params
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Batch, Feed, PlannedBatch, collate_batches
 from bert_jax.tasks.features import Features
-from bert_jax.tasks.prediction_batches import plan_predictions
+from bert_jax.tasks.prediction_batches import plan_prediction_batches
 
 Outputs = dict[str, np.ndarray]  # for one input, with padding: the arrays of models/heads.py without the batch axis
 # (inputs, function to call with the number of finished inputs) -> the outputs of each input.
@@ -55,9 +55,9 @@ def single_device_predictor(model: Model, params: Params, feed: Feed, compute: C
     limits = row_limits((model.config,), model.heads, compute, mesh)
 
     def outputs_of(features: Sequence[Features], progress: Callable[[int], None]) -> list[Outputs]:
-        plan = plan_predictions(feed, features, limits)
+        plan = plan_prediction_batches(feed, features, limits)
 
-        def counted() -> Iterator[Batch]:
+        def batches_with_progress() -> Iterator[Batch]:
             done = 0
             for planned, batch in zip(plan, collate_batches(feed, features, plan, blocks), strict=True):
                 progress(done)
@@ -65,7 +65,7 @@ def single_device_predictor(model: Model, params: Params, feed: Feed, compute: C
                 done += len(planned.indices)
 
         with jax.set_mesh(mesh):
-            return predict(params, features, plan, counted())
+            return predict(params, features, plan, batches_with_progress())
 
     return outputs_of
 

@@ -30,17 +30,17 @@ from bert_jax.inference.outputs import LocalPredict, Outputs, single_device_pred
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.models import Head, make_model
 from bert_jax.models.heads import OF_PRETRAINING
-from bert_jax.objectives.tasks import predicting_model, task_head
+from bert_jax.objectives.tasks import model_for_predictions, task_head
 from bert_jax.strict_json import json_line
-from bert_jax.tasks.batching import Feed, fixed_buckets
-from bert_jax.tasks.custom import given_columns
+from bert_jax.tasks.batching import Feed, doubling_buckets
+from bert_jax.tasks.custom import parse_columns_setting
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind, Threshold, make_features
 from bert_jax.tasks.kinds.records import EMPTY, record_id
 from bert_jax.tasks.kinds.regression import OUTPUT as REGRESSION_OUTPUT
 from bert_jax.tasks.reading.formats import check_not_spreadsheet, format_of_suffix, read_file_records
-from bert_jax.tasks.table import prediction_source
+from bert_jax.tasks.table import source_of_prediction_file
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer
@@ -77,12 +77,12 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
     path = loaded.directory / TASK_FILE
-    loaded = dataclasses.replace(loaded, heads=_head_of_vectors(path) or loaded.heads)
+    loaded = dataclasses.replace(loaded, heads=_vector_head_of_task_file(path) or loaded.heads)
     kinds = [
         name
         for name, kind in KINDS.items()
         for head in loaded.heads
-        if _head_fits(kind, head)
+        if _head_fits_kind(kind, head)
         and (loaded.problem == kind.problem or not loaded.problem)
         and (path.is_file() or head.name not in OF_PRETRAINING)
     ]
@@ -95,7 +95,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0, "thresholds": []}
     described["config"] = {"max_seq_len": loaded.config.max_positions}  # for a directory of transformers
     if path.is_file():
-        described |= _read_settings(path, described)
+        described |= _read_task_settings(path, described)
     kind = described["kind"]
     if kind not in kinds or (KINDS[kind].classes is None and described["labels"] != [*labels]):
         raise UserError(f"{path} and config.json are of different tasks; export the model again")
@@ -117,10 +117,10 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
         raise UserError(f"{path}: thresholds are {len(labels)} numbers between 0 and 1, one for each label; fix them")
     threshold = described["null_threshold"] if task.impossible else thresholds or None
     longest = settings.max_seq_len
-    buckets = tuple(sorted({*(settings.buckets or fixed_buckets(longest)), longest}))
+    buckets = tuple(sorted({*(settings.buckets or doubling_buckets(longest)), longest}))
     feed = Feed(buckets, batch_size, loaded.config.num_token_types, loaded.tokenizer.pad_id)
     compute = ComputeConfig()
-    model = predicting_model(make_model(loaded.config, compute, loaded.heads), kind, settings)
+    model = model_for_predictions(make_model(loaded.config, compute, loaded.heads), kind, settings)
     if missing := model.shapes.keys() - loaded.params.keys():
         raise UserError(
             f"{loaded.directory} has no {', '.join(sorted(missing))}, which {TASK_FILE} names; export again"
@@ -147,23 +147,23 @@ def _activated_outputs(
     return [{**output, REGRESSION_OUTPUT: activation(output[REGRESSION_OUTPUT])} for output in outputs]
 
 
-def _head_fits(kind: TaskKind, head: Head) -> bool:
+def _head_fits_kind(kind: TaskKind, head: Head) -> bool:
     """Return whether the head of a model fits a kind of task."""
     if kind.loss.whole_batch:
         return head.name in {row.head for row in VECTOR_HEADS.values()}
     return head.name == kind.head and kind.classes in (None, head.classes)
 
 
-def _head_of_vectors(path: pathlib.Path) -> tuple[Head, ...]:
+def _vector_head_of_task_file(path: pathlib.Path) -> tuple[Head, ...]:
     """Return the head of the task in a file if it makes vectors of texts, since config.json names no such head."""
-    described = _read_settings(path, {"kind": "", "config": {}}) if path.is_file() else {}
+    described = _read_task_settings(path, {"kind": "", "config": {}}) if path.is_file() else {}
     kind = described.get("kind")
     if kind not in KINDS or not KINDS[kind].loss.whole_batch:
         return ()
     return (task_head(kind, 0, section_from_values(TaskConfig, described["config"], str(path))),)
 
 
-def _read_settings(path: pathlib.Path, defaults: dict[str, Any]) -> dict[str, Any]:
+def _read_task_settings(path: pathlib.Path, defaults: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that `finetune` wrote; raise UserError for a value without the type of its default."""
     settings = strict_json.read_object(path)
     if any(type(settings.get(key, value)) is not type(value) for key, value in defaults.items()):
@@ -225,14 +225,14 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
         UserError: the file cannot be read, or a column is missing.
     """
     kind = KINDS[predictor.task.kind]
-    file = prediction_source(predictor.settings, kind, source)
+    file = source_of_prediction_file(predictor.settings, kind, source)
     format_name = file.format or format_of_suffix(source, kind.suffixes)
     if source == STDIN or source.endswith((OBJECT_LINES, *([] if kind.numbered_columns else [TEXT_LINES]))):
         format_name = None
     check_not_spreadsheet(source)
     if format_name is None or (format_name == "json" and not source.endswith(".json")):
         return OpenedInputs(num_inputs(source), lambda: read_inputs(source))
-    named = given_columns(predictor.settings, kind).keys() - {*kind.label_fields}
+    named = parse_columns_setting(predictor.settings, kind).keys() - {*kind.label_fields}
     optional = [field for field in (*kind.optional_fields, *kind.label_fields) if field not in named]
     records = read_file_records(
         source, format_name, kind.suffixes, file.columns, optional, None, Counter(), predictor.settings.delimiter
@@ -247,9 +247,9 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
 def check_inputs(predictor: Predictor, inputs: Iterable[Input]) -> None:
     """Raise UserError, before any computation, for inputs whose fields `predict_inputs` does not accept."""
     kind = KINDS[predictor.task.kind]
-    columns = given_columns(predictor.settings, kind)
+    columns = parse_columns_setting(predictor.settings, kind)
     for line in inputs:
-        _make_example(predictor.task, kind, _with_training_names(line, columns), Counter())
+        _make_example(predictor.task, kind, _with_task_field_names(line, columns), Counter())
 
 
 def predict_inputs(
@@ -269,8 +269,8 @@ def predict_inputs(
     """
     task, settings = predictor.task, predictor.settings
     kind = KINDS[task.kind]
-    columns = given_columns(settings, kind)
-    inputs = (_with_training_names(line, columns) for line in inputs)
+    columns = parse_columns_setting(settings, kind)
+    inputs = (_with_task_field_names(line, columns) for line in inputs)
     while chunk := list(itertools.islice(inputs, CHUNK)):
         # The number of the line is the id of an example, because ids of the input may be missing or occur twice.
         tally: Counter[str] = Counter()
@@ -278,7 +278,7 @@ def predict_inputs(
         features, cut = make_features(kind, examples, predictor.tokenizer, settings)
         # A long text may be several inputs of the model.
         of_chunk = functools.partial(
-            _report_examples, progress, counts["examples"], len(examples) / max(len(features), 1)
+            _report_finished_examples, progress, counts["examples"], len(examples) / max(len(features), 1)
         )
         outputs = predictor.outputs_of(features, of_chunk)
         predictions = kind.predict(examples, features, outputs, settings, predictor.threshold)
@@ -293,14 +293,14 @@ def predict_inputs(
             yield {"id": str(line.line_number) if given is None else given} | answer
 
 
-def _report_examples(
+def _report_finished_examples(
     progress: Callable[[int], None], num_before: int, examples_per_input: float, inputs_done: int
 ) -> None:
     """Report the number of finished examples, computed from the number of finished inputs of a chunk."""
     progress(num_before + int(inputs_done * examples_per_input))
 
 
-def _with_training_names(line: Input, columns: Mapping[str, str]) -> Input:
+def _with_task_field_names(line: Input, columns: Mapping[str, str]) -> Input:
     """Return an input in which fields with names of the training set also have the task's names."""
     renamed = {field: line.fields[name] for field, name in columns.items() if name in line.fields}
     return line._replace(fields={**line.fields, **renamed})

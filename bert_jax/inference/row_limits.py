@@ -8,11 +8,11 @@ import jax
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models import Head, describe_used_kernel, model_flops
 from bert_jax.models.attention import KERNELS
-from bert_jax.models.token_rows import padding_needed
+from bert_jax.models.token_rows import reason_for_padding
 from bert_jax.parallel import sharding
 from bert_jax.tasks.rows import RowLimits
 
-# An operation of attention takes longer than an operation of a linear map: BERT-mini on 2 CPU cores.
+# An operation of attention takes so many times the time of an operation of a linear map (BERT-mini on 2 CPU cores).
 XLA_PAIR_COST = 3.0
 # Heads whose costliest map reads each token after the encoder, where sequences in rows have more padding.
 PADDED_HEADS = frozenset({"sparse_embedding", "token_embedding", "next_token"})
@@ -21,7 +21,7 @@ PADDED_HEADS = frozenset({"sparse_embedding", "token_embedding", "next_token"})
 def row_limits(
     architectures: Sequence[EncoderConfig], heads: Sequence[Head], compute: ComputeConfig, mesh: jax.sharding.Mesh
 ) -> RowLimits | None:
-    """Return the rows that all architectures can read, or None if an architecture or a head needs padded sequences.
+    """Return the limits of rows that all architectures can read; None if any of them or a head needs padded sequences.
 
     Args:
         architectures: architectures that read each batch; the first determines the cost of a pair.
@@ -29,7 +29,7 @@ def row_limits(
         compute: settings of the computation.
         mesh: devices that compute a batch together.
     """
-    if any(map(padding_needed, architectures)) or any(head.name in PADDED_HEADS for head in heads):
+    if any(map(reason_for_padding, architectures)) or any(head.name in PADDED_HEADS for head in heads):
         return None
     max_length = min(architecture.max_positions for architecture in architectures)
     pair_cost = _relative_pair_cost(architectures[0], compute, mesh.devices.flat[0].platform)

@@ -1,6 +1,7 @@
 """Vectors of texts in the memory of the host: arrays, the terms of sparse vectors, or vectors of tokens.
 
-Each kind has a length, and `vectors[indices]` is an array float32 `[indices, ...]`, as the rows of SCORES compare them.
+`len(vectors)` is the number of texts. `vectors[indices]` is an array, float32 `[indices, ...]`, as the rows of SCORES
+compare arrays.
 """
 
 import dataclasses
@@ -39,7 +40,7 @@ class SparseVectors:
 
     @classmethod
     def from_rows(cls, rows: Iterable[np.ndarray], width: int) -> Self:
-        """Return the terms of the vectors `[width]` of texts."""
+        """Return the sparse vectors of texts, from a dense vector `[width]` of each text."""
         ids, weights = [np.zeros(0, np.int32)], [np.zeros(0, np.float32)]
         for row in rows:
             ids.append(np.flatnonzero(row).astype(np.int32))
@@ -49,7 +50,7 @@ class SparseVectors:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the vectors of all parts."""
+        """Return the vectors of all parts, one part after another."""
         lengths = np.concatenate([np.diff(part.offsets) for part in parts])
         ids, weights = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "weights"))
         return cls(ids, weights, np.cumsum(np.append(0, lengths), dtype=np.int64), parts[0].width)
@@ -81,13 +82,13 @@ class TokenVectors:
 
     @classmethod
     def from_rows(cls, rows: Sequence[np.ndarray], width: int) -> Self:
-        """Return the container of the vectors `[tokens, width]` of texts."""
+        """Return the vectors of texts, from an array `[tokens, width]` for each text."""
         offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
         return cls(np.concatenate([np.zeros((0, width), np.float32), *rows]), offsets)
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the vectors of all parts."""
+        """Return the vectors of all parts, one part after another."""
         lengths = np.concatenate([np.diff(part.offsets) for part in parts])
         offsets = np.cumsum(np.append(0, lengths), dtype=np.int64)
         return cls(np.concatenate([part.vectors for part in parts]), offsets)

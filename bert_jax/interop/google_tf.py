@@ -22,7 +22,13 @@ from bert_jax.errors import UserError, needs_packages
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import Loaded
 from bert_jax.interop.huggingface.model_config import parse_model_config
-from bert_jax.interop.tensors import from_tensors, iterate_stored_tensors, shapes_of, tensor_names, unflatten_params
+from bert_jax.interop.tensors import (
+    from_tensors,
+    iterate_stored_tensors,
+    parameter_shapes,
+    tensor_names,
+    unflatten_params,
+)
 from bert_jax.models import Head
 
 CONFIG, INDEX = "bert_config.json", ".index"
@@ -52,10 +58,10 @@ def load_google(path: str | os.PathLike[str]) -> Loaded:
     """
     prefix = _checkpoint_prefix(pathlib.Path(path))
     fields = strict_json.read_object(prefix.parent / CONFIG)
-    return from_variables(_read_variables(prefix), fields, str(prefix))
+    return model_from_variables(_read_variables(prefix), fields, str(prefix))
 
 
-def from_variables(variables: Mapping[str, np.ndarray], fields: Mapping[str, Any], where: str) -> Loaded:
+def model_from_variables(variables: Mapping[str, np.ndarray], fields: Mapping[str, Any], where: str) -> Loaded:
     """Return the model of these variables (by name) and fields of `bert_config.json`; see `load_google`."""
     family = FAMILIES["bert"]
     described = parse_model_config({**fields, "model_type": "bert"}, f"{where} with {CONFIG}")
@@ -75,7 +81,7 @@ def from_variables(variables: Mapping[str, np.ndarray], fields: Mapping[str, Any
         and all(name in tensors for module in model.modules for name in tensor_names(module))
     )
     heads = tuple(Head(name) for name in source.heads)
-    shapes = shapes_of(described.encoder, heads)
+    shapes = parameter_shapes(described.encoder, heads)
     stored_tensors = functools.partial(iterate_stored_tensors, (*family.encoder, *source.modules), shapes)
     flat = from_tensors(tensors, stored_tensors(), shapes, described.encoder, where)
     for name in sorted(tensors.keys() - {stored.name for stored in stored_tensors()}):

@@ -101,7 +101,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
             external_data=sum(x.numel() * x.element_size() for x in model.parameters()) > MAX_FILE_BYTES,
             verbose=False,
         )
-        _copy_small_files(source, partial)
+        _copy_files_beside_weights(source, partial)
 
 
 def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:
@@ -121,7 +121,7 @@ def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:
         model = onnx.load(source / FILE)
         del model.graph.value_info[:]  # the exporter's shapes of transposed weights are wrong; they are inferred again
         quantize_dynamic(model, partial / FILE, per_channel=True, weight_type=QuantType.QInt8)
-        _copy_small_files(source, partial)
+        _copy_files_beside_weights(source, partial)
 
 
 def convert_to_openvino(source: pathlib.Path, output: pathlib.Path) -> None:
@@ -131,26 +131,27 @@ def convert_to_openvino(source: pathlib.Path, output: pathlib.Path) -> None:
         UserError: openvino is not installed, or `output` is in use.
     """
     with needs_packages("an OpenVINO model", "openvino"):
-        openvino = import_openvino()
+        openvino = import_openvino_without_telemetry()
     with output_directory(output) as partial:
         model = openvino.Core().read_model(source / FILE)
         openvino.save_model(model, partial / OPENVINO_FILE, compress_to_fp16=False)
-        _copy_small_files(source, partial)
+        _copy_files_beside_weights(source, partial)
 
 
-def import_openvino() -> Any:
+def import_openvino_without_telemetry() -> Any:
     """Return the module `openvino`, imported without its telemetry.
 
     By default, each import of openvino 2026.4 sends an event to its maker, from a forked process. Without the package
     openvino_telemetry, openvino sends nothing.
     """
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # an import then fails
+    # With None, an import of this package fails.
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     import openvino
 
     return openvino
 
 
-def _copy_small_files(source: pathlib.Path, target: pathlib.Path) -> None:
+def _copy_files_beside_weights(source: pathlib.Path, target: pathlib.Path) -> None:
     """Copy config, tokenizer, and the files of sentence-transformers that exist."""
     modules = [path for name in MODULE_FILES if (path := source / name).is_file()]
     for path in (source / "config.json", *tokenizer_files(source), *modules):

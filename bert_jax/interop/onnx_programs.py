@@ -40,27 +40,27 @@ def replace_longformer_encoder(model: Any, config: EncoderConfig) -> Callable[[I
             attention = layer.attention.self
             readable = near if is_global is None else near | is_global[:, None, None, :]
             qkv = (attention.query, attention.key, attention.value)
-            context = _context(x, qkv, attention.num_heads, _score_bias(readable & real))
+            context = _dense_attention(x, qkv, attention.num_heads, _mask_to_score_bias(readable & real))
             if is_global is not None:
                 qkv = (attention.query_global, attention.key_global, attention.value_global)
-                global_context = _context(x, qkv, attention.num_heads, _score_bias(real))
+                global_context = _dense_attention(x, qkv, attention.num_heads, _mask_to_score_bias(real))
                 context = torch.where(is_global[..., None], global_context, context)
             x = layer.ff_chunk(layer.attention.output(context, x))
         return Output(last_hidden_state=x, pooler_output=base.pooler(x) if base.pooler else None)
 
-    def with_global_tokens(inputs: Inputs) -> Inputs:
+    def add_global_attention_mask(inputs: Inputs) -> Inputs:
         if global_mask_fn is None:
             return inputs
         return inputs | {"global_attention_mask": global_mask_fn(inputs["input_ids"], config)}
 
     base.forward = forward
-    return with_global_tokens
+    return add_global_attention_mask
 
 
 def replace_big_bird_encoder(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
     """Replace the encoder of a BigBird; the returned function leaves the model's inputs as they are.
 
-    `block_sparse` in models/attention/patterns.py describes the attention pattern.
+    `block_sparse_metadata` in models/attention/patterns.py describes the attention pattern.
     """
     import torch
     from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Output
@@ -76,15 +76,15 @@ def replace_big_bird_encoder(model: Any, config: EncoderConfig) -> Callable[[Inp
         reads_all = block[-1] < 5 + 2 * config.random_blocks
         near = (block[:, None] - block).abs() <= 1
         counts_again = (block == 0) & ~end[:, None] & ~reads_all
-        bias = _score_bias(near | end[:, None] | end | reads_all)
+        bias = _mask_to_score_bias(near | end[:, None] | end | reads_all)
         return bias + math.log(1 + config.random_blocks) * counts_again
 
     def forward(input_ids: Any, attention_mask: Any, token_type_ids: Any = None, **_: Any) -> Any:
         x = base.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
-        bias = _score_bias((attention_mask != 0)[:, None, None, :]) + pattern_bias(input_ids.shape[1])
+        bias = _mask_to_score_bias((attention_mask != 0)[:, None, None, :]) + pattern_bias(input_ids.shape[1])
         for layer in base.encoder.layer:
             attention = layer.attention.self
-            context = _context(x, (attention.query, attention.key, attention.value), config.num_heads, bias)
+            context = _dense_attention(x, (attention.query, attention.key, attention.value), config.num_heads, bias)
             x = layer.feed_forward_chunk(layer.attention.output(context, x))
         pooled = base.activation(base.pooler(x[:, 0])) if base.pooler else None
         return Output(last_hidden_state=x, pooler_output=pooled)
@@ -141,12 +141,12 @@ TEXT_VECTORS: Mapping[str, Callable[[Any, Any, SentenceModules], Any]] = {
 }
 
 
-def _score_bias(readable: Any) -> Any:
+def _mask_to_score_bias(readable: Any) -> Any:
     """Return the terms to add to scores: 0 for readable keys, else -1e9."""
     return (~readable) * -1e9
 
 
-def _context(x: Any, qkv: tuple[Any, Any, Any], heads: int, score_bias: Any) -> Any:
+def _dense_attention(x: Any, qkv: tuple[Any, Any, Any], heads: int, score_bias: Any) -> Any:
     """Return the output of dense attention, `[batch, length, hidden]`; `qkv` holds the three projections."""
     import torch
 

@@ -21,10 +21,10 @@ from bert_jax.interop.token_modules import (
     LENGTH_FIELDS,
     MASK,
     NORMALIZE,
-    length_fields,
     read_pylate_rules,
     read_token_rules,
     read_vector_width,
+    token_length_fields,
     token_module_files,
 )
 from bert_jax.strict_json import read_list, read_object
@@ -33,7 +33,7 @@ from bert_jax.tasks.vector_heads import VECTOR_HEADS
 
 MODULES = "modules.json"
 KNOWN = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
-SPARSE_ENCODER = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second of version 5.0
+SPARSE_ENCODER = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second is of version 5.0
 CROSS_ENCODER = ["Transformer"]  # the modules of a CrossEncoder, which scores pairs
 MULTI_VECTOR_ENCODER = ["Transformer", "Dense", "MultiVectorMask", "Normalize"]
 PYLATE = ["Transformer", "Dense"]
@@ -82,7 +82,7 @@ class SentenceModules:
     """The steps from texts to vectors; sentence-transformers has equal defaults for a bare encoder."""
 
     vector_head: str = "dense"  # a row of VECTOR_HEADS
-    vector_width: int = 0  # of the vector of a token in late interaction; 0 for other heads
+    vector_width: int = 0  # width of the vector of a token in late interaction; 0 for other heads
     projection: str = ""  # folder of the weights of the projection of tokens, relative to the directory
     token_rules: TokenRules = TokenRules()  # of late interaction
     folder: str = ""  # the encoder's folder, relative to the directory
@@ -92,7 +92,7 @@ class SentenceModules:
     lower_case: bool = False  # whether texts are lowercased before the tokenizer
     prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     default_prompt: str | None = None  # name of the prompt before every text
-    similarity: str | None = "cosine"  # name of the function that compares vectors; passed on, not computed
+    similarity: str | None = "cosine"  # name of the function that compares vectors; read and written, not computed
     activation: str = ""  # activation of a CrossEncoder's score, in CROSS_ENCODER_ACTIVATIONS; '' for other models
 
     @property
@@ -119,7 +119,7 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
     path = directory / MODULES
     if not path.is_file():
         return None
-    modules = [_kind_and_folder(entry, path) for entry in read_list(path)]
+    modules = [_parse_module_entry(entry, path) for entry in read_list(path)]
     kinds = [kind for kind, _ in modules]
     if kinds == CROSS_ENCODER:
         return _read_cross_encoder(directory, modules[0][1])
@@ -150,7 +150,7 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
     )
 
 
-def cross_encoder_activation(name: Any, where: str) -> str:
+def parse_cross_encoder_activation(name: Any, where: str) -> str:
     """Return our name of a torch activation class; raise UserError for a class outside CROSS_ENCODER_ACTIVATIONS."""
     activation = CROSS_ENCODER_ACTIVATIONS.get(name.rpartition(".")[2]) if isinstance(name, str) else None
     if activation is None:
@@ -160,7 +160,7 @@ def cross_encoder_activation(name: Any, where: str) -> str:
     return activation
 
 
-def cross_encoder_fields(activation: str) -> dict[str, Any]:
+def cross_encoder_config_fields(activation: str) -> dict[str, Any]:
     """Return the fields of `config.json` for the activation of a CrossEncoder; {} for ''.
 
     The class has the name of its module, because vLLM reads only names that begin with `torch.nn.modules.`.
@@ -180,7 +180,7 @@ def _read_cross_encoder(directory: pathlib.Path, folder: str) -> SentenceModules
         folder=folder,
         max_seq_len=transformer.get("max_seq_length"),
         lower_case=transformer.get("do_lower_case", False),
-        activation=cross_encoder_activation(fields.get("activation_fn"), str(path)),
+        activation=parse_cross_encoder_activation(fields.get("activation_fn"), str(path)),
     )
 
 
@@ -244,7 +244,7 @@ def _read_multi_vector_encoder(directory: pathlib.Path, folders: list[str]) -> S
 def _multi_vector_module_files(modules: SentenceModules, config: EncoderConfig) -> dict[str, Any]:
     """Return name -> JSON of the files of a MultiVectorEncoder."""
     fields = {name: value for name, value in TRANSFORMER_FIELDS.items() if value is not None}
-    lengths = length_fields(modules.token_rules) | {
+    lengths = token_length_fields(modules.token_rules) | {
         "max_seq_length": modules.max_seq_len or config.max_positions,
         "do_lower_case": modules.lower_case,
     }
@@ -327,7 +327,7 @@ class _KindAndFolder(NamedTuple):
     folder: str
 
 
-def _kind_and_folder(entry: Any, path: pathlib.Path) -> _KindAndFolder:
+def _parse_module_entry(entry: Any, path: pathlib.Path) -> _KindAndFolder:
     """Return the class name that ends a module's type, and the module's folder."""
     kind, folder = (entry.get(key) if isinstance(entry, dict) else None for key in ("type", "path"))
     if not isinstance(kind, str) or not isinstance(folder, str):

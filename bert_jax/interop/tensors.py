@@ -38,9 +38,9 @@ class StoredTensor(NamedTuple):
     part: tuple[int, int] = (0, 1)  # (i, n): the i-th of n equal parts along the first axis
 
 
-def class_of(config: EncoderConfig, heads: tuple[Head, ...]) -> ModelClass:
+def model_class_for_heads(config: EncoderConfig, heads: tuple[Head, ...]) -> ModelClass:
     """Return the class of `transformers` with exactly these heads; else raise UserError, which lists all classes."""
-    wanted, family = {head.name for head in stored_heads(heads)} - {*OUTSIDE_CLASSES}, FAMILIES[config.family]
+    wanted, family = {head.name for head in heads_as_stored(heads)} - {*OUTSIDE_CLASSES}, FAMILIES[config.family]
     for model_class in family.classes:
         if set(model_class.heads) == wanted:
             return model_class
@@ -48,12 +48,12 @@ def class_of(config: EncoderConfig, heads: tuple[Head, ...]) -> ModelClass:
     raise UserError(f"transformers has no {config.family} with the heads {' + '.join(sorted(wanted))}, but {classes}")
 
 
-def stored_heads(heads: tuple[Head, ...]) -> tuple[Head, ...]:
-    """Return the heads whose parameters a directory holds for these heads."""
+def heads_as_stored(heads: tuple[Head, ...]) -> tuple[Head, ...]:
+    """Return the heads under whose names a directory holds the parameters of these heads."""
     return tuple(head._replace(name=STORED_AS.get(head.name, head.name)) for head in heads)
 
 
-def largest_class(family: Family, heads: set[str]) -> ModelClass | None:
+def largest_class_of_heads(family: Family, heads: set[str]) -> ModelClass | None:
     """Return the class with the most of these heads and with no other head; the first if several classes tie.
 
     Return None if one of the heads is in no such class and is not only for training.
@@ -63,7 +63,7 @@ def largest_class(family: Family, heads: set[str]) -> ModelClass | None:
     return largest if heads - {name for model in fitting for name in model.heads} <= FOR_TRAINING_ALONE else None
 
 
-def advice_without(heads: Collection[str]) -> str:
+def missing_heads_advice(heads: Collection[str]) -> str:
     """Return the advice that ends an error message about missing heads."""
     if "masked_token" in heads:
         return "it cannot fill masks; the generator of an ELECTRA run can (bert-jax export --part generator)"
@@ -78,8 +78,8 @@ def to_tensors(
     `params` is a tree of `make_model(config, ..., heads)`. The names of a bare model lack the family's prefix. Raises
     `UserError` if the tree does not fit the config, or if transformers has no model with these heads.
     """
-    model_class, family = class_of(config, heads), FAMILIES[config.family]
-    flat, shapes = flatten_params(params), shapes_of(config, heads)
+    model_class, family = model_class_for_heads(config, heads), FAMILIES[config.family]
+    flat, shapes = flatten_params(params), parameter_shapes(config, heads)
     if {path: np.shape(x) for path, x in flat.items()} != {**shapes}:
         raise UserError("the parameters do not fit this model configuration: names or shapes differ")
     stored_tensors = list(iterate_stored_tensors((*family.encoder, *model_class.modules), shapes))
@@ -168,7 +168,7 @@ def tensor_names(module: NamedModule) -> list[str]:
     return [".".join(filter(None, (module.name, theirs))) for theirs in LEAVES[module.kind].values()]
 
 
-def shared_parts(params: Params, family: Family, missing: Iterable[str]) -> Params:
+def copy_shared_parts(params: Params, family: Family, missing: Iterable[str]) -> Params:
     """Return copies of the `missing` parts of a model whose tensors another part of the model also has.
 
     For example, the pooler of a ModernBERT has the tensors of the masked-token head except the bias.
@@ -176,7 +176,7 @@ def shared_parts(params: Params, family: Family, missing: Iterable[str]) -> Para
     flat, copies = flatten_params(params), dict[str, Any]()
     modules = [module for model_class in family.classes for module in model_class.modules]
     for part in missing:
-        names = {module.path: module.name for module in modules if top_level(module.path) == part}
+        names = {module.path: module.name for module in modules if first_path_part(module.path) == part}
         if not names or set(names.values()) - family.shared:
             continue
         for path, name in names.items():
@@ -195,7 +195,7 @@ class TensorNames(NamedTuple):
     untied: dict[str, str]
 
 
-def canonical_names(tensors: Mapping[str, np.ndarray], family: Family, where: str) -> TensorNames:
+def tensor_names_in_family(tensors: Mapping[str, np.ndarray], family: Family, where: str) -> TensorNames:
     """Return the names that the tensors of a file have in families/.
 
     Older names of LayerNorm's parameters (`gamma`, `beta`) are translated, the missing prefix of a bare model is added,
@@ -208,9 +208,11 @@ def canonical_names(tensors: Mapping[str, np.ndarray], family: Family, where: st
     prefix = f"{family.prefix}."
     lacks_prefix = not any(name.startswith(prefix) for name in tensors)
     modules = (*family.encoder, *(module for model_class in family.classes for module in model_class.modules))
-    inner = {top_level(module.name.removeprefix(prefix), ".") for module in modules if module.name.startswith(prefix)}
+    inner = {
+        first_path_part(module.name.removeprefix(prefix), ".") for module in modules if module.name.startswith(prefix)
+    }
     for name, x in tensors.items():
-        full_name = prefix + name if lacks_prefix and top_level(name, ".") in inner else name
+        full_name = prefix + name if lacks_prefix and first_path_part(name, ".") in inner else name
         if full_name == f"{prefix}embeddings.position_ids":
             if not np.array_equal(x.ravel(), np.arange(x.size)):
                 raise UserError(f"{where}: tensor '{name}' does not number the positions from 0 on")
@@ -228,12 +230,12 @@ def canonical_names(tensors: Mapping[str, np.ndarray], family: Family, where: st
     return TensorNames({name: wrapper + original for name, original in originals.items()}, untied)
 
 
-def top_level(path: str, separator: str = "/") -> str:
+def first_path_part(path: str, separator: str = "/") -> str:
     """Return the first part of a path or of a tensor's name."""
     return path.partition(separator)[0]
 
 
-def shapes_of(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[int, ...]]:
     """Return path -> shape of every parameter."""
     return {path: x.shape for path, x in flatten_params(make_model(config, ComputeConfig(), heads).shapes).items()}
 

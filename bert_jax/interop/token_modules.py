@@ -31,7 +31,7 @@ PYLATE_QUERY_LENGTH = 32  # in PyLate, unless its file has another length
 def read_vector_width(folder: pathlib.Path) -> int:
     """Return the width of the vectors of a Dense; raise UserError for a Dense that is not a plain projection."""
     path = folder / "config.json"
-    fields = _checked_fields(path, DENSE_FIELDS)
+    fields = _read_checked_fields(path, DENSE_FIELDS)
     width = fields.get("out_features")
     if type(width) is not int or width < 1:
         raise UserError(f"{path}: out_features is {width!r}; a width, at least 1, is needed")
@@ -47,7 +47,7 @@ def read_token_rules(transformer: Mapping[str, Any], mask: pathlib.Path, where: 
         where: the file of the Transformer, for messages.
         mask_token: the mask token of the tokenizer.
     """
-    words = _checked_fields(mask / "config.json", MASK_FIELDS).get("skiplist_words") or []
+    words = _read_checked_fields(mask / "config.json", MASK_FIELDS).get("skiplist_words") or []
     expansion = transformer.get("query_expansion")
     lengths = [transformer.get("query_length"), transformer.get("document_length")]
     attends = False
@@ -61,13 +61,13 @@ def read_token_rules(transformer: Mapping[str, Any], mask: pathlib.Path, where: 
                     f"{where}: {name} of query_expansion is {expansion.get(name)!r}; only {allowed} can be read"
                 )
         lengths[0], attends = expansion.get("length"), expansion.get("attend", False) is True
-    return _rules(lengths, expansion is not None, attends, words, where)
+    return _checked_token_rules(lengths, expansion is not None, attends, words, where)
 
 
 def read_pylate_rules(fields: Mapping[str, Any], where: str) -> TokenRules:
     """Return the rules in `config_sentence_transformers.json` of PyLate."""
     words = fields.get("skiplist_words")
-    return _rules(
+    return _checked_token_rules(
         [fields.get("query_length") or PYLATE_QUERY_LENGTH, fields.get("document_length")],
         fields.get("do_query_expansion") is not False,
         fields.get("attend_to_expansion_tokens") is True,
@@ -86,7 +86,7 @@ def token_module_files(rules: TokenRules, hidden_size: int, vector_width: int) -
     }
 
 
-def length_fields(rules: TokenRules) -> dict[str, Any]:
+def token_length_fields(rules: TokenRules) -> dict[str, Any]:
     """Return the fields of a Transformer for the lengths of queries and documents."""
     expansion = {"strategy": "fixed", "attend": rules.attends, "token": None, "length": rules.query_length}
     return {
@@ -96,7 +96,7 @@ def length_fields(rules: TokenRules) -> dict[str, Any]:
     }
 
 
-def _rules(lengths: list[Any], expands: bool, attends: bool, words: Any, where: str) -> TokenRules:
+def _checked_token_rules(lengths: list[Any], expands: bool, attends: bool, words: Any, where: str) -> TokenRules:
     """Return checked rules; `lengths` has the maximum lengths of queries and documents."""
     for length in lengths:
         if length is not None and (type(length) is not int or length < 1):
@@ -114,7 +114,7 @@ def _rules(lengths: list[Any], expands: bool, attends: bool, words: Any, where: 
     )
 
 
-def _checked_fields(path: pathlib.Path, known: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+def _read_checked_fields(path: pathlib.Path, known: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     """Return the fields of a file; raise UserError for a field with a value that cannot be read."""
     fields = read_object(path)
     for name, values in known.items():

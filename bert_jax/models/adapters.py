@@ -1,7 +1,7 @@
 """Adapters (LoRA, Hu et al. 2021): small trained matrices beside the frozen linear maps of an encoder.
 
 A linear map `x @ kernel` becomes `x @ kernel + alpha / rank * dropout(x) @ a @ b`. `with_adapter` adds the matrices to
-a model, `merge_into_weights` adds their products to the kernels.
+a model, `merge_adapter_into_weights` adds their products to the kernels.
 """
 
 import dataclasses
@@ -48,10 +48,11 @@ class Adapter:
 def with_adapter(model: Model, adapter: Adapter) -> Model:
     """Return the model with the matrices of an adapter in its parameters, at `params["adapter"]`.
 
-    As in `peft`, `a` starts uniform within 1 / sqrt(inputs), and `b` at 0: the model starts unchanged.
+    As in `peft`, the matrix `a` starts uniform within 1 / sqrt(inputs), and `b` starts at 0. So the model starts
+    unchanged.
     """
 
-    draw = functools.partial(draw_matrices, adapter, model.shapes)
+    draw = functools.partial(init_adapter_matrices, adapter, model.shapes)
 
     def init(rng: jax.Array) -> Params:
         return model.init(rng) | {ADAPTER: draw(rng)}
@@ -79,7 +80,7 @@ def with_adapter(model: Model, adapter: Adapter) -> Model:
     )
 
 
-def draw_matrices(adapter: Adapter, model_shapes: Params, rng: jax.Array) -> Params:
+def init_adapter_matrices(adapter: Adapter, model_shapes: Params, rng: jax.Array) -> Params:
     """Return the initial matrices of an adapter, a tree of `Matrices`; `model_shapes` are `Model.shapes`."""
     shapes, keys = _flatten(model_shapes), iter(jax.random.split(jax.random.fold_in(rng, 1), len(adapter.targets)))
 
@@ -94,8 +95,8 @@ def draw_matrices(adapter: Adapter, model_shapes: Params, rng: jax.Array) -> Par
     return _matrices_by_target(adapter, draw)
 
 
-def merge_into_weights(adapter: Adapter, params: Params) -> Params:
-    """Return parameters without an adapter, whose kernels have the products of its matrices added: numpy arrays."""
+def merge_adapter_into_weights(adapter: Adapter, params: Params) -> Params:
+    """Return parameters without an adapter, as numpy arrays; the products of its matrices are added to the kernels."""
     flat, matrices = _flatten({name: x for name, x in params.items() if name != ADAPTER}), _flatten(params[ADAPTER])
     for target in adapter.targets:
         a, b = (np.asarray(matrices[f"{target.path}/{name}"]) for name in ("a", "b"))

@@ -74,8 +74,8 @@ def _mlp_down(config: EncoderConfig, dtype: jnp.dtype, inner: jax.Array, width: 
     return Linear(sizes, ("mlp", "embed"), stddev, dtype, config.mlp_bias, name="mlp_down").biased(save_on_gpu(inner))
 
 
-# The block calls a row, and has the parameters of its layers: `[batch, length, width]` in and out. The last bias may be
-# still to be added (Biased).
+# The block calls a row, and has the parameters of its layers: `[batch, length, width]` in and out. If the result is
+# Biased, the block adds the last bias.
 MLPS: dict[str, Callable[[EncoderConfig, jnp.dtype, jax.Array], jax.Array | Biased]] = {
     "plain": plain_mlp,
     "gated": gated_mlp,
@@ -103,7 +103,7 @@ class Block(nn.Module):
         def attend(x: jax.Array) -> Added:
             return Added(attention(x, metadata, probabilities_seed), config.dropout, attention_seed)
 
-        def transform(x: jax.Array) -> Added:
+        def apply_mlp(x: jax.Array) -> Added:
             return Added(MLPS[config.mlp](config, self.dtype, x), config.dropout, mlp_seed)
 
         def first_norm(x: jax.Array, *added: Added) -> jax.Array:
@@ -112,7 +112,7 @@ class Block(nn.Module):
             return x if skip_first_norm is True else jnp.where(skip_first_norm, x, attention_norm(x))
 
         x = join(x, attend, first_norm)
-        x = join(x, transform, mlp_norm)
+        x = join(x, apply_mlp, mlp_norm)
         return constrain(x, "batch", "length", "features")
 
 

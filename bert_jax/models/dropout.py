@@ -29,14 +29,14 @@ def dropout(x: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
     """
     if seed is None or rate == 0.0:
         return x
-    return _dropout(x, rate, seed)
+    return _checkpointed_dropout(x, rate, seed)
 
 
 # Checkpointed, so that the backward pass saves the seed and not the mask.
 @functools.partial(jax.checkpoint, static_argnums=(1,), prevent_cse=False)
-def _dropout(x: jax.Array, rate: float, seed: jax.Array) -> jax.Array:
+def _checkpointed_dropout(x: jax.Array, rate: float, seed: jax.Array) -> jax.Array:
     """Apply dropout with a rate above 0."""
-    is_kept = random_words(seed, x.shape) >= _keep_threshold(rate)
+    is_kept = random_uint32(seed, x.shape) >= _keep_threshold(rate)
     return jnp.where(is_kept, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
 
 
@@ -69,7 +69,7 @@ def row_keys(seed: jax.Array, num_rows: int) -> RowKeys:
     return RowKeys(first, _hash_with_keys(first, seed[1], seed[0]))
 
 
-def random_words(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def random_uint32(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Return uint32 of `shape`, uniform and independent for all statistical purposes; `seed` is uint32 `[2]`.
 
     The hash is a finalizer like murmur3's (multipliers of C. Wellons' `lowbias32`). The second key word enters between

@@ -22,7 +22,15 @@ from bert_jax.models.attention.self_attention import PROBES, WEIGHTS
 from bert_jax.models.blocks import Block, BottleneckBlock, Flag
 from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.init import init_scales, kernel_init, vocabulary_initializer
-from bert_jax.models.layers import ADAPTER, SAVED, Linear, cast_kernels, logical_param, rows_by_product, unstack_layers
+from bert_jax.models.layers import (
+    ADAPTER,
+    SAVED,
+    Linear,
+    cast_kernels,
+    logical_param,
+    rows_by_one_hot_product,
+    unstack_layers,
+)
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
@@ -109,7 +117,7 @@ class Embeddings(nn.Module):
         x = jnp.take(self.token, input_ids, axis=0, mode="fill")
         x = self.projection(concatenate_neighbors(x, segments)) if self.projection else x
         if self.config.num_token_types:
-            x = x + rows_by_product(token_type_ids, self.token_type)
+            x = x + rows_by_one_hot_product(token_type_ids, self.token_type)
         if self.embed_positions:
             x = x + self.embed_positions(length, segments)
         x = self.norm(x) if self.norm else x.astype(self.dtype)
@@ -143,7 +151,7 @@ class GlobalTokenMask(NamedTuple):
 
     mask: jax.Array  # bool [batch, length]; may include padding
     capacity: int  # the number of global tokens that chunks can read
-    capacity_is_exact: bool  # whether no sequence has more
+    capacity_is_exact: bool  # whether no sequence has more global tokens than `capacity`
 
 
 class LayerFlags(NamedTuple):
@@ -183,7 +191,7 @@ class Encoder(nn.Module):
         self.position_bias = PositionBias(config)
         self.distances = DistanceEmbeddings(config)
         self.block = make_block(config, dtype, self.compute.attention)
-        # Also if unrolled: a checkpoint serves both. Parts of a block check the shapes of their parameters.
+        # Unrolled layers have stacked parameters, too, so that a checkpoint serves both. A block checks their shapes.
         has_layers = self.has_variable("params", "layers")
         self.layers = self.get_variable("params", "layers") if has_layers else self.param("layers", self._init_layers)
         self.final_norm = norm_layer(config, dtype) if config.final_norm else None
@@ -249,7 +257,8 @@ class Encoder(nn.Module):
                 return x, x if self.every_layer else None
 
             params = None if shared else cast_kernels(self.layers, dtype)
-            layers = jax.lax.iota(jnp.int32, num_layers)  # no list: a file may name any number of layers
+            # An array and not a list, because a file may name any number of layers.
+            layers = jax.lax.iota(jnp.int32, num_layers)
             xs = (layer_flags(self.config, layers, local_meta is not None), (params, layer_seeds, adapter))
             last, outputs = jax.lax.scan(apply_scanned_layer, x, xs, length=num_layers)
         else:
@@ -317,7 +326,7 @@ class Encoder(nn.Module):
             local_angles = angles(config, config.local_rotary_base, length, segments)
             local_meta = dataclasses.replace(local_meta, angles=local_angles)
         smallest_radius = min(config.local_windows or (config.local_window,)) // 2
-        if not isinstance(length, int) or length - 1 > smallest_radius:  # a symbolic length may be any
+        if not isinstance(length, int) or length - 1 > smallest_radius:  # a symbolic length may be longer
             local_meta = dataclasses.replace(
                 local_meta, radius=config.local_window // 2, window=local_window_spec(config)
             )
@@ -374,7 +383,7 @@ def attention_weights(
         batch: input_ids, token_type_ids and attention_mask, int32 `[batch, length]`; sequences are not packed.
         queries: the tokens whose weights are returned.
     """
-    return encode_with_weights(config, params, batch, queries=queries)[1]
+    return encode_with_attention_weights(config, params, batch, queries=queries)[1]
 
 
 class HiddenAndWeights(NamedTuple):
@@ -384,7 +393,7 @@ class HiddenAndWeights(NamedTuple):
     weights: jax.Array
 
 
-def encode_with_weights(
+def encode_with_attention_weights(
     config: EncoderConfig,
     params: Any,
     batch: Mapping[str, jax.Array],

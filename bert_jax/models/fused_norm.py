@@ -75,7 +75,9 @@ def _backward_from_saved(rate: float, _: float, residuals: Any, gradient: jax.Ar
     *saved, bias = residuals
     axes = (HIDDEN, HIDDEN, TOKENS, TOKENS, KEYS, FEATURES)
     written = (HIDDEN, HIDDEN, SUMS) if rate else (HIDDEN, SUMS)
-    *input_gradients, sums = _on_mesh(functools.partial(sum_norm_backward, rate=rate), axes, written, gradient, *saved)
+    *input_gradients, sums = _call_on_mesh(
+        functools.partial(sum_norm_backward, rate=rate), axes, written, gradient, *saved
+    )
     d_scale, d_shift, d_bias = sums.sum(axis=(0, 1))
     return input_gradients[0], input_gradients[-1], d_bias.astype(bias.dtype), None, d_scale, d_shift
 
@@ -86,10 +88,10 @@ sum_norm.defvjp(_forward_and_save, _backward_from_saved)
 def _forward_on_mesh(arrays: Sequence[jax.Array], written: Any, rate: float, epsilon: float) -> Any:
     """Call `sum_norm_forward` on each device for its tokens; `written` are the axes of the outputs."""
     kernel = functools.partial(sum_norm_forward, rate=rate, epsilon=epsilon, num_outputs=len(written))
-    return _on_mesh(kernel, (HIDDEN, HIDDEN, FEATURES, KEYS, FEATURES, FEATURES), written, *arrays)
+    return _call_on_mesh(kernel, (HIDDEN, HIDDEN, FEATURES, KEYS, FEATURES, FEATURES), written, *arrays)
 
 
-def _on_mesh(kernel: Callable[..., Any], axes: Any, out_axes: Any, *arrays: jax.Array) -> Any:
+def _call_on_mesh(kernel: Callable[..., Any], axes: Any, out_axes: Any, *arrays: jax.Array) -> Any:
     """Call `kernel` on each device for its tokens; `axes` and `out_axes` name the axes of each array."""
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
@@ -112,7 +114,7 @@ def sum_norm_forward(
     num_outputs: int = 4,
     interpret: bool = False,
 ) -> tuple[jax.Array, ...]:
-    """Return the first `num_outputs` of: the result, the sum, the means of the sum, its inverse standard deviations."""
+    """Return the first `num_outputs` of (result, sum, means of the sum, inverse standard deviations of the sum)."""
     batch, length, _ = x.shape
     of_tokens = jax.ShapeDtypeStruct((batch, length), jnp.float32)
     reads = [("tokens", x), ("tokens", product), ("vector", bias), ("key", keys), ("vector", scale), ("vector", shift)]
@@ -131,9 +133,9 @@ def sum_norm_backward(
     rate: float,
     interpret: bool = False,
 ) -> tuple[jax.Array, ...]:
-    """Return the gradient of x, with dropout the gradient of the product, and the gradients of scale, shift and bias.
+    """Return the gradient of x, the gradient of the product if there is dropout, and partial sums of other gradients.
 
-    The last array has sums over blocks of tokens, float32 `[batch, blocks, 3, features]`.
+    The sums are over blocks of tokens, for scale, shift and bias, float32 `[batch, blocks, 3, features]`.
     """
     batch, length, width = total.shape
     block = math.gcd(length, MAX_BLOCK)
@@ -215,7 +217,7 @@ def _backward_kernel(*refs: Any, rate: float) -> None:
     (block, width), begin = total.shape, pl.program_id(0) * total.shape[0]
     chunks = _feature_slices(width)
 
-    def token_step(token: Any, state: Any) -> Any:
+    def add_token_gradients(token: Any, state: Any) -> Any:
         units, scaled, sums_now = [], [], []
         for chunk, (d_scale, d_shift, d_bias) in zip(chunks, state, strict=True):
             unit = (total[token, chunk].astype(jnp.float32) - mean[token]) * inverse[token]
@@ -234,7 +236,7 @@ def _backward_kernel(*refs: Any, rate: float) -> None:
         return sums_now
 
     zero = jnp.zeros((chunks[0].size,), jnp.float32)
-    state = jax.lax.fori_loop(0, block, token_step, [(zero, zero, zero) for _ in chunks])
+    state = jax.lax.fori_loop(0, block, add_token_gradients, [(zero, zero, zero) for _ in chunks])
     for chunk, chunk_sums in zip(chunks, state, strict=True):
         for i, value in enumerate(chunk_sums):
             sums[i, chunk] = value

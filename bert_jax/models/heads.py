@@ -20,7 +20,7 @@ from bert_jax.models.encoder import Encoder, GlobalTokenMask
 from bert_jax.models.init import init_scales, kernel_init, vocabulary_initializer
 from bert_jax.models.layers import ACTIVATIONS, Linear, logical_param
 from bert_jax.models.norms import norm_layer
-from bert_jax.models.token_rows import encoder_inputs, padded_sequences, sequence_means, tokens_at
+from bert_jax.models.token_rows import encoder_inputs, hidden_states_at_positions, padded_sequences, sequence_means
 from bert_jax.parallel.sharding import constrain
 
 PADDING_LOGIT = -1e9  # of the padding of the vocabulary; its exponential is exactly 0
@@ -104,13 +104,13 @@ class Encoded:
     seed: jax.Array | None  # of the dropout before a classifier
 
 
-def masked_token(head: Head, x: Encoded) -> Arrays:
+def masked_token_logits(head: Head, x: Encoded) -> Arrays:
     """Return `mlm_logits` at `masked_positions`, `[batch, predictions, padded_vocab]`; padding entries are -1e9.
 
     If the batch has `verbalizers`, int32 `[batch, labels, words]` of token ids, return `sequence_logits` `[batch,
     labels]` instead: the mean of the logits of the words of each label at the first position. An id below 0 is no word.
     """
-    masked = tokens_at(x.rows, x.batch["masked_positions"], x.batch)
+    masked = hidden_states_at_positions(x.rows, x.batch["masked_positions"], x.batch)
     logits = MaskedTokenHead(x.config, x.dtype, name=head.name)(masked, x.table)
     if "verbalizers" not in x.batch:
         return {"mlm_logits": logits}
@@ -119,12 +119,12 @@ def masked_token(head: Head, x: Encoded) -> Arrays:
     return {"sequence_logits": jnp.mean(of_words, axis=-1, where=words >= 0)}
 
 
-def next_token(head: Head, x: Encoded) -> Arrays:
+def next_token_logits(head: Head, x: Encoded) -> Arrays:
     """Return `next_logits` of the token after each token, `[batch, length - 1, padded_vocab]`; for causal models."""
     return {"next_logits": MaskedTokenHead(x.config, x.dtype, name=head.name)(x.hidden[:, :-1], x.table)}
 
 
-def next_sentence(head: Head, x: Encoded) -> Arrays:
+def next_sentence_logits(head: Head, x: Encoded) -> Arrays:
     """Return `nsp_logits` `[batch, 2]`; class 1 means that the second text does not follow the first text.
 
     In ALBERT, class 1 means that the second text precedes the first text. For packed sequences, the shape is `[batch *
@@ -133,32 +133,32 @@ def next_sentence(head: Head, x: Encoded) -> Arrays:
     return {"nsp_logits": classification_layer(x.config, x.dtype, 2, head.name)(x.pooled)}
 
 
-def replaced_token(head: Head, x: Encoded) -> Arrays:
+def replaced_token_logits(head: Head, x: Encoded) -> Arrays:
     """Return `replaced_logits` `[batch, length]`; a logit above 0 predicts a replaced token."""
     return {"replaced_logits": ReplacedTokenHead(x.config, x.dtype, name=head.name)(x.hidden)}
 
 
-def sequence_classification(head: Head, x: Encoded) -> Arrays:
+def sequence_classification_logits(head: Head, x: Encoded) -> Arrays:
     """Return `sequence_logits` `[batch, classes]`; with one class, the logit is the value of a regression."""
     pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
     return {"sequence_logits": classification_layer(x.config, x.dtype, head.classes, head.name)(pooled)}
 
 
-def multiple_choice(head: Head, x: Encoded) -> Arrays:
+def multiple_choice_logits(head: Head, x: Encoded) -> Arrays:
     """Return `choice_logits` `[batch, choices]`, a score for each choice; inputs are `[batch, choices, length]`."""
     pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
     scores = classification_layer(x.config, x.dtype, 1, head.name)(pooled)
     return {"choice_logits": scores.reshape(x.batch["input_ids"].shape[:-1])}
 
 
-def token_classification(head: Head, x: Encoded) -> Arrays:
+def token_classification_logits(head: Head, x: Encoded) -> Arrays:
     """Return `token_logits` `[batch, length, classes]`."""
     tokens = dropout(x.tokens, x.config.classifier_dropout, x.seed)
     logits = classification_layer(x.config, x.dtype, head.classes, head.name)(tokens)
     return {"token_logits": padded_sequences(logits, x.batch)}
 
 
-def question_answering(head: Head, x: Encoded) -> Arrays:
+def question_answering_logits(head: Head, x: Encoded) -> Arrays:
     """Return `start_logits` and `end_logits` `[batch, length]`."""
     if x.config.question_separator_id is not None:
         question = question_mask(
@@ -184,13 +184,13 @@ def last_hidden_state(head: Head, x: Encoded) -> Arrays:
     return {"last_hidden_state": x.hidden}
 
 
-def sentence_embedding(head: Head, x: Encoded) -> Arrays:
+def mean_sentence_vectors(head: Head, x: Encoded) -> Arrays:
     """Return `sentence_vectors`, token means scaled to length 1, `[batch, texts, hidden]`."""
-    vectors = unit_length(sequence_means(x.rows, x.batch).astype(jnp.float32))
+    vectors = scale_to_unit_length(sequence_means(x.rows, x.batch).astype(jnp.float32))
     return {"sentence_vectors": vectors.reshape(*x.batch["input_ids"].shape[:-1], -1)}
 
 
-def sparse_embedding(head: Head, x: Encoded) -> Arrays:
+def sparse_sentence_vectors(head: Head, x: Encoded) -> Arrays:
     """Return `sentence_vectors`, `[batch, texts, padded_vocab]`: log(1 + relu(largest masked-token logit of a text)).
 
     This is SPLADE with max pooling (Formal et al. 2021). The parameters are the parameters of the masked-token head.
@@ -201,7 +201,7 @@ def sparse_embedding(head: Head, x: Encoded) -> Arrays:
     return {"sentence_vectors": jnp.log1p(jax.nn.relu(logits)).reshape(*ids.shape[:-1], -1)}
 
 
-def token_embedding(head: Head, x: Encoded) -> Arrays:
+def token_vectors(head: Head, x: Encoded) -> Arrays:
     """Return `sentence_vectors`, a projection of each token scaled to length 1, `[batch, texts, length, outputs]`.
 
     A vector of zeros marks a token that has no part in scores: a 0 in `scored_tokens` of the batch, int32 in the shape
@@ -210,7 +210,7 @@ def token_embedding(head: Head, x: Encoded) -> Arrays:
     ids = x.batch["input_ids"]
     sizes = (x.config.hidden_size, head.classes)
     project = Linear(sizes, ("embed", "features"), x.config.initializer_range, x.dtype, bias=False, name=head.name)
-    vectors = unit_length(project(x.hidden).astype(jnp.float32)).reshape(*ids.shape, -1)
+    vectors = scale_to_unit_length(project(x.hidden).astype(jnp.float32)).reshape(*ids.shape, -1)
     is_scored = x.batch.get("scored_tokens", x.batch["attention_mask"])
     return {"sentence_vectors": jnp.where(is_scored[..., None] != 0, vectors, 0.0)}
 
@@ -221,20 +221,20 @@ def pooled_output(head: Head, x: Encoded) -> Arrays:
 
 
 HEADS: dict[str, Callable[[Head, Encoded], Arrays]] = {
-    "masked_token": masked_token,
-    "next_token": next_token,
-    "next_sentence": next_sentence,
-    "replaced_token": replaced_token,
-    "sequence_classification": sequence_classification,
-    "multiple_choice": multiple_choice,
-    "token_classification": token_classification,
-    "question_answering": question_answering,
+    "masked_token": masked_token_logits,
+    "next_token": next_token_logits,
+    "next_sentence": next_sentence_logits,
+    "replaced_token": replaced_token_logits,
+    "sequence_classification": sequence_classification_logits,
+    "multiple_choice": multiple_choice_logits,
+    "token_classification": token_classification_logits,
+    "question_answering": question_answering_logits,
     "hidden_states": hidden_states,
     "last_hidden_state": last_hidden_state,
     "pooled": pooled_output,
-    "sentence_embedding": sentence_embedding,
-    "sparse_embedding": sparse_embedding,
-    "token_embedding": token_embedding,
+    "sentence_embedding": mean_sentence_vectors,
+    "sparse_embedding": sparse_sentence_vectors,
+    "token_embedding": token_vectors,
 }
 # Heads that read a sequence through the pooler, and heads that read each token.
 POOLED = frozenset({"next_sentence", "sequence_classification", "multiple_choice", "pooled"})
@@ -285,17 +285,17 @@ def _vocabulary_scores_backward(saved: tuple[jax.Array, jax.Array], gradient: ja
 _vocabulary_scores.defvjp(_vocabulary_scores_forward, _vocabulary_scores_backward)
 
 
-TOKENS_AT_ONCE = 16  # of a sequence, whose logits over the vocabulary are in memory
+TOKENS_AT_ONCE = 16  # number of tokens of a sequence whose logits over the vocabulary are in memory
 
 
 @jax.checkpoint
-def _larger_scores(largest: jax.Array, x: jax.Array, mask: jax.Array, table: jax.Array) -> jax.Array:
+def _update_largest_scores(largest: jax.Array, x: jax.Array, mask: jax.Array, table: jax.Array) -> jax.Array:
     """Return the larger of `largest` `[batch, vocab]` and the scores of the tokens of `x` `[batch, tokens, width]`."""
     scores = _vocabulary_scores(x.reshape(-1, x.shape[-1]), table).reshape(*x.shape[:2], -1)
     return jnp.maximum(largest, jnp.where(mask[..., None] != 0, scores, PADDING_LOGIT).max(1))
 
 
-def _largest_scores(x: jax.Array, mask: jax.Array, table: jax.Array) -> jax.Array:
+def _largest_vocabulary_scores(x: jax.Array, mask: jax.Array, table: jax.Array) -> jax.Array:
     """Return the largest score of the tokens of each sequence, float32 `[batch, vocab]`.
 
     Memory holds the scores of TOKENS_AT_ONCE tokens of each sequence. The backward pass computes them again.
@@ -303,13 +303,15 @@ def _largest_scores(x: jax.Array, mask: jax.Array, table: jax.Array) -> jax.Arra
     num_chunks = -(-x.shape[1] // TOKENS_AT_ONCE)
     padding = num_chunks * TOKENS_AT_ONCE - x.shape[1]
 
-    def chunks(array: jax.Array) -> jax.Array:
+    def split_into_chunks(array: jax.Array) -> jax.Array:
         padded = jnp.pad(array, ((0, 0), (0, padding), *[(0, 0)] * (array.ndim - 2)))
         return padded.reshape(array.shape[0], num_chunks, TOKENS_AT_ONCE, *array.shape[2:]).swapaxes(0, 1)
 
     largest = jnp.full((x.shape[0], len(table)), PADDING_LOGIT, jnp.float32)
     return jax.lax.scan(
-        lambda largest, chunk: (_larger_scores(largest, *chunk, table), None), largest, (chunks(x), chunks(mask))
+        lambda largest, chunk: (_update_largest_scores(largest, *chunk, table), None),
+        largest,
+        (split_into_chunks(x), split_into_chunks(mask)),
     )[0]
 
 
@@ -335,7 +337,7 @@ class MaskedTokenHead(nn.Module):
         bias = logical_param(self, "bias", nn.initializers.zeros, table.shape[:1], ("vocab",))
         bias = jnp.where(jnp.arange(table.shape[0]) < config.vocab_size, bias, PADDING_LOGIT)
         if mask is not None:
-            return constrain(_largest_scores(x, mask, table.astype(self.dtype)) + bias, "batch", "logits")
+            return constrain(_largest_vocabulary_scores(x, mask, table.astype(self.dtype)) + bias, "batch", "logits")
         # As a product of two matrices, for the reason that Linear gives.
         logits = _vocabulary_scores(x.reshape(-1, width), table.astype(self.dtype))
         return constrain(logits + bias, "batch", "logits").reshape(*x.shape[:2], -1)
@@ -409,7 +411,9 @@ def pool_first_token(hidden: jax.Array, batch: Batch) -> jax.Array:
     """Return the vector of the first token, [CLS], of each example."""
     if "row_tokens" in batch:
         length = batch["input_ids"].shape[-1]
-        return tokens_at(hidden, jnp.zeros((batch["input_ids"].size // length, 1), jnp.int32), batch)[:, 0]
+        return hidden_states_at_positions(hidden, jnp.zeros((batch["input_ids"].size // length, 1), jnp.int32), batch)[
+            :, 0
+        ]
     if "segment_ids" not in batch:
         return hidden[:, 0]
     first_tokens = jnp.take_along_axis(hidden, batch["cls_positions"][:, :, None], axis=1)
@@ -427,7 +431,7 @@ def pool_mean(hidden: jax.Array, batch: Batch) -> jax.Array:
     return means.reshape(-1, hidden.shape[-1]).astype(hidden.dtype)
 
 
-def unit_length(vectors: jax.Array) -> jax.Array:
+def scale_to_unit_length(vectors: jax.Array) -> jax.Array:
     """Return vectors scaled to length 1, `[..., hidden]`; a vector of zeros stays zero."""
     return vectors / jnp.sqrt(jnp.sum(vectors * vectors, axis=-1, keepdims=True) + UNIT_LENGTH_EPSILON)
 
@@ -478,7 +482,7 @@ class _Lstm(nn.Module):
         def lstm_cell(
             hidden_and_cell: tuple[jax.Array, jax.Array], gates_and_mask: tuple[jax.Array, jax.Array]
         ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-            """Return hidden state and cell after a token, float32 `[batch, width]`; mask 0: a text begins."""
+            """Return hidden state and cell after a token, float32 `[batch, width]`; with mask 0, a text begins."""
             gate, continues_text = gates_and_mask
             hidden, cell = (jnp.where(continues_text[:, None], x, 0.0) for x in hidden_and_cell)
             i, f, g, o = jnp.split(gate.astype(jnp.float32) + hidden.astype(self.dtype) @ kernel, 4, axis=-1)
@@ -498,8 +502,8 @@ class GlobalTokenRule(NamedTuple):
     """A row of GLOBAL_TOKENS."""
 
     mask_fn: Callable[[jax.Array], jax.Array]  # bool `[batch, length]`: separators -> global tokens
-    expected_count: int  # global tokens; more of them take the time of all pairs in long sequences
-    is_upper_bound: bool = False  # whether no sequence has more
+    expected_count: int  # number of global tokens; with more, a long sequence takes the time of all pairs
+    is_upper_bound: bool = False  # whether no sequence has more global tokens than `expected_count`
 
 
 def first_token_mask(separators: jax.Array) -> jax.Array:

@@ -22,7 +22,8 @@ import numpy as np
 
 from bert_jax.config import EncoderConfig
 
-# As in BERT: a normal distribution cut at two standard deviations, not rescaled: the deviation is 0.88 of the nominal.
+# As in BERT, a normal distribution is cut at two standard deviations and not rescaled, so its deviation is 0.88 of the
+# nominal deviation.
 kernel_init = jax.nn.initializers.truncated_normal
 VARIANCE = 0.77  # of a standard normal cut at two deviations
 
@@ -106,10 +107,12 @@ def vocabulary_initializer(init: Callable[..., jax.Array], vocab_size: int) -> C
     return padded_table
 
 
-OFFSETS = (-1, 1, -2, 2)  # columns from a query to the key that a head reads; heads take turns
+OFFSETS = (-1, 1, -2, 2)  # columns from a query to the key that a head reads; heads take the offsets in turns
 ROTATIONS = 3  # the fastest of a head's frequencies, which tell neighboring distances apart
 ROTARY_SCORE = 24.0  # nats, at the distance of the head
-WAVES = np.geomspace(0.1, 2.5, 8)  # radians per position: no distance below 128 comes near to their sum at 0
+WAVES = np.geomspace(
+    0.1, 2.5, 8
+)  # radians per position; the sum of cosines at distances 1 to 127 stays far below the sum at 0
 WAVE_SCORE = 12.0
 
 
@@ -118,8 +121,8 @@ class NeighborTerms(NamedTuple):
 
     token: np.ndarray  # [table width], added to each row of the token table
     position: np.ndarray  # [positions, table width], added to the position table, if there is a table
-    query: np.ndarray  # [width, heads * head_dim], added to the first block's kernel; so is `key`
-    key: np.ndarray
+    query: np.ndarray  # [width, heads * head_dim], added to the query kernel of the first block
+    key: np.ndarray  # [width, heads * head_dim], added to the key kernel of the first block
 
 
 def init_neighbor_heads(params: dict[str, Any], config: EncoderConfig) -> dict[str, Any]:
@@ -140,7 +143,7 @@ def rotary_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
     width, table_width, half = config.hidden_size, config.table_width, config.head_dim // 2
     speeds = config.rotary_base ** (-np.arange(half) / half)[:ROTATIONS]
     num_pairs = len(speeds)
-    common = (-1.0) ** np.arange(table_width)  # of mean 0, which norms preserve, as any even number of its entries
+    common = (-1.0) ** np.arange(table_width)  # each even number of entries has mean 0, which norms preserve
     # Between tables and blocks of different widths, the projection starts as the identity, which cuts or pads.
     row = np.pad(common[:width], (0, max(0, width - table_width)))[:, None] / math.sqrt(min(width, table_width))
     entry = _entry_that_gives_score(config, ROTARY_SCORE / num_pairs, 1 / (1 + VARIANCE))

@@ -47,12 +47,12 @@ def logical_param(
         ValueError: the parameter exists with another shape.
     """
     if module.has_variable("params", name):
-        # Linen would trace `init` for the shape, a fifth of the time to trace a step.
-        value: jax.Array = nn.meta.unbox(module.get_variable("params", name))  # boxed while they are drawn
+        # Linen would trace `init` to check the shape, which takes a fifth of the time to trace a step.
+        value: jax.Array = nn.meta.unbox(module.get_variable("params", name))  # boxed during init
         if value.shape != shape:
             raise ValueError(f"{'/'.join(module.path)}/{name} has the shape {value.shape}, the model needs {shape}")
         return value
-    # Inside a module linen returns the array itself; its annotation says the box with the names.
+    # Inside a module, Linen returns the array, although the annotation names the box with the axis names.
     return cast(jax.Array, module.param(name, nn.with_logical_partitioning(init, axes), shape, jnp.float32))
 
 
@@ -116,8 +116,8 @@ class Linear(nn.Module):
     stddev: float
     dtype: jnp.dtype
     bias: bool = True
-    identity: float = 0.0  # on the diagonal of the kernel at the start
-    save_product: bool = False  # on GPUs, for the backward pass, which adds the bias again
+    identity: float = 0.0  # added to the diagonal of the initial kernel
+    save_product: bool = False  # whether GPUs save the product for the backward pass, which adds the bias again
 
     @nn.compact
     def kernel_and_bias(self) -> KernelAndBias:
@@ -146,7 +146,7 @@ class Linear(nn.Module):
         return Biased(save_on_gpu(y) if self.save_product else y, bias)
 
 
-def rows_by_product(rows: jax.Array, table: jax.Array) -> jax.Array:
+def rows_by_one_hot_product(rows: jax.Array, table: jax.Array) -> jax.Array:
     """Return rows of a small `table` by a product, because the gradient of an indexed read would be a slow scatter."""
     one_hot = jax.nn.one_hot(rows, len(table), dtype=jnp.float32)
     return jnp.einsum("blt,th->blh", one_hot, table, precision=jax.lax.Precision.HIGHEST)

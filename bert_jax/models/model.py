@@ -18,7 +18,7 @@ from bert_jax.models.blocks import BLOCKS, MLPS
 from bert_jax.models.encoder import (
     Encoder,
     embedding_projection_shape,
-    encode_with_weights,
+    encode_with_attention_weights,
     is_global_layer,
     padded_vocab,
 )
@@ -124,22 +124,24 @@ def _section_of_parameter(path: tuple[Any, ...], unused: tuple[str, ...]) -> str
 
 
 class ArraysAndWeights(NamedTuple):
-    """The arrays of `Model.apply`, and the attention weights of `encode_with_weights`."""
+    """The arrays of `Model.apply`, and the attention weights of `encode_with_attention_weights`."""
 
     arrays: dict[str, jax.Array]
     weights: jax.Array
 
 
-def apply_with_weights(
+def apply_with_attention_weights(
     config: EncoderConfig, heads: tuple[Head, ...], params: Params, batch: Batch, probes: jax.Array
 ) -> ArraysAndWeights:
-    """Return the arrays of `Model.apply` without dropout, and the attention weights of `encode_with_weights`.
+    """Return the arrays of `Model.apply` without dropout, and the attention weights of `encode_with_attention_weights`.
 
     `probes` are added to the weights. So the gradient with respect to probes of zero is the gradient with respect to
     the attention weights.
     """
     global_tokens = global_token_mask(config, {head.name for head in heads}, batch["input_ids"])
-    hidden, weights = encode_with_weights(config, params["encoder"], batch, probes, global_tokens=global_tokens)
+    hidden, weights = encode_with_attention_weights(
+        config, params["encoder"], batch, probes, global_tokens=global_tokens
+    )
 
     def with_these_states(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
         if isinstance(context.module, Encoder) and context.method_name == "__call__":
@@ -185,7 +187,7 @@ def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAININ
     total = sum(jax.tree.leaves(jax.tree.map(size, model.shapes, model.logical_axes)))
     if config.first_attention_norm or config.share_layers:
         return total
-    # The norm of the first block exists, so that blocks can be stacked, and has no effect.
+    # The first norm of the first block has no effect; it exists so that the parameters of blocks can be stacked.
     unused = model.shapes["encoder"]["layers"]["attention_norm"]
     return total - sum(math.prod(x.shape[1:]) for x in jax.tree.leaves(unused))
 

@@ -27,10 +27,10 @@ class Saved(NamedTuple):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def _normalize(x: jax.Array, centered: bool, epsilon: float, dtype: jnp.dtype) -> jax.Array:
-    return _forward(x, centered, epsilon, dtype)[0]
+    return _normalize_forward(x, centered, epsilon, dtype)[0]
 
 
-def _forward(x: jax.Array, centered: bool, epsilon: float, dtype: jnp.dtype) -> tuple[jax.Array, Saved]:
+def _normalize_forward(x: jax.Array, centered: bool, epsilon: float, dtype: jnp.dtype) -> tuple[jax.Array, Saved]:
     """Return the normalized array, and the arrays for its gradient."""
     x, mean, dtype_holder = save_on_gpu(x), None, jnp.zeros((), x.dtype)
     wide = x.astype(jnp.float32)
@@ -46,7 +46,7 @@ def _forward(x: jax.Array, centered: bool, epsilon: float, dtype: jnp.dtype) -> 
     return unit, Saved(unit, None, None, inverse, dtype_holder)
 
 
-def _backward(centered: bool, _: float, __: jnp.dtype, saved: Saved, gradient: jax.Array) -> tuple[jax.Array]:
+def _normalize_backward(centered: bool, _: float, __: jnp.dtype, saved: Saved, gradient: jax.Array) -> tuple[jax.Array]:
     """Return the gradient of the input."""
     inverse, g = saved.inverse[..., None], gradient.astype(jnp.float32)
     if saved.unit is not None:
@@ -60,7 +60,7 @@ def _backward(centered: bool, _: float, __: jnp.dtype, saved: Saved, gradient: j
     return (jax.lax.optimization_barrier(dx.astype(saved.dtype_holder.dtype)),)
 
 
-_normalize.defvjp(_forward, _backward)
+_normalize.defvjp(_normalize_forward, _normalize_backward)
 
 
 def layer_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:

@@ -1,11 +1,13 @@
 """Position schemes, which encode the order of tokens, as rows of a table with the keys of `model.positions`.
 
-- **learned**: a row of a table is added to each token's embedding. - **rotary** (Su et al. 2021): queries and keys are
-rotated by angles, so that a score depends on their distance. - **relative** (Raffel et al. 2020, T5): a learned number
-for each head and bucket of distances is added to the scores. - **disentangled** (He et al. 2021, DeBERTa): tokens
-attend to embeddings of tokens and of distances. The score of query i
-  and key j has three terms, `q_i k_j + q_i k(i - j) + q(i - j) k_j`, divided by the root of three times the features of
-  a head. `k(d)` and `q(d)` are the layer's projections of the embedding of the distance `d`.
+learned       a row of a table is added to each token's embedding
+rotary        queries and keys are rotated by angles, so that a score depends on their distance (Su et al. 2021)
+relative      a learned number for each head and bucket of distances is added to the scores (Raffel et al. 2020, T5)
+disentangled  tokens attend to embeddings of tokens and of distances (He et al. 2021, DeBERTa)
+
+In the disentangled scheme, the score of query i and key j has three terms, `q_i k_j + q_i k(i - j) + q(i - j) k_j`,
+divided by the root of three times the features of a head. `k(d)` and `q(d)` are the layer's projections of the
+embedding of the distance `d`.
 """
 
 import dataclasses
@@ -21,7 +23,7 @@ import numpy as np
 from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models.init import init_scales, kernel_init
-from bert_jax.models.layers import logical_param, rows_by_product
+from bert_jax.models.layers import logical_param, rows_by_one_hot_product
 from bert_jax.models.norms import norm_layer
 
 PositionEmbedder = Callable[[int, jax.Array | None], jax.Array]
@@ -71,7 +73,7 @@ def learned_positions(module: nn.Module, config: EncoderConfig) -> PositionEmbed
 
     def embed(length: int, segments: jax.Array | None) -> jax.Array:
         rows = table[first : first + length]
-        return rows if segments is None else rows_by_product(positions_within_segments(segments), rows)
+        return rows if segments is None else rows_by_one_hot_product(positions_within_segments(segments), rows)
 
     return embed
 
@@ -124,7 +126,7 @@ def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.
     distances = jnp.arange(2 * length)  # of key from query, modulo 2 * length
     distances = jnp.where(distances < length, distances, distances - 2 * length)
     buckets = distance_buckets(distances, config.relative_buckets, config.relative_max_distance)
-    by_distance = rows_by_product(buckets[None], table)[0].T
+    by_distance = rows_by_one_hot_product(buckets[None], table)[0].T
     # Shift each row one element further left, without a gather, whose gradient would be a slow scatter.
     repeated = jnp.broadcast_to(by_distance[:, None], (config.num_heads, length, 2 * length))
     flat = repeated.reshape(config.num_heads, -1)[:, : length * (2 * length - 1)]
@@ -160,10 +162,10 @@ def distance_embeddings(module: nn.Module, config: EncoderConfig, length: int) -
     table = logical_param(module, "table", kernel_init(init_scales(config).inner), shape, ("positions", "features"))
     table = norm_layer(config, jnp.dtype(jnp.float32), name="norm")(table)
     away = jnp.arange(2 * length) - length
-    return Distances(table, distance_rows(-away, config), distance_rows(away, config))
+    return Distances(table, distance_embedding_rows(-away, config), distance_embedding_rows(away, config))
 
 
-def distance_rows(away: jax.Array, config: EncoderConfig) -> jax.Array:
+def distance_embedding_rows(signed_distances: jax.Array, config: EncoderConfig) -> jax.Array:
     """Return the row of each distance, int32, of a query from its key or of a key from its query.
 
     In each half, each of the first rows (half of them) has a single distance. The other rows have ranges that grow
@@ -179,7 +181,7 @@ def distance_rows(away: jax.Array, config: EncoderConfig) -> jax.Array:
     distance = np.arange(max_distance + 1)  # in float64, as the original: a number is rounded up
     ratio = np.log(np.maximum(distance, single) / single) / np.log((max_distance - 1) / single)
     steps = np.where(distance <= single, distance, single + np.ceil(ratio * (single - 1))).astype(np.int32)
-    signed = jnp.sign(away) * jnp.asarray(steps)[jnp.minimum(jnp.abs(away), max_distance)]
+    signed = jnp.sign(signed_distances) * jnp.asarray(steps)[jnp.minimum(jnp.abs(signed_distances), max_distance)]
     return jnp.clip(half + signed, 0, config.relative_buckets - 1)
 
 

@@ -4,8 +4,8 @@ A batch in rows has two more arrays: `row_tokens`, int32 `[rows, row length]`, f
 its token in the flat padded sequences, or -1; and `token_places`, int32 in the shape of `input_ids`, for each token the
 index of its place in the flat rows, or -1.
 
-A padded batch may have `unread_tokens`, int32 in the shape of `input_ids`: 1 for a token that reads the sequence, and
-that no token reads.
+A padded batch may have `unread_tokens`, int32 in the shape of `input_ids`: 1 for a token that attends to the
+sequence, but to which no token attends.
 """
 
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ class EncoderInputs(NamedTuple):
     segments: jax.Array | None  # 1, 2, ... for the sequences of a row, 0 for empty places; None: one sequence per row
 
 
-def padding_needed(config: EncoderConfig) -> str:
-    """Return why sequences of this architecture cannot share a row, as text; "" if they can."""
+def reason_for_padding(config: EncoderConfig) -> str:
+    """Return the reason why sequences of this architecture cannot share a row, as text; "" if they can."""
     if config.block_size is not None:
         return "block-sparse attention has blocks that begin at the first token of a row"
     if config.separator_id is not None:
@@ -62,11 +62,11 @@ def padded_sequences(hidden: jax.Array, batch: Mapping[str, jax.Array]) -> jax.A
     if "row_tokens" not in batch:
         return hidden
     places = batch["token_places"]
-    padded = _move(hidden.reshape(-1, hidden.shape[-1]), places.reshape(-1), batch["row_tokens"].reshape(-1))
+    padded = _gather_rows(hidden.reshape(-1, hidden.shape[-1]), places.reshape(-1), batch["row_tokens"].reshape(-1))
     return padded.reshape(-1, places.shape[-1], hidden.shape[-1])
 
 
-def tokens_at(hidden: jax.Array, positions: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:
+def hidden_states_at_positions(hidden: jax.Array, positions: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:
     """Return the hidden states of the tokens at `positions`, int `[sequences, n]`, as `[sequences, n, hidden]`."""
     if "row_tokens" not in batch:
         return jnp.take_along_axis(hidden, positions[:, :, None], axis=1)
@@ -102,7 +102,7 @@ def sequence_means(hidden: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Arr
 
 
 @jax.custom_vjp
-def _move(x: jax.Array, source: jax.Array, target: jax.Array) -> jax.Array:
+def _gather_rows(x: jax.Array, source: jax.Array, target: jax.Array) -> jax.Array:
     """Return row `source[i]` of `x` as row i, and 0 for -1; `target` is the inverse of `source`.
 
     The gradient is a gather, too, since a scatter is slow.
@@ -112,7 +112,7 @@ def _move(x: jax.Array, source: jax.Array, target: jax.Array) -> jax.Array:
 
 def _move_backward(saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, None, None]:
     source, target = saved
-    return _move(gradient, target, source), None, None
+    return _gather_rows(gradient, target, source), None, None
 
 
-_move.defvjp(lambda x, source, target: (_move(x, source, target), (source, target)), _move_backward)
+_gather_rows.defvjp(lambda x, source, target: (_gather_rows(x, source, target), (source, target)), _move_backward)

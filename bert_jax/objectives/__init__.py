@@ -102,9 +102,9 @@ PHASE_OBJECTIVES: dict[str, PhaseObjectiveRow] = {
 def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
     """Return the objective that `config.objective` names, over the encoder of `config.model`.
 
-    `teacher` is the architecture of the model in `config.distillation.teacher`. Raise UserError if the attention is
-    causal and the objective needs bidirectional attention, or the reverse, or if a phase of a run of another objective
-    than masked tokens has an objective.
+    `teacher` is the architecture of the model in `config.distillation.teacher`. Raise UserError if
+    `config.model.causal` does not fit the objective, or if a phase has an objective but the objective of the run is not
+    masked_tokens.
     """
     row = OBJECTIVES[config.objective]
     if config.model.causal != row.causal:

@@ -54,9 +54,9 @@ def cached_loss_and_gradients(
             index, micro = xs
             return None, represent(params, frozen, micro, rngs(index))
 
-        micros = micro_batches(batch, grad_accum_steps)
+        micros = split_into_micro_batches(batch, grad_accum_steps)
         by_micro_batch = jax.lax.scan(vectors_of_micro_batch, None, (indices, micros))[1]
-        # The inverse of `micro_batches`.
+        # The inverse of `split_into_micro_batches`.
         return jnp.swapaxes(by_micro_batch, 0, 1).reshape(-1, *by_micro_batch.shape[2:])
 
     vectors = sharding.map_over_data(vectors_of_batch)(batch, params, frozen)
@@ -74,8 +74,8 @@ def cached_loss_and_gradients(
             _, backward = jax.vjp(lambda params: represent(params, frozen, micro, rngs(index)), params)
             return jax.tree.map(jnp.add, sums, backward(gradient)[0]), None
 
-        micros = micro_batches(batch, grad_accum_steps)
-        micro_gradients = micro_batches({"vectors": vector_gradients}, grad_accum_steps)["vectors"]
+        micros = split_into_micro_batches(batch, grad_accum_steps)
+        micro_gradients = split_into_micro_batches({"vectors": vector_gradients}, grad_accum_steps)["vectors"]
         zeros = jax.tree.map(jnp.zeros_like, params)
         return jax.lax.scan(add_micro_batch, zeros, (indices, micros, micro_gradients))[0]
 
@@ -83,7 +83,7 @@ def cached_loss_and_gradients(
     return LossAndGradients(loss, jax.tree.map(jnp.add, gradients, replayed), metrics)
 
 
-def micro_batches(batch: Batch, grad_accum_steps: int) -> Batch:
+def split_into_micro_batches(batch: Batch, grad_accum_steps: int) -> Batch:
     """Return the arrays of a batch as `[grad_accum_steps, micro-batch, ...]`.
 
     Micro-batch i takes sequences i, i + grad_accum_steps, ...: every device keeps the sequences it has.

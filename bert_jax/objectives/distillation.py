@@ -25,7 +25,7 @@ from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, attention_weights, make_model, model_flops
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import Batch, Ingredients, LossAndMetrics, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import Mean, divergence, is_token
+from bert_jax.objectives.losses import Mean, non_padding_mask, softened_kl_divergence
 
 HEADS = (Head("masked_token"),)
 COMPARED_HEADS = (*HEADS, Head("last_hidden_state"))
@@ -73,19 +73,19 @@ def make_distillation_objective(ingredients: Ingredients) -> Objective:
         )
     teacher_depths = np.array(compared_teacher_depths(model.num_layers, teacher.num_layers))
 
-    def projection(kernel: Any) -> Params:
+    def projection_subtree(kernel: Any) -> Params:
         """Return the projection as a part of the run's tree next to the model; {} without a projection."""
         return {PROJECTION: {"kernel": kernel}} if projected else {}
 
     def init(rng: jax.Array) -> Params:
         kernel = jax.random.normal(jax.random.fold_in(rng, 1), widths) / math.sqrt(widths[0])
-        return student.init(rng) | projection(kernel)
+        return student.init(rng) | projection_subtree(kernel)
 
     def normalizers(batch: Batch) -> Normalizers:
         """Return the weighted numbers of masked tokens and of all tokens, at least 1 to avoid a division by 0."""
         return {
             "masked": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0),
-            "tokens": jnp.maximum(jnp.sum(is_token(batch)), 1.0),
+            "tokens": jnp.maximum(jnp.sum(non_padding_mask(batch)), 1.0),
         }
 
     def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
@@ -93,7 +93,7 @@ def make_distillation_objective(ingredients: Ingredients) -> Objective:
         known = jax.lax.stop_gradient(teacher_model.apply(frozen, batch, None))
         masked, log_z = masked_tokens.masked_targets(outputs["mlm_logits"], batch)
         taught, _ = masked_tokens.masked_targets(known["mlm_logits"], batch)
-        soft = divergence(outputs["mlm_logits"], known["mlm_logits"], settings.temperature).reshape(-1)
+        soft = softened_kl_divergence(outputs["mlm_logits"], known["mlm_logits"], settings.temperature).reshape(-1)
         metrics = {
             "mlm_loss": Mean.of(masked.loss, masked.weights),
             "soft_loss": Mean.of(settings.soft_weight * soft, masked.weights),
@@ -103,19 +103,19 @@ def make_distillation_objective(ingredients: Ingredients) -> Objective:
         value = (metrics["mlm_loss"].total + metrics["soft_loss"].total) / normalizers["masked"]
         if settings.cosine_weight:
             angles = 1.0 - cosine_similarity(outputs["last_hidden_state"], known["last_hidden_state"])
-            metrics["cosine_loss"] = Mean.of(settings.cosine_weight * angles, is_token(batch))
+            metrics["cosine_loss"] = Mean.of(settings.cosine_weight * angles, non_padding_mask(batch))
             value += metrics["cosine_loss"].total / normalizers["tokens"]
         if settings.hidden_weight:
             states = outputs["hidden_states"].astype(jnp.float32)
             states = states @ params[PROJECTION]["kernel"] if projected else states
             differences = jnp.mean((states - known["hidden_states"][teacher_depths]) ** 2, axis=(0, 3))
-            metrics["hidden_loss"] = Mean.of(settings.hidden_weight * differences, is_token(batch))
+            metrics["hidden_loss"] = Mean.of(settings.hidden_weight * differences, non_padding_mask(batch))
             value += metrics["hidden_loss"].total / normalizers["tokens"]
         if settings.attention_weight:
             ours = attention_weights(model, params["encoder"], batch)
             theirs = attention_weights(teacher, frozen["encoder"], batch)[teacher_depths[1:] - 1]
             divergences = jnp.mean(attention_divergence(ours, jax.lax.stop_gradient(theirs)), axis=(0, 2))
-            metrics["attention_loss"] = Mean.of(settings.attention_weight * divergences, is_token(batch))
+            metrics["attention_loss"] = Mean.of(settings.attention_weight * divergences, non_padding_mask(batch))
             value += metrics["attention_loss"].total / normalizers["tokens"]
         if ingredients.z_loss:
             metrics["z_loss"] = masked_tokens.z_loss(ingredients.z_loss, log_z, masked.weights)
@@ -123,19 +123,19 @@ def make_distillation_objective(ingredients: Ingredients) -> Objective:
         return value, metrics
 
     def flops(seq_len: int, phase: int) -> float:
-        """Return the FLOPs of training the student and of the teacher's forward pass; attention terms repeat both."""
-        forward = masked_tokens.masked_flops(teacher, ingredients.mask_rates, seq_len, phase) / 3
+        """Return the FLOPs of training the student and of the teacher's forward pass; twice with attention terms."""
+        forward = masked_tokens.masked_training_flops(teacher, ingredients.mask_rates, seq_len, phase) / 3
         again = model_flops(model, seq_len, 0) + model_flops(teacher, seq_len, 0) / 3
-        training = masked_tokens.masked_flops(model, ingredients.mask_rates, seq_len, phase) + forward
+        training = masked_tokens.masked_training_flops(model, ingredients.mask_rates, seq_len, phase) + forward
         return training + again if settings.attention_weight else training
 
     return Objective(
         init=init,
         normalizers=normalizers,
         loss=loss,
-        shapes=student.shapes | projection(jax.ShapeDtypeStruct(widths, jnp.float32)),
-        logical_axes=student.logical_axes | projection(("embed", "features")),
-        sections=student.sections | projection("heads"),
+        shapes=student.shapes | projection_subtree(jax.ShapeDtypeStruct(widths, jnp.float32)),
+        logical_axes=student.logical_axes | projection_subtree(("embed", "features")),
+        sections=student.sections | projection_subtree("heads"),
         flops=flops,
         num_heads=math.gcd(model.num_heads, teacher.num_heads),
         frozen_axes=teacher_model.logical_axes,
@@ -164,7 +164,7 @@ def compared_teacher_depths(num_layers: int, teacher_layers: int) -> list[int]:
     return [round(depth * teacher_layers / num_layers) for depth in range(num_layers + 1)]
 
 
-def student_params(params: Params, teacher: EncoderConfig, model: EncoderConfig) -> Params:
+def student_params_from_teacher(params: Params, teacher: EncoderConfig, model: EncoderConfig) -> Params:
     """Return the initial parameters of a student: the teacher's parameters with the layers of `copied_teacher_layers`.
 
     For a student without token types (DistilBERT), the teacher's first token type is added to the token table; the

@@ -13,9 +13,9 @@ ENCODER, TEACHER = "encoder", "teacher"  # parts of the frozen parameters
 
 
 def with_frozen_encoder(objective: Objective, num_layers: int) -> Objective:
-    """Return the objective whose frozen parameters are the encoder and the frozen parameters of `objective`.
+    """Return `objective` with the encoder among the frozen parameters in place of the trained parameters.
 
-    Trained are the other parts of the tree: the heads, and the matrices of an adapter. The program computes no gradient
+    The heads and the matrices of an adapter are trained. The program computes no gradient
     of a frozen weight.
     """
 
@@ -40,7 +40,7 @@ def with_frozen_encoder(objective: Objective, num_layers: int) -> Objective:
     )
 
     def flops(seq_len: int, phase: int) -> float:
-        # Two of six operations for each weight and token are the gradient of the weight.
+        # Of six operations for each weight and token, two compute the gradient of the weight, which is not needed here.
         return objective.flops(seq_len, phase) - 2.0 * seq_len * num_weights
 
     return dataclasses.replace(

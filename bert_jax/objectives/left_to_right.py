@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import Batch, Ingredients, LossAndMetrics, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import Mean, cross_entropy_and_log_z, is_token, original_tokens
+from bert_jax.objectives.losses import Mean, cross_entropy_and_log_z, non_padding_mask, original_tokens
 
 HEADS = (Head("next_token"),)
 
@@ -66,6 +66,6 @@ def make_left_to_right_phase(ingredients: Ingredients, run: Objective) -> Object
 
 def has_next_token(batch: Batch) -> jax.Array:
     """Return 1 for each token that a token of the same example follows, else 0, float32 `[batch, length - 1]`."""
-    weights = is_token(batch)[:, 1:]
+    weights = non_padding_mask(batch)[:, 1:]
     segments = batch.get("segment_ids")
     return weights if segments is None else weights * (segments[:, 1:] == segments[:, :-1])

@@ -32,7 +32,7 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> LossAndCorrectness:
     return LossAndCorrectness(loss, correct)
 
 
-def divergence(student: jax.Array, teacher: jax.Array, temperature: jax.Array | float) -> jax.Array:
+def softened_kl_divergence(student: jax.Array, teacher: jax.Array, temperature: jax.Array | float) -> jax.Array:
     """Return T^2 KL(teacher || student) of two softmaxes at temperature T over the last axis, float32."""
     log_p, log_q = (jax.nn.log_softmax(logits / temperature) for logits in (teacher, student))
     return temperature**2 * jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
@@ -60,27 +60,27 @@ def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> LossCorrect
     return LossCorrectnessLogZ(log_z - chosen, (chosen >= highest).astype(jnp.float32), log_z)
 
 
-def is_token(batch: Batch) -> jax.Array:
-    """Return 1 for each token and special token, 0 for padding and filler sequences, float32 `[batch, length]`."""
+def non_padding_mask(batch: Batch) -> jax.Array:
+    """Return 1 for each token, 0 for padding and for sequences that only fill the batch, float32 `[batch, length]`."""
     rows = len(batch["input_ids"])
     counted = batch["example_weights"].reshape(rows, -1).max(1)
     return batch["attention_mask"] * counted[:, None]
 
 
-def write_at_masks(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
+def write_at_masked_positions(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
     """Return `array` `[batch, length]` with `values` `[batch, predictions]` in place of masks of positive weight."""
     length = array.shape[1]
     positions = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
 
-    def write(row: jax.Array, positions: jax.Array, values: jax.Array) -> jax.Array:
+    def write_row_at_positions(row: jax.Array, positions: jax.Array, values: jax.Array) -> jax.Array:
         return row.at[positions].set(values, mode="drop")
 
-    return jax.vmap(write)(array, positions, values)
+    return jax.vmap(write_row_at_positions)(array, positions, values)
 
 
 def original_tokens(batch: Batch) -> jax.Array:
     """Return the sequences before masking, int32 `[batch, length]`."""
-    return write_at_masks(batch, batch["input_ids"], batch["masked_labels"])
+    return write_at_masked_positions(batch, batch["input_ids"], batch["masked_labels"])
 
 
 class Mean(NamedTuple):
@@ -91,7 +91,7 @@ class Mean(NamedTuple):
 
     @classmethod
     def of(cls, values: jax.Array, weights: jax.Array) -> "Mean":
-        """Return the mean of `mean_values` with `weights`, both float32 of one shape."""
+        """Return the weighted mean of `values`; `weights` have the shape of `values`, and both are float32."""
         return cls(jnp.sum(values * weights), jnp.sum(weights))
 
     def value(self) -> float:
@@ -113,6 +113,6 @@ def merge_means(left: dict[str, Mean], right: dict[str, Mean]) -> dict[str, Mean
 
 
 def mean_values(means: dict[str, Mean]) -> dict[str, float]:
-    """Return the value of each mean, and as `loss` the sum of the means named `..._loss`."""
+    """Return the value of each mean by name, and as `loss` the sum of the means whose names end in `_loss`."""
     by_name = {name: mean.value() for name, mean in means.items()}
     return {"loss": sum(value for name, value in by_name.items() if name.endswith("_loss"))} | by_name

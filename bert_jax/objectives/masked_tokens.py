@@ -82,7 +82,7 @@ def make_masked_tokens_objective(ingredients: Ingredients) -> Objective:
         shapes=model.shapes,
         logical_axes=model.logical_axes,
         sections=model.sections,
-        flops=functools.partial(masked_flops, model.config, ingredients.mask_rates),
+        flops=functools.partial(masked_training_flops, model.config, ingredients.mask_rates),
         num_heads=model.config.num_heads,
     )
 
@@ -92,7 +92,7 @@ def z_loss(weight: float, log_z: jax.Array, target_weights: jax.Array) -> Mean:
     return Mean.of(weight * jnp.square(log_z), target_weights)
 
 
-def masked_flops(model: EncoderConfig, mask_rates: tuple[float, ...], seq_len: int, phase: int) -> float:
+def masked_training_flops(model: EncoderConfig, mask_rates: tuple[float, ...], seq_len: int, phase: int) -> float:
     """Return the model FLOPs of training on the masked tokens of a sequence, at the mean masking rate of its phase."""
     return model_flops(model, seq_len, round(mask_rates[phase] * seq_len))
 

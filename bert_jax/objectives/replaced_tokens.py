@@ -1,6 +1,4 @@
-"""Replaced tokens (ELECTRA, Clark et al.
-
-2020): a small generator fills masks, and the encoder finds the replaced tokens.
+"""Replaced tokens (ELECTRA, Clark et al. 2020): a generator fills masks, and the encoder finds the replaced tokens.
 
 The generator learns masked tokens. Samples from its probabilities (temperature 1) replace the masks; no gradient passes
 through the samples. Then the encoder (the discriminator) classifies every token as original or replaced. Both models
@@ -18,10 +16,10 @@ import optax
 from bert_jax.config import EncoderConfig, ReplacedTokensConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, make_model, model_flops
-from bert_jax.models.dropout import dropout_seeds, random_words
+from bert_jax.models.dropout import dropout_seeds, random_uint32
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, LossAndMetrics, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import Mean, is_token, write_at_masks
+from bert_jax.objectives.losses import Mean, non_padding_mask, write_at_masked_positions
 
 GENERATOR = "generator"
 HEADS, GENERATOR_HEADS = (Head("replaced_token"),), (Head("masked_token"),)
@@ -95,7 +93,7 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
         """Return the weighted numbers of masked tokens and of all tokens, at least 1 against a division by 0."""
         return {
             "mlm": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0),
-            "replaced": jnp.maximum(jnp.sum(is_token(batch)), 1.0),
+            "replaced": jnp.maximum(jnp.sum(non_padding_mask(batch)), 1.0),
         }
 
     def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
@@ -104,7 +102,7 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
         masked, log_z = masked_tokens.masked_targets(predictions, batch)
         input_ids, replaced = replace_tokens(batch, predictions, rngs.sampling)
         logits = discriminator.apply(params, {**batch, "input_ids": input_ids}, dropouts[1])["replaced_logits"]
-        losses, weights = optax.sigmoid_binary_cross_entropy(logits, replaced), is_token(batch)
+        losses, weights = optax.sigmoid_binary_cross_entropy(logits, replaced), non_padding_mask(batch)
         correct = ((logits > 0) == (replaced > 0)).astype(jnp.float32)
         metrics = {
             "mlm_loss": Mean.of(masked.loss, masked.weights),
@@ -124,7 +122,7 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
 
     def flops(seq_len: int, phase: int) -> float:
         head = 6.0 * seq_len * model.hidden_size**2
-        return masked_tokens.masked_flops(generator.config, ingredients.mask_rates, seq_len, phase) + (
+        return masked_tokens.masked_training_flops(generator.config, ingredients.mask_rates, seq_len, phase) + (
             model_flops(model, seq_len, 0) + head
         )
 
@@ -161,13 +159,13 @@ def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> ReplacedT
     """
     sampled = sample_tokens(logits, rng)
     differs = (sampled != batch["masked_labels"]).astype(jnp.float32)
-    input_ids = write_at_masks(batch, batch["input_ids"], sampled)
-    return ReplacedTokens(input_ids, write_at_masks(batch, jnp.zeros(input_ids.shape, jnp.float32), differs))
+    input_ids = write_at_masked_positions(batch, batch["input_ids"], sampled)
+    return ReplacedTokens(input_ids, write_at_masked_positions(batch, jnp.zeros(input_ids.shape, jnp.float32), differs))
 
 
 def sample_tokens(logits: jax.Array, rng: jax.Array) -> jax.Array:
     """Return samples from the softmax by Gumbel noise, without a gradient, int32 `logits.shape[:-1]`."""
-    words = random_words(dropout_seeds(rng, ()), logits.shape)
+    words = random_uint32(dropout_seeds(rng, ()), logits.shape)
     uniform = ((words >> (32 - RANDOM_BITS)).astype(jnp.float32) + 0.5) * 2.0**-RANDOM_BITS
     noise = -jnp.log(-jnp.log(uniform))
     return jnp.argmax(jax.lax.stop_gradient(logits) + noise, axis=-1).astype(jnp.int32)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from bert_jax.config import TaskConfig
 from bert_jax.objectives.base import Batch
-from bert_jax.objectives.losses import LossAndCorrectness, cross_entropy, divergence
+from bert_jax.objectives.losses import LossAndCorrectness, cross_entropy, softened_kl_divergence
 
 
 def squared_error(outputs: jax.Array, labels: jax.Array) -> jax.Array:
@@ -19,8 +19,8 @@ def squared_error(outputs: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def focal_factor(losses: jax.Array, gamma: float) -> jax.Array:
-    """Return (1 - p)^gamma of the probability p of each right answer, whose losses are -log p (Lin et al. 2017)."""
-    return jnp.maximum(-jnp.expm1(-losses), 1e-7) ** gamma  # at 0 the gradient of a root is infinite
+    """Return (1 - p)^gamma for each target, where its loss is -log p of the right answer (Lin et al. 2017)."""
+    return jnp.maximum(-jnp.expm1(-losses), 1e-7) ** gamma  # not 0, where the gradient is infinite if gamma < 1
 
 
 def focal_cross_entropy(outputs: jax.Array, labels: jax.Array, gamma: float) -> LossAndCorrectness:
@@ -65,6 +65,6 @@ LOSSES: dict[str, Callable[[jax.Array, jax.Array, Batch, TaskConfig], tuple[jax.
 # Losses of a student against its teacher: (outputs of the student [targets, ...], outputs of the teacher, temperature)
 # -> loss. A loss of a task without a row here has no teacher.
 DISTILLATION_LOSSES: dict[str, Callable[[jax.Array, jax.Array, float], jax.Array]] = {
-    "cross_entropy": divergence,
+    "cross_entropy": softened_kl_divergence,
     "squared_error": lambda outputs, taught, temperature: squared_error(outputs, taught[:, 0]),
 }

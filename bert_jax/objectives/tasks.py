@@ -106,7 +106,7 @@ def make_task_objective(
         shapes=model.shapes,
         logical_axes=model.logical_axes,
         sections=model.sections,
-        # The teacher's forward pass is a third of training it.
+        # A forward pass takes a third of the FLOPs of training.
         flops=lambda seq_len, _: (
             model_flops(model.config, seq_len, 0) + (model_flops(teacher.config, seq_len, 0) / 3 if teacher else 0)
         ),
@@ -116,7 +116,7 @@ def make_task_objective(
     )
 
 
-def predicting_model(model: Model, kind: str, settings: TaskConfig) -> Model:
+def model_for_predictions(model: Model, kind: str, settings: TaskConfig) -> Model:
     """Return the model whose outputs `TaskKind.predict` reads: scores of pairs in place of sentence vectors."""
     if not KINDS[kind].loss.whole_batch:
         return model

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models.heads import unit_length
-from bert_jax.objectives.losses import LossAndCorrectness, cross_entropy, divergence
+from bert_jax.models.heads import scale_to_unit_length
+from bert_jax.objectives.losses import LossAndCorrectness, cross_entropy, softened_kl_divergence
 from bert_jax.objectives.vector_scores import Scores, inner_products
 from bert_jax.parallel.sharding import constrain
 
-NEVER = -1e9  # a score that no exponential survives
+NEVER = -1e9  # a score whose exponential is 0
 # Scores in a block of rows, unless the block would have fewer rows than MIN_BLOCK_ROWS.
 BLOCK_SCORES, MIN_BLOCK_ROWS = 1 << 16, 16
 
@@ -75,9 +75,9 @@ def info_nce(
     """
 
     def one_direction(first: int, others: slice) -> LossAndCorrectness:
-        """Return the losses of finding the other text of each pair, by the text `first` of the pair."""
+        """Return the losses of the texts at index `first` as anchors, with the texts at `others` as candidates."""
         x, ids = (array[:, others].swapaxes(0, 1).reshape(-1, *array.shape[2:]) for array in (vectors, labels.text_ids))
-        return _losses_by_row(
+        return _info_nce_by_row(
             vectors[:, first], labels.text_ids[:, first], x, ids, labels.weights, temperature,
             options,
         )  # fmt: skip
@@ -100,7 +100,7 @@ def margin_mse(
         options: `scores`.
     """
     assert labels.scores is not None
-    scores = _own_scores(vectors, options.scores) / temperature
+    scores = _scores_within_example(vectors, options.scores) / temperature
     student, teacher = (x[:, :1] - x[:, 1:] for x in (scores, labels.scores))
     return LossAndCorrectness(jnp.mean((student - teacher) ** 2, axis=1), _is_positive_best(scores))
 
@@ -119,9 +119,12 @@ def teacher_kl(
         options: `scores` and `score_temperature`.
     """
     assert labels.scores is not None
-    scores = _own_scores(vectors, options.scores)
-    teacher = labels.scores * (temperature / options.score_temperature)  # `divergence` divides both by one temperature
-    return LossAndCorrectness(divergence(scores, teacher, jnp.asarray(temperature)), _is_positive_best(scores))
+    scores = _scores_within_example(vectors, options.scores)
+    # The loss divides the scores of student and teacher by one temperature.
+    teacher = labels.scores * (temperature / options.score_temperature)
+    return LossAndCorrectness(
+        softened_kl_divergence(scores, teacher, jnp.asarray(temperature)), _is_positive_best(scores)
+    )
 
 
 def cosent(
@@ -141,7 +144,7 @@ def cosent(
     assert labels.grades is not None
     order = jnp.argsort(labels.grades)
     grades, present = labels.grades[order], labels.weights[order] > 0
-    scores = _own_scores(vectors, options.scores)[order, 0] / temperature
+    scores = _scores_within_example(vectors, options.scores)[order, 0] / temperature
     # [i]: the log of the sum of exp(-score) over the examples from i on, which have the higher grades.
     sums_from = jnp.append(jax.lax.cumlogsumexp(jnp.where(present, -scores, NEVER), reverse=True), NEVER)
     terms = scores + sums_from[jnp.searchsorted(grades, grades, side="right")]
@@ -152,7 +155,7 @@ def cosent(
 def triplet(
     vectors: jax.Array, labels: VectorLabels, temperature: jax.Array | float, options: VectorLossOptions
 ) -> LossAndCorrectness:
-    """Return how far the margin is missed between the cosines of the positive and of each negative (FaceNet, 2015).
+    """Return how much the cosine of the positive misses the cosine of a negative plus the margin (FaceNet, 2015).
 
     The loss of an example is the mean over its negatives.
 
@@ -162,7 +165,7 @@ def triplet(
         temperature: not read.
         options: `scores` and `triplet_margin`.
     """
-    cosines = _own_scores(vectors, options.scores)
+    cosines = _scores_within_example(vectors, options.scores)
     missed = jax.nn.relu(cosines[:, 1:] - cosines[:, :1] + options.triplet_margin)
     return LossAndCorrectness(missed.mean(axis=1), _is_positive_best(cosines))
 
@@ -171,7 +174,7 @@ class VectorLossRow(NamedTuple):
     """A row of VECTOR_LOSSES.
 
     loss: the function; its docstring names the labels and options that it reads
-    needs: keys of a batch beside the texts that the loss reads
+    needs: keys of a batch that the loss reads, besides the texts
     min_texts: the smallest number of texts of an example
     max_texts: the largest number of texts of an example
     is_graded: True if all examples count, not only positives
@@ -208,11 +211,11 @@ def vector_losses(
     loss = VECTOR_LOSSES[name].loss
     losses, correct = loss(vectors, labels, temperature, options)
     for size in options.matryoshka_sizes:
-        losses += loss(unit_length(vectors[..., :size]), labels, temperature, options).loss
+        losses += loss(scale_to_unit_length(vectors[..., :size]), labels, temperature, options).loss
     return LossAndCorrectness(losses / (1 + len(options.matryoshka_sizes)), correct)
 
 
-def _own_scores(vectors: jax.Array, scores: Scores) -> jax.Array:
+def _scores_within_example(vectors: jax.Array, scores: Scores) -> jax.Array:
     """Return the scores of each anchor with the other texts of its example, `[examples, texts - 1]`."""
     return jax.vmap(lambda texts: scores(texts[:1], texts[1:])[0])(vectors)
 
@@ -222,7 +225,7 @@ def _is_positive_best(scores: jax.Array) -> jax.Array:
     return jnp.all(scores[:, :1] >= scores, axis=1).astype(jnp.float32)
 
 
-def _losses_by_row(
+def _info_nce_by_row(
     anchors: jax.Array,
     anchor_ids: jax.Array,
     candidates: jax.Array,
@@ -231,7 +234,7 @@ def _losses_by_row(
     temperature: jax.Array | float,
     options: VectorLossOptions,
 ) -> LossAndCorrectness:
-    """Return InfoNCE of each anchor over the candidates; anchor i belongs to candidate i.
+    """Return the InfoNCE loss of each anchor over all candidates; candidate i is the positive of anchor i.
 
     Candidate n of m examples belongs to example n modulo m.
     """
@@ -254,7 +257,7 @@ def _losses_by_row(
             counts &= is_own | (cosines <= positive + options.false_negative_margin)
         return cross_entropy(jnp.where(counts, cosines / temperature, NEVER), rows)
 
-    blocks = num_blocks(num_rows, num_candidates)
+    blocks = num_score_blocks(num_rows, num_candidates)
     # Block i has rows i, i + blocks, ...: every device has the same number of rows of each block.
     rows = jnp.arange(num_rows).reshape(-1, blocks).T
     if blocks == 1:
@@ -264,7 +267,7 @@ def _losses_by_row(
     return LossAndCorrectness(losses.T.reshape(-1), correct.T.reshape(-1))
 
 
-def num_blocks(num_rows: int, num_candidates: int) -> int:
-    """Return the smallest divisor of `num_rows` whose blocks have few rows, by BLOCK_SCORES and MIN_BLOCK_ROWS."""
+def num_score_blocks(num_rows: int, num_candidates: int) -> int:
+    """Return the least number of equal blocks of rows with at most BLOCK_SCORES scores or MIN_BLOCK_ROWS rows each."""
     max_rows = max(MIN_BLOCK_ROWS, BLOCK_SCORES // num_candidates)
     return next(n for n in range(1, num_rows + 1) if num_rows % n == 0 and num_rows // n <= max_rows)

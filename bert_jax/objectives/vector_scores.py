@@ -15,10 +15,11 @@ def inner_products(queries: jax.Array, documents: jax.Array) -> jax.Array:
 
 
 def max_sim(queries: jax.Array, documents: jax.Array) -> jax.Array:
-    """Return the sums over the tokens of a query of the largest inner product with a token of a document (MaxSim).
+    """Return MaxSim: for each token of a query the largest inner product with a token of a document, then the sum.
 
     A vector of zeros is no token (Khattab and Zaharia 2020). Memory holds the inner products of all queries with one
-    document; the backward pass computes them again. The documents are in turn, so that devices may share the queries.
+    document; the backward pass computes them again. The documents are compared one after another, so that
+    devices may share the queries.
 
     Args:
         queries: float32 `[queries, tokens, width]`.
@@ -39,7 +40,7 @@ def max_sim(queries: jax.Array, documents: jax.Array) -> jax.Array:
 SCORES: dict[str, Scores] = {"inner_product": inner_products, "max_sim": max_sim}
 
 
-def flops(vectors: jax.Array, weights: jax.Array) -> jax.Array:
+def flops_regularization(vectors: jax.Array, weights: jax.Array) -> jax.Array:
     """Return the sum of the squares of the mean of sparse vectors (FLOPS; Paria et al. 2020), a float32 scalar.
 
     Args:
@@ -51,6 +52,6 @@ def flops(vectors: jax.Array, weights: jax.Array) -> jax.Array:
     return jnp.sum(mean**2)
 
 
-def quadratic_warmup(step: jax.Array, warmup_steps: float) -> jax.Array:
+def quadratic_warmup_factor(step: jax.Array, warmup_steps: float) -> jax.Array:
     """Return the factor of the regularization at a step: (step / warmup_steps)^2, and 1 from `warmup_steps` on."""
     return jnp.minimum(step / max(warmup_steps, 1.0), 1.0) ** 2

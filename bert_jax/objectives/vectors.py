@@ -12,11 +12,11 @@ from bert_jax.models import Model, model_flops
 from bert_jax.objectives.base import Batch, LossAndMetrics, Normalizers, Objective, Params, Rngs, WholeBatchLoss
 from bert_jax.objectives.losses import Mean
 from bert_jax.objectives.vector_losses import VECTOR_LOSSES, VectorLabels, VectorLossOptions, vector_losses
-from bert_jax.objectives.vector_scores import Scores, flops, quadratic_warmup
+from bert_jax.objectives.vector_scores import Scores, flops_regularization, quadratic_warmup_factor
 
 OUTPUT = "sentence_vectors"  # of the heads in VECTOR_HEADS
 SCORE_OUTPUT = "pair_scores"
-FLOPS_FACTOR = "flops_factor"  # of the regularization, in the normalizers of a step
+FLOPS_FACTOR = "flops_factor"  # key of the factor of the regularization, in the normalizers of a step
 LOG_TEMPERATURE = "log_temperature"  # name of the parameter, float32 [1], if the temperature is learned
 MIN_TEMPERATURE = 0.01  # of a learned temperature, as in CLIP (Radford et al. 2021)
 
@@ -55,12 +55,12 @@ def make_vector_objective(
     """
     row = VECTOR_LOSSES[loss_name]
 
-    def weights_of(batch: Batch) -> jax.Array:
+    def weights_of_examples(batch: Batch) -> jax.Array:
         weights: jax.Array = batch["example_weights" if row.is_graded else "positives"]
         return weights
 
     def normalizers(batch: Batch) -> Normalizers:
-        total = jnp.sum(weights_of(batch))
+        total = jnp.sum(weights_of_examples(batch))
         return {"targets": jnp.where(total > 0, total, 1.0)}
 
     def represent(params: Params, frozen: Params, batch: Batch, rngs: Rngs) -> jax.Array:
@@ -69,7 +69,7 @@ def make_vector_objective(
         return model.apply(params, batch, rngs.dropout)[OUTPUT]
 
     def loss_of_vectors(params: Params, vectors: jax.Array, batch: Batch, normalizers: Normalizers) -> LossAndMetrics:
-        weights, metrics = weights_of(batch), {}
+        weights, metrics = weights_of_examples(batch), {}
         divisor: jax.Array | float = temperature
         if learns_temperature:
             divisor = jnp.maximum(jnp.exp(params[LOG_TEMPERATURE][0]), MIN_TEMPERATURE)
@@ -82,7 +82,7 @@ def make_vector_objective(
         total = metrics["task_loss"].total / normalizers["targets"]
         if flops_weights:
             present = batch["example_weights"]
-            query_flops, document_flops = (flops(x, present) for x in (vectors[:, :1], vectors[:, 1:]))
+            query_flops, document_flops = (flops_regularization(x, present) for x in (vectors[:, :1], vectors[:, 1:]))
             penalty = flops_weights.queries * query_flops + flops_weights.documents * document_flops
             total += normalizers[FLOPS_FACTOR] * penalty
             num_terms = jnp.sum(vectors > 0, axis=-1).astype(jnp.float32)
@@ -112,7 +112,7 @@ def make_vector_objective(
         flops=lambda seq_len, _: model_flops(model.config, seq_len, 0),
         num_heads=model.config.num_heads,
         loss_weights=lambda step: (
-            {FLOPS_FACTOR: quadratic_warmup(step, flops_weights.warmup_steps)} if flops_weights else {}
+            {FLOPS_FACTOR: quadratic_warmup_factor(step, flops_weights.warmup_steps)} if flops_weights else {}
         ),
         whole_batch_loss=WholeBatchLoss(represent, loss_of_vectors),
     )

@@ -22,21 +22,21 @@ class Chip:
     hbm_bandwidth: float  # bytes/s
     interconnect: float  # bytes/s sent over all links (half of the bidirectional figure)
     watts: float | None = None
-    cores: int = 1  # a JAX device is a chip, or one of its cores
+    cores: int = 1  # number of cores; a JAX device is the whole chip or one of its cores
     source: str
 
 
-def _gibibytes(count: float) -> int:
-    return int(count * 2**30)
+def _gib_to_bytes(num_gib: float) -> int:
+    return int(num_gib * 2**30)
 
 
 # hbm_bytes of TPUs: the limit of the compiler in libtpu 0.0.42 ("exceeds available HBM"), below the advertised size.
 # Watts: TPU v4 the mean of Jouppi et al. 2023, table 4 (90 to 192 W); Google publishes none for later TPUs.
-# NVIDIA: the limits of the SXM modules, or of the card where there is no module.
+# Watts of NVIDIA's GPUs are the power limits of the SXM modules, or of the card if there is no SXM module.
 _V4 = Chip(
     name="TPU v4",
     flops=275e12,
-    hbm_bytes=_gibibytes(30.5),
+    hbm_bytes=_gib_to_bytes(30.5),
     hbm_bandwidth=1.2e12,
     interconnect=300e9,
     watts=170.0,
@@ -46,7 +46,7 @@ _V4 = Chip(
 _V5E = Chip(
     name="TPU v5e",
     flops=197e12,
-    hbm_bytes=_gibibytes(15.75),
+    hbm_bytes=_gib_to_bytes(15.75),
     hbm_bandwidth=819e9,
     interconnect=200e9,
     source="docs.cloud.google.com/tpu/docs/v5e",
@@ -54,7 +54,7 @@ _V5E = Chip(
 _V5P = Chip(
     name="TPU v5p",
     flops=459e12,
-    hbm_bytes=_gibibytes(95.74),
+    hbm_bytes=_gib_to_bytes(95.74),
     hbm_bandwidth=2.765e12,
     interconnect=600e9,
     cores=2,
@@ -63,7 +63,7 @@ _V5P = Chip(
 _V6E = Chip(
     name="TPU v6e",
     flops=918e12,
-    hbm_bytes=_gibibytes(31.25),
+    hbm_bytes=_gib_to_bytes(31.25),
     hbm_bandwidth=1.638e12,
     interconnect=400e9,
     source="docs.cloud.google.com/tpu/docs/v6e",
@@ -71,7 +71,7 @@ _V6E = Chip(
 _TPU7X = Chip(
     name="TPU7x",
     flops=2307e12,
-    hbm_bytes=_gibibytes(189.5),
+    hbm_bytes=_gib_to_bytes(189.5),
     hbm_bandwidth=7.38e12,
     interconnect=600e9,
     cores=2,
@@ -80,14 +80,14 @@ _TPU7X = Chip(
 _A100 = Chip(
     name="NVIDIA A100 80 GB",
     flops=312e12,
-    hbm_bytes=_gibibytes(80),
+    hbm_bytes=_gib_to_bytes(80),
     hbm_bandwidth=2.039e12,
     interconnect=300e9,
     watts=400.0,
     source="NVIDIA A100 data sheet, SXM",
 )
 
-# By jax.Device.device_kind.
+# Value of jax.Device.device_kind -> chip.
 CHIPS = {
     "TPU v4": _V4,
     "TPU v5 lite": _V5E,
@@ -98,13 +98,13 @@ CHIPS = {
     "TPU v6e": _V6E,
     "TPU7x": _TPU7X,
     "NVIDIA A100-SXM4-40GB": dataclasses.replace(
-        _A100, name="NVIDIA A100 40 GB", hbm_bytes=_gibibytes(40), hbm_bandwidth=1.555e12
+        _A100, name="NVIDIA A100 40 GB", hbm_bytes=_gib_to_bytes(40), hbm_bandwidth=1.555e12
     ),
     "NVIDIA A100-SXM4-80GB": _A100,
     "NVIDIA H100 80GB HBM3": Chip(
         name="NVIDIA H100",
         flops=989e12,
-        hbm_bytes=_gibibytes(80),
+        hbm_bytes=_gib_to_bytes(80),
         hbm_bandwidth=3.35e12,
         interconnect=450e9,
         watts=700.0,
@@ -128,7 +128,7 @@ CHIPS = {
         watts=1000.0,
         source="NVIDIA HGX B200 data sheet, an eighth",
     ),
-    # PCIe 4.0 x16: it has no NVLink.
+    # The interconnect of the L40S is PCIe 4.0 x16, because it has no NVLink.
     "NVIDIA L40S": Chip(
         name="NVIDIA L40S",
         flops=362e12,
@@ -156,10 +156,10 @@ def peak_flops() -> float | None:
     if chip := CHIPS.get(device.device_kind):
         return chip.flops * fraction_of_chip(device)
     # The virtual devices of a CPU share its cores.
-    return measure_flops() / jax.local_device_count() if device.platform == "cpu" else None
+    return measure_matmul_flops() / jax.local_device_count() if device.platform == "cpu" else None
 
 
-def measure_flops() -> float:
+def measure_matmul_flops() -> float:
     """Return the FLOP/s of a float32 product of two 1,024 x 1,024 matrices: median of 7 after one warmup.
 
     On a CPU this is the speed of the whole host.

@@ -51,14 +51,14 @@ def detect_peers(environment: Environment | None = None) -> Peers | None:
     return None
 
 
-# Slurm and Open MPI: one process per GPU; the number of the process on its node is the number of the GPU.
+# Slurm and Open MPI: one process per GPU; the index of a process on its node is the index of its GPU.
 
 
 def _slurm_peers(environment: Environment) -> Peers:
     first = re.match(r"([^,\[]+)(?:\[(\d+))?", environment["SLURM_STEP_NODELIST"])  # node7,x or node[007-015,020],x
     if not first:
         raise ValueError(f"SLURM_STEP_NODELIST={environment['SLURM_STEP_NODELIST']}")
-    port = _ephemeral_port(int(environment["SLURM_JOB_ID"]))
+    port = _port_of_job(int(environment["SLURM_JOB_ID"]))
     return Peers(
         f"{first[1]}{first[2] or ''}:{port}",
         int(environment["SLURM_NTASKS"]),
@@ -73,7 +73,7 @@ def _open_mpi_peers(environment: Environment) -> Peers:
     if not match:
         raise ValueError(f"OMPI_MCA_orte_hnp_uri={uri}")
     host = match[2] or f"[{match[3]}]"
-    port = _ephemeral_port(int(match[1]) >> 12)  # job numbers are multiples of 2^12
+    port = _port_of_job(int(match[1]) >> 12)  # job numbers are multiples of 2^12
     return Peers(
         f"{host}:{port}",
         int(environment["OMPI_COMM_WORLD_SIZE"]),
@@ -82,26 +82,26 @@ def _open_mpi_peers(environment: Environment) -> Peers:
     )
 
 
-def _ephemeral_port(job: int) -> int:
+def _port_of_job(job: int) -> int:
     """Return a port from 61,440 to 65,535 that differs between jobs."""
     return 65_536 - 4_096 + job % 4_096
 
 
-# TPU slices: one process per host. A run of several slices is numbered slice by slice.
+# TPU slices: one process per host. In a run on several slices, processes are numbered slice by slice.
 
 
-def _tpu_hosts(environment: Environment) -> str | None:
+def _gke_tpu_hosts(environment: Environment) -> str | None:
     """Return the addresses of the hosts of a TPU slice on GKE, separated by commas; None outside GKE."""
     return environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")
 
 
 def _gke_tpu_peers(environment: Environment) -> Peers:
-    hosts = str(_tpu_hosts(environment)).split(",")
+    hosts = str(_gke_tpu_hosts(environment)).split(",")
     return _tpu_peers([host.partition(":")[0] for host in hosts], int(environment["TPU_WORKER_ID"]), environment)
 
 
 def _cloud_tpu_peers(environment: Environment) -> Peers:
-    # A list of host names, or of NAME:ID:IP.
+    # The attribute lists host names, or entries NAME:ID:IP.
     hosts = [endpoint.split(":")[-1] for endpoint in (_gce_metadata("worker-network-endpoints") or "").split(",")]
     entries = re.findall(r"^\s*(MEGASCALE_\w+)\s*:\s*'?([^'\n]*)'?\s*$", _gce_metadata("tpu-env") or "", re.MULTILINE)
     return _tpu_peers(hosts, int(_gce_metadata("agent-worker-number") or "0"), dict(entries) | dict(environment))
@@ -147,7 +147,7 @@ _SLURM = {"SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID",
 CLUSTERS = (
     Cluster("Open MPI", lambda environment: "OMPI_MCA_orte_hnp_uri" in environment, _open_mpi_peers),
     Cluster("Slurm", lambda environment: set(environment) >= _SLURM, _slurm_peers),
-    Cluster("GKE with TPUs", lambda environment: bool(_tpu_hosts(environment)) and _has_tpu(), _gke_tpu_peers),
+    Cluster("GKE with TPUs", lambda environment: bool(_gke_tpu_hosts(environment)) and _has_tpu(), _gke_tpu_peers),
     Cluster(
         "Cloud TPU",
         lambda environment: (

@@ -35,7 +35,7 @@ class Source(NamedTuple):
     counters: tuple[Counter, ...] = ()
 
 
-def find_counters() -> Source:
+def find_energy_counters() -> Source:
     """Return the counters of JAX's devices, each read once; no counters if a device has none."""
     if jax.process_count() > 1:
         return Source("a run of several processes is not measured")
@@ -48,7 +48,7 @@ def find_rapl_counters(devices: Iterable[Any], root: pathlib.Path = POWERCAP) ->
     """Return the RAPL counters of this host's CPU packages, which include cores and caches.
 
     Only zones named package are counted: psys includes the packages, and a package includes its inner zones.
-    The kernel's Documentation/power/powercap/powercap.rst.
+    The Linux kernel's Documentation/power/powercap/powercap.rst describes the zones.
     """
     try:
         zones = [zone for zone in root.glob("intel-rapl:*") if re.fullmatch(r"intel-rapl:\d+", zone.name)]
@@ -75,7 +75,7 @@ def _read_whole_number(path: pathlib.Path) -> int:
 
 
 def find_nvml_counters(devices: Iterable[Any]) -> Source:
-    """Return the NVML counters of JAX's GPUs: energy with memory since the driver was loaded (Volta and newer).
+    """Return the NVML counters of JAX's GPUs, Volta or newer, which count the energy of the GPU with its memory.
 
     A device's `local_hardware_id` is its index in CUDA_VISIBLE_DEVICES, which has numbers or UUIDs.
     """
@@ -107,13 +107,13 @@ class Meter:
         self._counters, self._lock, self._closed = source.counters, threading.Lock(), threading.Event()
         self._total: float | None = 0.0 if source.counters else None
         self._last: list[int] = []
-        self._read()
+        self._add_energy_since_last_read()
         if self._total is not None:
             threading.Thread(target=self._read_periodically, name="energy", daemon=True).start()
 
     def joules(self) -> float | None:
         """Return the joules of all counters together; None without counters, or after a counter failed."""
-        self._read()
+        self._add_energy_since_last_read()
         return self._total
 
     def close(self) -> None:
@@ -122,9 +122,9 @@ class Meter:
 
     def _read_periodically(self) -> None:
         while not self._closed.wait(READ_SECONDS):
-            self._read()
+            self._add_energy_since_last_read()
 
-    def _read(self) -> None:
+    def _add_energy_since_last_read(self) -> None:
         with self._lock:
             if self._total is None:
                 return

@@ -13,7 +13,7 @@ from bert_jax.errors import UserError, file_error, resource_error_message, shown
 from bert_jax.parallel import clusters
 from bert_jax.parallel.platform import check_platform
 from bert_jax.parallel.preemption import Interrupt
-from bert_jax.parallel.relay import Process, start_relay
+from bert_jax.parallel.relay import Process, start_relay_process
 from bert_jax.parallel.rendezvous import PeerMismatch, Peers, PeerTimeout, loopback_address, rendezvous
 from bert_jax.parallel.watchdog import LOST, Watchdog
 
@@ -65,14 +65,14 @@ def _with_run_token(peers: Peers | None) -> Peers | None:
     return peers._replace(token=token)
 
 
-FOREVER = 1 << 20  # seconds, 12 days: JAX takes no None
+FOREVER = 1 << 20  # seconds (12 days) in place of no limit, because JAX accepts no None
 
 
 @contextlib.contextmanager
 def joined_processes(
     peers: Peers | None, limits: WatchdogConfig, interrupt: Interrupt, verb: str, memory_advice: str = ""
 ) -> Iterator[Watchdog]:
-    """Join this process with its peers, and yield the watchdog of all processes. Enter it before any use of a device.
+    """Join this process with its peers, and yield its watchdog. Enter the context before any use of a device.
 
     An exception in one process ends all processes. The exit status is 2 for a UserError or a lack of memory, 130 for
     Ctrl-C, 124 for a lost process, and 1 for a bug.
@@ -98,7 +98,7 @@ def joined_processes(
         interrupt.use_preemption_service()
         check_platform()
         watchdog.wait_for_all()
-        multihost_utils.sync_global_devices("start")  # `sharding.warm_up_collectives` says why
+        multihost_utils.sync_global_devices("start")  # `sharding.warm_up_collectives` gives the reason
         yield watchdog
         watchdog.enter_stage("save")  # the other processes may still be writing
         jax.distributed.shutdown()
@@ -116,7 +116,7 @@ def joined_processes(
         worded = file_error(error)
         print(f"bert-jax {verb}: {worded}", file=sys.stderr)
         watchdog.end_all(str(worded), worded.status)
-    except Exception as error:  # the other processes must hear of any end
+    except Exception as error:  # every exception must also end the other processes
         if message := resource_error_message(error, memory_advice):
             print(f"bert-jax {verb}: {message}", file=sys.stderr)
             watchdog.end_all(message, 2)
@@ -137,7 +137,7 @@ def _start_jax(peers: Peers, limits: WatchdogConfig) -> Process | None:
     stages = (limits.start_seconds, limits.compile_seconds, limits.step_seconds, limits.save_seconds)
     seconds = [FOREVER if limit is None else int(limit) for limit in stages]
     if peers.process_id > 0:
-        address, relay = start_relay(host.strip("[]"), int(port), seconds[0])
+        address, relay = start_relay_process(host.strip("[]"), int(port), seconds[0])
     jax.distributed.initialize(
         address,
         peers.num_processes,

@@ -118,7 +118,9 @@ def check_memory(compiled: jax.stages.Compiled, mesh: jax.sharding.Mesh, setting
         capacity += needed.arguments  # the available memory no longer includes them
     if needed.total > capacity:
         taken = usable_memory_fraction(device.platform)
-        changes = ways_to_fit(needed, capacity, mesh, settings, parameters=needed.arguments // 3, taken=taken)
+        changes = overrides_to_fit_memory(
+            needed, capacity, mesh, settings, parameter_bytes=needed.arguments // 3, usable_fraction=taken
+        )
         raise UserError(_too_large_message(settings, needed.total, capacity, changes))
 
 
@@ -165,29 +167,29 @@ def bytes_in_memory_error(error: Exception) -> int | None:
     return int(float(digits) * 1024 ** " KMGT".index(unit or " "))
 
 
-def ways_to_fit(
+def overrides_to_fit_memory(
     memory: Memory,
     capacity: int,
     mesh: jax.sharding.Mesh,
     settings: BatchSettings,
-    parameters: int,
-    taken: float = 1.0,
+    parameter_bytes: int,
+    usable_fraction: float = 1.0,
 ) -> tuple[str, ...]:
     """Return overrides with which the step should fit in memory, by estimates; at most one override of each kind.
 
     Temporary memory is proportional to the sequences of a micro-batch. The memory of arguments is inversely
-    proportional to the number of shards. `parameters` is the bytes of the parameters on one device, which are also the
-    bytes of accumulated gradients. `taken` is `capacity` as a fraction of the device's memory.
+    proportional to the number of shards. `parameter_bytes` counts the parameters on one device; accumulated gradients
+    have as many bytes. `usable_fraction` is `capacity` as a fraction of the device's memory.
     """
     changes = []
-    if taken < MAX_GPU_FRACTION and memory.total <= capacity / taken * MAX_GPU_FRACTION:
+    if usable_fraction < MAX_GPU_FRACTION and memory.total <= capacity / usable_fraction * MAX_GPU_FRACTION:
         variable = f"XLA_CLIENT_MEM_FRACTION={MAX_GPU_FRACTION}"
-        changes.append(f"{variable} in the environment (JAX takes {taken:.0%} of a GPU's memory)")
+        changes.append(f"{variable} in the environment (JAX takes {usable_fraction:.0%} of a GPU's memory)")
     if not settings.remat and memory.total <= REMAT_SAVES * capacity:
         changes.append("--config.compute.remat=True (recompute each block: a third more FLOPs)")
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
     sequences = settings.batch_size // (shards * settings.grad_accum_steps)
-    gradients = parameters if settings.grad_accum_steps == 1 else 0
+    gradients = parameter_bytes if settings.grad_accum_steps == 1 else 0
     for times in _divisors_above_1(sequences):
         if memory.arguments + gradients + memory.temporaries / times <= capacity:
             changes.append(
@@ -199,7 +201,7 @@ def ways_to_fit(
         if memory.arguments / times + memory.temporaries <= capacity:
             changes.append(
                 f"--config.mesh.data={mesh.shape['data'] // times} "
-                f"--config.mesh.fsdp={mesh.shape['fsdp'] * times} (shard parameters and optimizer state)"
+                f"--config.mesh.fsdp={mesh.shape['fsdp'] * times} (shard parameter_bytes and optimizer state)"
             )
             break
     return tuple(changes)

@@ -31,8 +31,8 @@ class Interrupt:
         reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         self._old_writer = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        threading.Thread(target=_answer_signals, args=(reader,), name="signals", daemon=True).start()
-        self._old = {signum: signal.signal(signum, self._handle) for signum in (signal.SIGTERM, signal.SIGINT)}
+        threading.Thread(target=_report_first_signal, args=(reader,), name="signals", daemon=True).start()
+        self._old = {signum: signal.signal(signum, self._handle_signal) for signum in (signal.SIGTERM, signal.SIGINT)}
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -44,13 +44,13 @@ class Interrupt:
 
     def use_preemption_service(self) -> None:
         """Share the decision to stop with the other processes; call it once, after `jax.distributed.initialize`."""
-        self._old.pop(signal.SIGTERM, None)  # the handler is JAX's now
+        self._old.pop(signal.SIGTERM, None)  # from now on, JAX handles this signal
         self._shared = True
         if self.received:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def should_stop(self) -> bool:
-        """Return whether to stop now. All processes must call `check` at the same points of the run."""
+        """Return whether to stop now. All processes must call this method at the same points of the run."""
         if self.stopping:
             return True
         if not self._shared:
@@ -67,7 +67,7 @@ class Interrupt:
         """Name of the signal, such as SIGTERM."""
         return self.received or "SIGTERM"
 
-    def _handle(self, signum: int, _: Any) -> None:
+    def _handle_signal(self, signum: int, _: Any) -> None:
         if self.received and signum == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = signal.Signals(signum).name
@@ -75,10 +75,10 @@ class Interrupt:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _answer_signals(reader: int) -> None:
+def _report_first_signal(signal_pipe: int) -> None:
     """Print a line as the first SIGTERM or Ctrl-C arrives: Python handles a signal only between two compiled steps."""
     answered = False
-    with open(reader, "rb", buffering=0) as signals:
+    with open(signal_pipe, "rb", buffering=0) as signals:
         while number := signals.read(1):
             if number[0] in (signal.SIGTERM, signal.SIGINT) and not answered:
                 name = signal.Signals(number[0]).name

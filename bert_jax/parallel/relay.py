@@ -25,7 +25,7 @@ class Relay(NamedTuple):
     process: Process
 
 
-def start_relay(host: str, port: int, seconds: float) -> Relay:
+def start_relay_process(host: str, port: int, seconds: float) -> Relay:
     """Start a relay to `host:port`.
 
     If the remote side does not listen yet, a connection waits for `seconds` at most.
@@ -34,7 +34,7 @@ def start_relay(host: str, port: int, seconds: float) -> Relay:
         the local address for the client, and the relay's process, which ends when this process ends.
     """
     command = [sys.executable, "-I", __file__, host, str(port), str(seconds)]
-    # A session of its own keeps signals to the process group away; the relay ends when its input does.
+    # In a separate session, the relay gets no signals to the process group. It ends when its input ends.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout
     return Relay(f"127.0.0.1:{int(process.stdout.readline())}", process)
@@ -47,23 +47,23 @@ def run_relay(host: str, port: int, seconds: float) -> None:
     server = socket.create_server(("127.0.0.1", 0))
     print(server.getsockname()[1], flush=True)
 
-    def accept() -> None:
+    def accept_connections() -> None:
         while True:
             local, _ = server.accept()
-            threading.Thread(target=serve, args=(local,), daemon=True).start()
+            threading.Thread(target=relay_connection, args=(local,), daemon=True).start()
 
-    def serve(local: socket.socket) -> None:
+    def relay_connection(local: socket.socket) -> None:
         try:
             remote = connect_with_retries(host, port, seconds)
         except TimeoutError:
-            return  # the watchdog reports it
+            return  # the watchdog reports the lost coordinator
         for sock in (local, remote):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         threading.Thread(target=_copy_bytes, args=(local, remote), daemon=True).start()
         _copy_bytes(remote, local)
         threading.Event().wait()  # the remote side is closed: keep the local one open
 
-    threading.Thread(target=accept, daemon=True).start()
+    threading.Thread(target=accept_connections, daemon=True).start()
     sys.stdin.read()
     os._exit(0)
 

@@ -55,7 +55,7 @@ class Link:
 
     def __init__(self, sock: socket.socket, received: bytes = b"") -> None:
         self.socket = sock
-        self._received = received  # bytes of the next message
+        self._received = received  # bytes of a message that is not complete yet
 
     def send(self, message: Message) -> None:
         """Send a message; raise OSError if the peer is gone, TimeoutError if the peer does not read."""
@@ -103,7 +103,7 @@ class Membership(NamedTuple):
     """The host names of all processes, and the open connections to them."""
 
     hosts: tuple[str, ...]  # host name of each process
-    links: dict[int, Link]  # process -> connection: process 0 has all others, every other process has process 0
+    links: dict[int, Link]  # process -> connection; in process 0 to all other processes, elsewhere to process 0
 
 
 def rendezvous(peers: Peers, seconds: float | None) -> Membership:
@@ -114,17 +114,17 @@ def rendezvous(peers: Peers, seconds: float | None) -> Membership:
         PeerMismatch: two processes disagree about the number of processes, or have the same number.
     """
     seconds = FOREVER if seconds is None else seconds
-    return _gather_hellos(peers, seconds) if peers.process_id == 0 else _join_process_0(peers, seconds)
+    return _gather_processes(peers, seconds) if peers.process_id == 0 else _join_process_0(peers, seconds)
 
 
-def _gather_hellos(peers: Peers, seconds: float) -> Membership:
+def _gather_processes(peers: Peers, seconds: float) -> Membership:
     """Return the membership in process 0, which waits for a connection from every other process."""
     count = peers.num_processes
     hosts, links, num_strangers = {0: socket.gethostname()}, dict[int, Link](), 0
     host, _, port = peers.coordinator.rpartition(":")
     with (
         _listening_socket(int(port), loopback_address(host)) as server,
-        contextlib.closing(_hellos(server, time.monotonic() + seconds)) as hellos,
+        contextlib.closing(_accept_hellos(server, time.monotonic() + seconds)) as hellos,
     ):
         for link, hello in hellos:
             if link is None or hello is None:
@@ -132,7 +132,7 @@ def _gather_hellos(peers: Peers, seconds: float) -> Membership:
             elif not hmac.compare_digest(_token_bytes(hello.token), _token_bytes(peers.token)):
                 num_strangers += 1
                 _send_error_and_close([link], PeerTimeout(f"process 0 ({hosts[0]}) {CLOSED}"))
-            elif wrong := _find_contradiction(hello, hosts, count):
+            elif wrong := _contradiction_message(hello, hosts, count):
                 mismatch = PeerMismatch(wrong)
                 _send_error_and_close([*links.values(), link], mismatch)
                 raise mismatch
@@ -141,7 +141,7 @@ def _gather_hellos(peers: Peers, seconds: float) -> Membership:
             if len(hosts) == count:
                 break
         else:
-            timeout = PeerTimeout(_missing_message(hosts, count, seconds, num_strangers))
+            timeout = PeerTimeout(_missing_processes_message(hosts, count, seconds, num_strangers))
             _send_error_and_close(links.values(), timeout)
             raise timeout
     host_names = tuple(hosts[process_id] for process_id in range(count))
@@ -167,7 +167,7 @@ class _Arrival(NamedTuple):
     received: bytearray
 
 
-def _hellos(server: socket.socket, end: float) -> Generator[tuple[Link | None, Hello | None]]:
+def _accept_hellos(server: socket.socket, end: float) -> Generator[tuple[Link | None, Hello | None]]:
     """Yield each process that connects, with its `Hello`, and (None, None) for each stranger, until the time `end`.
 
     A connection has `HELLO_SECONDS` to send a line of at most `MAX_HELLO_BYTES`. At most `MAX_ARRIVALS` connections
@@ -177,7 +177,7 @@ def _hellos(server: socket.socket, end: float) -> Generator[tuple[Link | None, H
     arrivals = dict[socket.socket, _Arrival]()  # the oldest first
     with selectors.DefaultSelector() as selector:
 
-        def forget(sock: socket.socket) -> bytearray:
+        def remove_arrival(sock: socket.socket) -> bytearray:
             selector.unregister(sock)
             return arrivals.pop(sock).received
 
@@ -192,7 +192,7 @@ def _hellos(server: socket.socket, end: float) -> Generator[tuple[Link | None, H
                     hello = _receive_hello(sock, arrivals[sock].received)
                     if hello is None:
                         continue  # the line is incomplete
-                    link = Link(sock, bytes(forget(sock)))
+                    link = Link(sock, bytes(remove_arrival(sock)))
                     if isinstance(hello, Hello):
                         sock.settimeout(None)
                         yield link, hello
@@ -206,7 +206,7 @@ def _hellos(server: socket.socket, end: float) -> Generator[tuple[Link | None, H
                 if oldest and is_full and not late and now > arrivals[oldest].time + MIN_ARRIVAL_SECONDS:
                     late = [oldest]
                 for sock in late:
-                    forget(sock)
+                    remove_arrival(sock)
                     sock.close()
                     yield None, None
                 if server in ready and len(arrivals) < MAX_ARRIVALS:
@@ -246,7 +246,7 @@ def _receive_hello(sock: socket.socket, received: bytearray) -> Hello | Literal[
     return Hello(**message) if types == [int, int, str, str] and len(message) == 4 else False
 
 
-def _find_contradiction(hello: Hello, joined_hosts: dict[int, str], count: int) -> str:
+def _contradiction_message(hello: Hello, joined_hosts: dict[int, str], count: int) -> str:
     """Return a message if a process contradicts the options of the other processes, otherwise ''."""
     process_id = hello.process_id
     if hello.num_processes != count:
@@ -262,7 +262,7 @@ def _find_contradiction(hello: Hello, joined_hosts: dict[int, str], count: int) 
     return ""
 
 
-def _missing_message(hosts: dict[int, str], count: int, seconds: float, strangers: int) -> str:
+def _missing_processes_message(hosts: dict[int, str], count: int, seconds: float, strangers: int) -> str:
     """Return the message about the processes that did not connect in time."""
     absent = [str(process_id) for process_id in range(count) if process_id not in hosts]
     which = f"process {absent[0]}" if len(absent) == 1 else f"processes {', '.join(absent)}"

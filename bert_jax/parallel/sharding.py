@@ -27,7 +27,7 @@ BATCH_AXES = ("data", "fsdp")
 RULES: dict[str, str | tuple[str, ...] | None] = {
     # axes of parameters
     "layers": None,
-    "vocab": ("tensor", "fsdp"),  # in this order a gather over `fsdp` leaves whole parts for `tensor`
+    "vocab": ("tensor", "fsdp"),  # in this order, a gather over `fsdp` leaves contiguous parts for `tensor`
     "positions": None,
     "token_types": None,
     "features": None,
@@ -54,7 +54,7 @@ def single_device_mesh() -> Mesh:
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Return the mesh with axes `data`, `fsdp` and `tensor` over `devices` (None: all); a size of -1 takes the rest.
+    """Return the mesh with axes `data`, `fsdp` and `tensor` over `devices` (None: all); -1 takes the remaining devices.
 
     Over several TPU slices, only the axis `data` crosses the network between slices.
 
@@ -125,11 +125,11 @@ def partition_spec(logical_axes: Sequence[str]) -> PartitionSpec:
     """Return the PartitionSpec for the logical axes of an array; inside `sum_over_data`, it omits the axis `data`."""
     manual = jax.sharding.get_abstract_mesh().manual_axes
 
-    def axes(name: str) -> tuple[str, ...]:
+    def mesh_axes(name: str) -> tuple[str, ...]:
         rule = RULES[name]
         return tuple(axis for axis in ((rule,) if isinstance(rule, str) else rule or ()) if axis not in manual)
 
-    parts = [axes(name) for name in logical_axes]
+    parts = [mesh_axes(name) for name in logical_axes]
     return PartitionSpec(*(part if len(part) > 1 else part[0] if part else None for part in parts))
 
 
@@ -179,19 +179,19 @@ def first_row_of_shard(num_rows: int) -> jax.Array:
     return jnp.uint32(0)
 
 
-def shardings(logical_axes: Any, mesh: Mesh) -> Any:
+def named_shardings(logical_axes: Any, mesh: Mesh) -> Any:
     """Return a tree of `NamedSharding` for a tree of tuples of logical axes (`Model.logical_axes`)."""
     return jax.tree.map(lambda names: NamedSharding(mesh, partition_spec(names)), logical_axes, is_leaf=is_logical_axes)
 
 
-def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
+def check_mesh_divides_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
     """Check that the mesh divides every parameter; `shapes` is the tree of arrays or of their shapes.
 
     Raises:
         UserError: the mesh does not divide a parameter.
     """
 
-    def check(path: tuple[Any, ...], names: tuple[str, ...], leaf: Any) -> None:
+    def check_parameter(path: tuple[Any, ...], names: tuple[str, ...], leaf: Any) -> None:
         for name, size in zip(names, leaf.shape, strict=True):
             axes = (RULES[name],) if isinstance(RULES[name], str) else RULES[name] or ()
             parts = math.prod(mesh.shape[axis] for axis in axes)
@@ -200,14 +200,14 @@ def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
                 raise UserError(
                     f"the model's {name} axis has size {size} ({name_of_parameter}), "
                     f"which {' x '.join(f'mesh.{axis}' for axis in axes)} = {parts} does not divide; "
-                    f"choose one of {_divisors(size)}"
+                    f"choose one of {_divisors_text(size)}"
                 )
 
-    jax.tree_util.tree_map_with_path(check, logical_axes, shapes, is_leaf=is_logical_axes)
+    jax.tree_util.tree_map_with_path(check_parameter, logical_axes, shapes, is_leaf=is_logical_axes)
 
 
-def check_heads(mesh: Mesh, num_heads: int) -> None:
-    """Check that `mesh.tensor` keeps attention heads whole.
+def check_mesh_divides_heads(mesh: Mesh, num_heads: int) -> None:
+    """Check that the size of the mesh axis `tensor` divides the number of attention heads.
 
     Raises:
         UserError: `mesh.tensor` does not divide the number of heads.
@@ -215,7 +215,7 @@ def check_heads(mesh: Mesh, num_heads: int) -> None:
     if num_heads % mesh.shape["tensor"]:
         raise UserError(
             f"mesh.tensor={mesh.shape['tensor']} does not divide model.num_heads={num_heads}; "
-            f"choose one of {_divisors(num_heads)}"
+            f"choose one of {_divisors_text(num_heads)}"
         )
 
 
@@ -229,11 +229,13 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
-def check_batch(mesh: Mesh, batch_size: int, grad_accum_steps: int = 1, name: str = "config.train.batch_size") -> None:
+def check_mesh_divides_batch(
+    mesh: Mesh, batch_size: int, grad_accum_steps: int = 1, name: str = "config.train.batch_size"
+) -> None:
     """Check that the mesh divides a micro-batch of `batch_size / grad_accum_steps` sequences evenly.
 
     Raises:
-        UserError: the mesh does not divide it; the message names the config key `name`.
+        UserError: the mesh does not divide the micro-batch; the message names the config key `name`.
     """
     shards = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
     unit = shards * grad_accum_steps
@@ -254,7 +256,7 @@ class BatchBlocks(NamedTuple):
     """
 
     blocks: tuple[int, ...]  # numbers of this process's blocks, ascending
-    num_blocks: int  # of the whole batch
+    num_blocks: int  # number of blocks of the whole batch
 
 
 SINGLE_HOST = BatchBlocks(blocks=(0,), num_blocks=1)
@@ -279,19 +281,19 @@ def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Ar
     blocks, num_blocks = batch_blocks(mesh)
     target = batch_sharding(mesh)
 
-    def to_global(local: np.ndarray) -> jax.Array:
+    def global_array_from_local(local: np.ndarray) -> jax.Array:
         size = len(local) // len(blocks)  # sequences per block
         total = size * num_blocks
 
-        def shard(index: tuple[slice, ...] | None) -> np.ndarray:
+        def local_part_of_shard(index: tuple[slice, ...] | None) -> np.ndarray:
             assert index is not None
             begin, end, _ = index[0].indices(total)
             begin_here = blocks.index(begin // size) * size + begin % size
             return local[begin_here : begin_here + end - begin]
 
-        return jax.make_array_from_callback((total, *local.shape[1:]), target, shard)
+        return jax.make_array_from_callback((total, *local.shape[1:]), target, local_part_of_shard)
 
-    return {name: to_global(array) for name, array in batch.items()}
+    return {name: global_array_from_local(array) for name, array in batch.items()}
 
 
 def constrain(x: jax.Array, *names: str) -> jax.Array:
@@ -347,10 +349,10 @@ def gather_once(x: jax.Array, stored_axes: tuple[str, ...], used_axes: tuple[str
     def gather(x: jax.Array) -> jax.Array:
         return constrain(x, *used_axes)
 
-    def backward(_: None, gradient: jax.Array) -> tuple[jax.Array]:
+    def reshard_gradient(_: None, gradient: jax.Array) -> tuple[jax.Array]:
         return (constrain(constrain(gradient, *used_axes), *stored_axes),)
 
-    gather.defvjp(lambda x: (gather(x), None), backward)
+    gather.defvjp(lambda x: (gather(x), None), reshard_gradient)
     return gather(x)
 
 
@@ -359,6 +361,6 @@ def is_logical_axes(node: Any) -> bool:
     return isinstance(node, tuple) and all(isinstance(name, str) for name in node)
 
 
-def _divisors(size: int) -> str:
+def _divisors_text(size: int) -> str:
     """Return the divisors of a size up to 256, as a list for a message."""
     return ", ".join(str(part) for part in range(1, min(size, 256) + 1) if size % part == 0)

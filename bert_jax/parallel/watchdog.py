@@ -19,7 +19,7 @@ from bert_jax.config import WatchdogConfig
 from bert_jax.errors import shown
 from bert_jax.parallel.rendezvous import Membership, Message
 
-LOST = 124  # exit status where a process is lost or hangs
+LOST = 124  # exit status if a process is lost or hangs
 HEARTBEAT = 1.0  # seconds between two heartbeats
 TICK = 0.2  # seconds between two checks of the clock
 SILENCE = 3.0  # seconds without a heartbeat after which a process of a run without progress counts as stopped
@@ -62,7 +62,7 @@ class Watchdog:
         self._waiting = set[int]()  # processes that wait in `wait_for_all`
         self._met = queue.SimpleQueue[None]()
         self._outbox = queue.SimpleQueue[Message]()  # filled by the other threads of this process
-        self._error: tuple[float, str] | None = None  # first error of a process, and when it counts as the cause
+        self._error: tuple[float, str] | None = None  # time when the first error counts as the cause, and its text
         self._sent = (0.0, "")  # time and stage name of the last heartbeat
         self._own_error = ""  # text that this process prints about its failure
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -127,9 +127,9 @@ class Watchdog:
                             self._handle_message(key.data, message)
                     except EOFError:
                         selector.unregister(key.fileobj)
-                        self._handle_closed(key.data)
+                        self._handle_closed_connection(key.data)
                 self._send_pending()
-                self._check_progress(time.monotonic())
+                self._end_run_without_progress(time.monotonic())
 
     def _all_finished(self) -> bool:
         """Return whether all processes have finished.
@@ -184,7 +184,7 @@ class Watchdog:
             case {"end": text, "status": status}:
                 self._end_run(text, status)
 
-    def _handle_closed(self, peer: int) -> None:
+    def _handle_closed_connection(self, peer: int) -> None:
         """End the run if a peer closed its connection before it finished."""
         if self._closing.is_set():
             self._finished.add(peer)
@@ -192,7 +192,7 @@ class Watchdog:
             role = ", the coordinator," if peer == 0 else ""
             self._end_run(f"{self._process_label(peer)}{role} died; it was in its {self._peer_stages[peer]}")
 
-    def _check_progress(self, now: float) -> None:
+    def _end_run_without_progress(self, now: float) -> None:
         """End a run without progress. The process in the earliest stage counts, because all others wait for it."""
         if self.process_id > 0:
             if self._is_over_limit(self._peer_stages[0], self._last_message[0], now):

@@ -1,6 +1,6 @@
 """The steps of `bert-jax pretrain`; pretrain.py calls them in order.
 
-budget/                    `pretrain --budget`
+budget/                    the choice of model size and steps for `pretrain --budget`
 background_preparation.py  a process that prepares the rest of a text while a run reads the first part
 data.py                    training batches and held-out batches of a corpus
 describe_run.py            console lines about corpus, model and phases at the start of a run
@@ -8,7 +8,7 @@ evaluate.py                the steps of `bert-jax evaluate`, and the metrics of 
 initial_weights.py         the weights of `config.init_from`, which are read, checked and described
 pretrain.py                the main function: a config and a corpus -> a work directory
 requirements.py            the package versions at the start of a run
-snapshots.py               the snapshot of a growing corpus that a step reads
+snapshots.py               the choice of the snapshot of a growing corpus that a step reads
 teacher.py                 the teacher of a distillation
-text.py                    text instead of a corpus, for a first trial
+text.py                    a corpus made of the text that `config.data.text` names, for a first trial
 """

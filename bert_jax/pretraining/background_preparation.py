@@ -14,7 +14,7 @@ from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.prepare_parts import prepare_missing_parts
 from bert_jax.errors import UserError
 
-LOWER_PRIORITY = 10  # added to the niceness of the process: the run has priority
+LOWER_PRIORITY = 10  # increase of the niceness of the process, so that the run has priority
 ROOT = str(pathlib.Path(__file__).parents[2])
 
 
@@ -33,12 +33,12 @@ def prepare_in_background(inputs: Sequence[str], corpus: pathlib.Path, num_parts
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            start_new_session=True,  # keeps Ctrl-C away: the run saves, and ends the process
+            start_new_session=True,  # Ctrl-C does not reach the process: the run saves first, then ends the process
             env=os.environ | {"PYTHONPATH": path},
         )
 
     def is_running() -> bool:
-        """Return whether the process is running; raise UserError if it failed."""
+        """Return whether the process of the preparation is running; raise UserError if the process failed."""
         status = process.poll()
         if status:
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -53,7 +53,7 @@ def prepare_in_background(inputs: Sequence[str], corpus: pathlib.Path, num_parts
         process.communicate()
 
 
-def run_preparation(job: str) -> int:
+def prepare_rest_of_text(job: str) -> int:
     """Prepare the rest of a text, and return the exit status of the process.
 
     `job` is JSON with the inputs, the directory of the corpus and the number of parts.
@@ -73,9 +73,9 @@ def run_preparation(job: str) -> int:
 
 def _end_when_run_ends() -> None:
     """End this process and its workers when the run closes this process's standard input."""
-    os.read(0, 1)  # unbuffered: the lock of a buffer that a thread reads from would fail the normal exit
+    os.read(0, 1)  # an unbuffered read, because a buffer locked by this thread would make the normal exit fail
     os._exit(1)
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_preparation(sys.argv[1]))
+    raise SystemExit(prepare_rest_of_text(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Training and held-out batches of a corpus, which depend on the step, the phase and the rules of the run."""
+"""Training batches and held-out batches of a corpus; they depend only on the step, the phase and the run's config."""
 
 import contextlib
 import dataclasses
@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax.batches.iteration import batches as read_batches
 from bert_jax.batches.masking import changing_mask_rate, data_config_for_evaluation, data_config_of_phase
-from bert_jax.batches.pipeline import Sequences, Symbols, make_sequences, symbols_of
+from bert_jax.batches.pipeline import Sequences, Symbols, make_sequences, special_ids_and_vocabulary
 from bert_jax.config import DataConfig, PhaseConfig, PretrainConfig
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.store import Split
@@ -26,19 +26,19 @@ Batches = Generator[Batch, None, None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequenceRules:
-    """The settings by which documents become sequences in a run."""
+    """The settings that determine how the documents of a corpus become sequences in a run."""
 
     symbols: Symbols
     data: DataConfig
-    phases: tuple[PhaseConfig, ...]  # by `Phase.index`; each may have other masks
+    phases: tuple[PhaseConfig, ...]  # by `Phase.index`; the phases may have different masks
     seed: int
     num_token_types: int
 
 
 def sequence_rules(config: PretrainConfig, tokenizer: Tokenizer) -> SequenceRules:
-    """Return the rules of a run, whose config is complete."""
+    """Return the settings for the sequences of a run, from its complete config and its tokenizer."""
     return SequenceRules(
-        symbols=symbols_of(tokenizer),
+        symbols=special_ids_and_vocabulary(tokenizer),
         data=config.data,
         phases=config.train.phases,
         seed=config.seed,
@@ -53,9 +53,10 @@ def training_batches(
     blocks: BatchBlocks,
     preparation: BackgroundPreparation = ALL_PREPARED,
 ) -> Callable[[Phase, int], Batches]:
-    """Return a function (phase, step) -> an endless iterator over this process's blocks of batches from that step on.
+    """Return a function (phase, step) -> an endless iterator over the batches from this step on.
 
-    Sequence numbers continue over phases and epochs. Raise UserError if a phase has impossible sequences.
+    The batches have only the blocks of this process. Sequence numbers continue over phases and epochs. Raise UserError
+    if a phase has impossible sequences.
     """
 
     def phase_sequences(split: Split, phase: Phase) -> Sequences:
@@ -77,7 +78,7 @@ def training_batches(
 
 
 class _SequencesAndEnd(NamedTuple):
-    """Sequences, and the number of the sequence after the last."""
+    """Sequences, and the number at which an evaluation ends (exclusive)."""
 
     sequences: Sequences
     end: int
@@ -92,7 +93,7 @@ def heldout_batches(
     batch_size: int,
     eval_uses_training_masks: bool,
 ) -> Heldout:
-    """Return this process's blocks of each batch, in a pass over at most `num_sequences` of a split."""
+    """Return the batches of a pass over at most `num_sequences` of a split, with the blocks of this process."""
 
     @functools.cache
     def sequences_and_end(phase: Phase) -> _SequencesAndEnd:
@@ -112,7 +113,7 @@ def heldout_batches(
 def _batches_of_process(
     sequences: Sequences, data: DataConfig, first: int, batch_size: int, end: int | None, blocks: BatchBlocks
 ) -> Batches:
-    """Yield the concatenated blocks of this process in each batch, from sequence `first` to `end` (None: endlessly)."""
+    """Yield the blocks of this process in each batch, concatenated, from sequence `first` to `end` (None: endless)."""
     with contextlib.ExitStack() as stack:
         readers = [
             stack.enter_context(

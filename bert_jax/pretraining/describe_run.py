@@ -11,9 +11,9 @@ from bert_jax.batches.masking import data_config_of_phase
 from bert_jax.batches.pipeline import make_sequences
 from bert_jax.batches.statistics import sequence_figures
 from bert_jax.config import ComputeConfig, EncoderConfig
-from bert_jax.corpus.build.prepare_parts import estimate_text_tokens, prepared_fraction
+from bert_jax.corpus.build.prepare_parts import estimate_text_tokens, fraction_prepared_after_part
 from bert_jax.corpus.mixture import Mixture
-from bert_jax.corpus.statistics import EVALUATED_FRACTION, count_predictions, few_predictions_warning
+from bert_jax.corpus.statistics import EVALUATED_FRACTION, expected_num_predictions, few_predictions_warning
 from bert_jax.models import describe_used_kernel
 from bert_jax.pretraining.data import SequenceRules
 from bert_jax.reports.corpus.checks import sequence_warnings
@@ -24,21 +24,21 @@ MAX_CPU_HOURS = 6  # a longer run on CPUs gets a warning
 CHECKED_SEQUENCES = 512  # sequences of each phase that are checked for likely problems
 
 
-def evaluation_line(num_tokens: int, predicts_all: bool) -> str:
-    """Return a line about the number of predictions of an evaluation, with advice where the number is small.
+def evaluation_size_line(num_tokens: int, predicts_all: bool) -> str:
+    """Return a line about the number of predictions of an evaluation, with advice if the number is small.
 
     Args:
         num_tokens: number of tokens of all sequences of an evaluation.
-        predicts_all: whether each token is predicted, as left to right.
+        predicts_all: whether every token is predicted, as in left-to-right pretraining.
     """
-    num_predictions = count_predictions(num_tokens, 1.0 if predicts_all else EVALUATED_FRACTION)
+    num_predictions = expected_num_predictions(num_tokens, 1.0 if predicts_all else EVALUATED_FRACTION)
     return few_predictions_warning(num_predictions) or f"an evaluation has about {num_predictions:,} predictions"
 
 
 def describe_run(
     corpus: Mixture, rules: SequenceRules, phases: tuple[Phase, ...], model: EncoderConfig, compute: ComputeConfig
 ) -> Iterator[str]:
-    """Yield lines about a run before it begins: corpus, sources, model, each phase, likely problems."""
+    """Yield console lines about a run before it begins: its corpus, sources, model, phases and likely problems."""
     split, symbols, data = corpus.split("train"), rules.symbols, rules.data
     devices, num_snapshots = jax.devices(), data.snapshots or 1
     yield (
@@ -47,7 +47,8 @@ def describe_run(
     )
     if num_snapshots > 1:
         yield (
-            f"  it is the first of {num_snapshots} snapshots, {prepared_fraction(0, num_snapshots):.1%} of the text; "
+            f"  it is the first of {num_snapshots} snapshots, "
+            f"{fraction_prepared_after_part(0, num_snapshots):.1%} of the text; "
             "the next follows when as many tokens were read as a snapshot has, and evaluation stays with the first"
         )
     if len(corpus.corpora) > 1:
@@ -87,8 +88,8 @@ def describe_run(
         warned.update(lines)
 
 
-def too_long_for_cpus(flops: float, mesh: Mesh) -> str:
-    """Return a warning if a run of so many model FLOPs takes a day or so on the CPUs of a mesh; otherwise ''."""
+def long_cpu_run_warning(flops: float, mesh: Mesh) -> str:
+    """Return a warning if a run of `flops` model FLOPs takes more than MAX_CPU_HOURS on the CPUs of a mesh; else ""."""
     if mesh.devices.flat[0].platform != "cpu":
         return ""
     hours = flops / (CPU_FLOPS_PER_CORE * (os.cpu_count() or 1) * jax.process_count()) / 3_600

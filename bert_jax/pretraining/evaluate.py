@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import jax
 
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
-from bert_jax.checkpoints.load_model import restore_params
+from bert_jax.checkpoints.load_model import restore_run
 from bert_jax.config import EncoderConfig, EvaluateConfig, MeshConfig
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, open_mixture
@@ -20,7 +20,7 @@ from bert_jax.objectives.base import Batch, Objective, Params
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.data import heldout_batches, sequence_rules
 from bert_jax.pretraining.teacher import Teacher, read_teacher
-from bert_jax.scoring.score import pairs_accuracy
+from bert_jax.scoring.score import make_pairs_accuracy
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
 from bert_jax.training.evaluation import Evaluate, evaluation_batch_size, make_evaluate
@@ -37,7 +37,9 @@ def make_evaluation(
     tokenizer: Tokenizer,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluate:
-    """Return the evaluation of a run: means of the objective, and `pairs_accuracy` if `settings.pairs` is set.
+    """Return the evaluation function of a run: means of the objective's metrics, perhaps with `pairs_accuracy`.
+
+    The accuracy on minimal pairs is measured if `settings.pairs` is set.
 
     Args:
         objective: objective of the run.
@@ -45,9 +47,9 @@ def make_evaluation(
         model: architecture of the run.
         dtype: dtype of matrix products.
         heads: heads that the run trains.
-        settings: settings whose `pairs` and `num_pairs` are used.
+        settings: settings of evaluations; the function reads `pairs` and `num_pairs`.
         tokenizer: tokenizer of the corpus.
-        should_stop: called after each batch of pairs; if it returns True, `pairs_accuracy` is left out.
+        should_stop: called after each batch of pairs; if it returns True, the metric `pairs_accuracy` is left out.
 
     Raises:
         UserError: `config.evaluate.pairs` has an unknown format, or the objective trains no masked-token head.
@@ -57,7 +59,7 @@ def make_evaluation(
         return heldout_means
     if Head("masked_token") not in heads:
         raise UserError("config.evaluate.pairs: this objective trains no masked-token head; set it to None")
-    accuracy = pairs_accuracy(model, dtype, mesh, tokenizer, settings.pairs, settings.num_pairs, should_stop)
+    accuracy = make_pairs_accuracy(model, dtype, mesh, tokenizer, settings.pairs, settings.num_pairs, should_stop)
 
     def evaluate_with_pairs(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         means, pairs_mean = heldout_means(params, frozen, batches), accuracy(params)
@@ -75,15 +77,15 @@ def evaluate_checkpoint(
         directory: work directory of `pretrain`.
         step: step of the checkpoint; None: the newest undamaged checkpoint.
         console: console that prints progress.
-        corpus_path: a corpus to read instead of the run's corpus: its held-out documents, or all if it holds out none;
-            None: the corpus that the run evaluates on.
+        corpus_path: a corpus to evaluate on instead of the run's corpus: its held-out documents, or all documents if
+            none are held out; None: the corpus that the run evaluates on.
 
     Raises:
         UserError: `directory` has no run or no checkpoint, the corpus or the teacher has changed since the training, no
-        documents are held out, or the corpus has another tokenizer.
+            documents are held out, or the corpus was prepared with a different tokenizer.
     """
     # Open the inputs: config and parameters of the run, its corpus or `corpus_path`, its tokenizer, its teacher.
-    config, step, params = restore_params(directory, step, console)
+    config, step, params = restore_run(directory, step, console)
     _, fingerprint = workdir.read_run(directory)
     assert config.data.corpus
     if corpus_path is None and config.evaluate.corpus:
@@ -92,7 +94,7 @@ def evaluate_checkpoint(
     corpus = open_mixture(corpus_name, progress=console.progress)
     if corpus_path is None and corpus.fingerprint != fingerprint["corpus"]:
         raise UserError(f"{config.data.corpus} is not the corpus that {directory} was trained on")
-    check_tokenizer(corpus_name, corpus, config.data.corpus, fingerprint["tokenizer"])
+    check_corpus_tokenizer(corpus_name, corpus, config.data.corpus, fingerprint["tokenizer"])
     if corpus_path is not None:  # the weights of the run's corpora do not apply
         data = dataclasses.replace(data, weights=None, smoothing=1.0, max_epochs=None, snapshots=None)
     tokenizer, phases, row = corpus.tokenizer(), plan_phases(config.train), OBJECTIVES[config.objective]
@@ -101,7 +103,7 @@ def evaluate_checkpoint(
     # Make the data: held-out batches on the devices present, which may differ from the devices of the training.
     mesh = sharding.make_mesh(MeshConfig())
     min_documents = SENTENCE_PAIRS[data.sentence_pairs].min_documents
-    split = all_or_heldout(corpus, min_documents) if corpus_path else corpus.split("heldout", min_documents)
+    split = heldout_or_all_documents(corpus, min_documents) if corpus_path else corpus.split("heldout", min_documents)
     if split.num_documents < min_documents:
         raise UserError(
             f"{corpus_name} has too few held-out documents to evaluate on; "
@@ -137,8 +139,8 @@ def evaluate_checkpoint(
 
     # Evaluate.
     with jax.set_mesh(mesh):
-        params = jax.device_put(params, sharding.shardings(objective.logical_axes, mesh))
-        frozen = jax.device_put(teacher.params, sharding.shardings(objective.frozen_axes, mesh))
+        params = jax.device_put(params, sharding.named_shardings(objective.logical_axes, mesh))
+        frozen = jax.device_put(teacher.params, sharding.named_shardings(objective.frozen_axes, mesh))
         batches = _with_progress(heldout.batches(phase), heldout.num_batches(phase), console)
         metrics = measure(params, frozen, batches)
     about = {"step": step, "seq_len": phase.seq_len, "documents": split.num_documents}
@@ -146,26 +148,26 @@ def evaluate_checkpoint(
 
 
 def open_evaluation_corpus(path: str, trained_on: str, tokenizer_sha256: str, min_documents: int) -> Split:
-    """Return the documents of `config.evaluate.corpus`.
+    """Return the documents of the corpus at `path`, the value of `config.evaluate.corpus`.
 
-    Raise UserError if its tokenizer is not the tokenizer of `trained_on`, the corpus of the run, or if it has fewer
-    than `min_documents` documents.
+    Raise UserError if the tokenizer of this corpus differs from the tokenizer of `trained_on`, the corpus of the run,
+    or if this corpus has fewer than `min_documents` documents.
     """
     corpus = open_mixture(path)
-    check_tokenizer(path, corpus, trained_on, tokenizer_sha256)
-    split = all_or_heldout(corpus, min_documents)
+    check_corpus_tokenizer(path, corpus, trained_on, tokenizer_sha256)
+    split = heldout_or_all_documents(corpus, min_documents)
     if split.num_documents < min_documents:
         raise UserError(f"config.evaluate.corpus={path}: too few documents to evaluate on; prepare more text")
     return split
 
 
-def all_or_heldout(corpus: Mixture, min_documents: int) -> Split:
-    """Return the held-out documents of a corpus that is not trained on, or all documents if it holds out none."""
+def heldout_or_all_documents(corpus: Mixture, min_documents: int) -> Split:
+    """Return the held-out documents of a corpus, or all documents if none are held out."""
     return corpus.split("heldout" if corpus.split("heldout").num_documents else "train", min_documents)
 
 
-def check_tokenizer(path: str, corpus: Mixture, trained_on: str, tokenizer_sha256: str) -> None:
-    """Raise UserError if a corpus has another tokenizer than `trained_on`, the corpus of the run."""
+def check_corpus_tokenizer(path: str, corpus: Mixture, trained_on: str, tokenizer_sha256: str) -> None:
+    """Raise UserError if the tokenizer of a corpus differs from the tokenizer of `trained_on`, the run's corpus."""
     if corpus.tokenizer_sha256 != tokenizer_sha256:
         raise UserError(
             f"{path}: prepared with another tokenizer than {trained_on}; prepare it again with this tokenizer"
@@ -173,7 +175,7 @@ def check_tokenizer(path: str, corpus: Mixture, trained_on: str, tokenizer_sha25
 
 
 def _unigram_loss_of_run(corpus: str, heldout: Split, vocab_size: int, console: Console) -> dict[str, float]:
-    """Return the unigram loss of a run's training text on `heldout`; {} if the run's corpus is no longer there."""
+    """Return the loss on `heldout` of the unigram model of a run's training text; {} if the run's corpus is missing."""
     try:
         train = open_mixture(corpus).split("train")
     except UserError as error:
@@ -183,7 +185,7 @@ def _unigram_loss_of_run(corpus: str, heldout: Split, vocab_size: int, console: 
 
 
 def _with_progress(batches: Iterable[Batch], total: int, console: Console) -> Iterator[Batch]:
-    """Yield the batches, and print a progress line."""
+    """Yield the batches, and print the progress on the console."""
     for index, batch in enumerate(batches, 1):
         console.progress("evaluating", index, total, "batches")
         yield batch

@@ -1,4 +1,4 @@
-"""The initial weights of a run, and a check that its model can be exported."""
+"""The initial weights of a pretraining run, and a check that its model can be exported."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -14,27 +14,30 @@ from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import model_config_fields
-from bert_jax.interop.tensors import largest_class
+from bert_jax.interop.tensors import largest_class_of_heads
 from bert_jax.models import Head, Params, draw_missing
 from bert_jax.objectives import OBJECTIVES, AuxiliaryModel
-from bert_jax.objectives.distillation import copied_teacher_layers, student_params
+from bert_jax.objectives.distillation import copied_teacher_layers, student_params_from_teacher
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
-MAX_NAMED = 1  # differences that a message names
+MAX_NAMED = 1  # maximum number of differences that a message names
 # Fields of an architecture that continued training may change.
 MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range", "initialization")
 
 
 def check_exportable(model: EncoderConfig, objective: str, sentence_pairs: str, special_ids: Mapping[str, int]) -> None:
-    """Raise UserError if `transformers` cannot express the model; call this before training.
+    """Raise UserError if `transformers` cannot express the model; call this function before training.
 
-    The reason is that the family of the model lacks a head of the objective, or has no field for a setting of `model`.
-    `special_ids` are the ids of the tokenizer's special tokens by role: pad, sep.
+    A model cannot be expressed if its family in transformers lacks a head of the objective, or has no field for a
+    setting of `model`. `special_ids` are the ids of the tokenizer's special tokens by role, such as pad and sep.
     """
     family = FAMILIES[model.family]
 
     def has_class(sentence_pairs: str) -> bool:
-        return largest_class(family, {head.name for head in OBJECTIVES[objective].heads(sentence_pairs)}) is not None
+        return (
+            largest_class_of_heads(family, {head.name for head in OBJECTIVES[objective].heads(sentence_pairs)})
+            is not None
+        )
 
     if not has_class(sentence_pairs):
         fits = [name for name in SENTENCE_PAIRS if has_class(name)]
@@ -59,9 +62,10 @@ def check_exportable(model: EncoderConfig, objective: str, sentence_pairs: str, 
 
 
 def keep_original_init(key: str, init_from: str | None, original: str | None, console: Console) -> str | None:
-    """Return `original`, the initial weights of a resumed run; print a line if `config.KEY` names other weights.
+    """Return `original`, the initial weights of a resumed run; print a line if `init_from` names other weights.
 
-    The checkpoints have replaced these weights, so they are only recorded.
+    The run resumes from a checkpoint, so the path of its initial weights is only recorded. `key` is the config key of
+    `init_from`, for the line.
     """
     if init_from and init_from != original:
         console.say(
@@ -73,8 +77,11 @@ def keep_original_init(key: str, init_from: str | None, original: str | None, co
 def copy_teacher_layers(
     params: Params, teacher: EncoderConfig, model: EncoderConfig, path: str | None, console: Console
 ) -> Params:
-    """Return the initial parameters of a student, with evenly spaced layers of its teacher from `path`."""
-    student = student_params(params, teacher, model)
+    """Return the initial parameters of a student, with evenly spaced layers copied from its teacher.
+
+    `params` are the parameters of the teacher, and `path` is its directory, for a line on the console.
+    """
+    student = student_params_from_teacher(params, teacher, model)
     layers = ", ".join(map(str, copied_teacher_layers(model.num_layers, teacher.num_layers)))
     console.say(f"starting from the layers {layers} of {path}")
     return student
@@ -107,14 +114,14 @@ def read_initial_weights(
         UserError: the architecture or the vocabulary of the weights differs from the run's.
     """
     weights = read_weights(init_from, heads, jax.random.key(seed), console)
-    if load_tokenizer(weights.directory).tokens != tokenizer.tokens:  # before the architecture, which has its size
+    if load_tokenizer(weights.directory).tokens != tokenizer.tokens:  # the architecture below has the vocabulary size
         raise UserError(
             f"{corpus} was prepared with another vocabulary than {init_from}; prepare it again with --tokenizer "
             f"{weights.directory}, or give the weights its vocabulary (`bert-jax vocabulary`)"
         )
     weights = with_longer_positions(weights, model, console)
     _check_architecture(weights.config, model, f"--config.init_from={init_from}", "config.model")
-    describe_start(init_from, weights, console.say)
+    print_initial_weights_summary(init_from, weights, console.say)
     params, key = weights.params, jax.random.fold_in(jax.random.key(seed), 1)
     for name, part in auxiliary.items():
         path = part.init_from or init_from
@@ -125,7 +132,7 @@ def read_initial_weights(
             weights = read_weights(path, part.heads, key, console, part=None if part.init_from else name)
             weights = with_longer_positions(weights, part.config, console)
             _check_architecture(weights.config, part.config, f"the {name} in {path}", name)
-            describe_start(path, weights, console.say)
+            print_initial_weights_summary(path, weights, console.say)
             part_params = weights.params
         params = params | {name: part.to_run_tree(part_params)}
         shared = jax.tree.map(np.array_equal, part.from_run_tree(params), part_params)
@@ -135,9 +142,9 @@ def read_initial_weights(
 
 
 def _check_architecture(present: EncoderConfig, wanted: EncoderConfig, where: str, name: str) -> None:
-    """Raise UserError if two architectures differ in a field that continued training may not change.
+    """Raise UserError if the architecture of weights differs from `wanted` in a field that must not change.
 
-    The message names the weights of `present` by `where`, and the keys of `wanted` with the prefix `name`.
+    In the message, `where` names the weights, and `name` is the prefix of the keys of the wanted architecture.
     """
     theirs = flatten(dataclasses.asdict(fill_inherited_fields(present)))
     wrong = [
@@ -151,8 +158,8 @@ def _check_architecture(present: EncoderConfig, wanted: EncoderConfig, where: st
         raise UserError(f"{where} has another architecture: {', '.join(wrong[:MAX_NAMED])}{others}{fix}")
 
 
-def describe_start(path: str, weights: Weights, say: Callable[[str], None]) -> None:
-    """Print the family of the weights in `path`, and the names of randomly initialized and of unused weights."""
+def print_initial_weights_summary(path: str, weights: Weights, say: Callable[[str], None]) -> None:
+    """Print the family of the initial weights, and the names of randomly initialized weights and of unused weights."""
     say(f"starting from the {weights.config.family} in {path}")
     if weights.new:
         say(f"randomly initialized: {', '.join(weights.new)}")

@@ -17,13 +17,13 @@ from bert_jax.config import (
     with_vocab_size,
 )
 from bert_jax.console import Console
-from bert_jax.corpus.mixture import Mixture, name_snapshots, open_mixture
+from bert_jax.corpus.mixture import Mixture, open_mixture, pin_opened_snapshots
 from bert_jax.corpus.statistics import unigram_loss
 from bert_jax.errors import UserError
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.data import heldout_batches, sequence_rules, training_batches
-from bert_jax.pretraining.describe_run import describe_run, evaluation_line, too_long_for_cpus
+from bert_jax.pretraining.describe_run import describe_run, evaluation_size_line, long_cpu_run_warning
 from bert_jax.pretraining.evaluate import make_evaluation, open_evaluation_corpus
 from bert_jax.pretraining.initial_weights import (
     check_exportable,
@@ -31,10 +31,10 @@ from bert_jax.pretraining.initial_weights import (
     keep_original_init,
     read_initial_weights,
 )
-from bert_jax.pretraining.requirements import lock_versions
-from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots
+from bert_jax.pretraining.requirements import write_or_compare_versions
+from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots_exist
 from bert_jax.pretraining.teacher import Teacher, read_teacher
-from bert_jax.readers.hub import absolute_path
+from bert_jax.readers.hub import make_local_path_absolute
 from bert_jax.scoring.minimal_pairs import PACKAGED
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
@@ -84,7 +84,7 @@ def pretrain_in_directory(
     max_seq_len = max(phase.seq_len for phase in phases)
     check_exportable(config.model, config.objective, config.data.sentence_pairs, tokenizer.special_ids)
     if config.data.snapshots:
-        check_snapshots(config.data.snapshots, corpus, preparation)
+        check_snapshots_exist(config.data.snapshots, corpus, preparation)
     teacher = Teacher()
     if objective_row.has_teacher:
         teacher = read_teacher(config.distillation.teacher, tokenizer, max_seq_len, corpus_name, console)
@@ -183,21 +183,21 @@ def pretrain_in_directory(
     with workdir.locked_workdir(directory) if is_first else contextlib.nullcontext():
         if is_first:
             workdir.write_or_check_run(directory, plan.recorded_config, fingerprint, corpus.tokenizer_directory)
-            lock_versions(directory, console.say)
+            write_or_compare_versions(directory, console.say)
         sizes = [((phase.end - phase.begin) * phase.batch_size, phase.seq_len, phase.index) for phase in phases]
         flops = sum(count * objective.flops(seq_len, index) for count, seq_len, index in sizes)
-        if line := too_long_for_cpus(flops, plan.mesh):  # first: the fix is another command
+        if line := long_cpu_run_warning(flops, plan.mesh):  # first: the fix is another command
             console.say(line)
         for line in describe_run(corpus, rules, phases, config.model, config.compute):
             console.say(line)
         if not has_heldout:
             console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")
-        elif not config.evaluate.corpus and (left_out := corpus.left_out("heldout", min_documents)):
+        elif not config.evaluate.corpus and (left_out := corpus.directories_left_out("heldout", min_documents)):
             console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the other corpora")
 
         if has_heldout:
             evaluated = min(heldout_split.num_tokens, config.evaluate.num_sequences * max_seq_len)
-            console.say(evaluation_line(evaluated, config.model.causal))
+            console.say(evaluation_size_line(evaluated, config.model.causal))
 
         # Restore the newest state or make the first state, and train.
         with open_checkpoints(plan, session) as checkpoints:
@@ -228,7 +228,10 @@ def resolve_pretrain_config(
     config = with_vocab_size(config, tokenizer.vocab_size)
     assert config.data.corpus
     pairs = config.evaluate.pairs
-    init_from, generator_from = absolute_path(config.init_from), absolute_path(config.replaced_tokens.generator_from)
+    init_from, generator_from = (
+        make_local_path_absolute(config.init_from),
+        make_local_path_absolute(config.replaced_tokens.generator_from),
+    )
     if resumed:
         init_from = keep_original_init("init_from", init_from, resumed.init_from, console)
         original = resumed.replaced_tokens.generator_from
@@ -236,12 +239,14 @@ def resolve_pretrain_config(
     return dataclasses.replace(
         config,
         init_from=init_from,
-        data=dataclasses.replace(config.data, corpus=name_snapshots(config.data.corpus, corpus)),
+        data=dataclasses.replace(config.data, corpus=pin_opened_snapshots(config.data.corpus, corpus)),
         evaluate=dataclasses.replace(
             config.evaluate,
-            corpus=absolute_path(config.evaluate.corpus),
-            pairs=pairs if pairs in PACKAGED else absolute_path(pairs),
+            corpus=make_local_path_absolute(config.evaluate.corpus),
+            pairs=pairs if pairs in PACKAGED else make_local_path_absolute(pairs),
         ),
         replaced_tokens=dataclasses.replace(config.replaced_tokens, generator_from=generator_from),
-        distillation=dataclasses.replace(config.distillation, teacher=absolute_path(config.distillation.teacher)),
+        distillation=dataclasses.replace(
+            config.distillation, teacher=make_local_path_absolute(config.distillation.teacher)
+        ),
     )

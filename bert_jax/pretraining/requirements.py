@@ -1,4 +1,4 @@
-"""The package versions at the start of a run: `requirements.lock` in its work directory, a constraint file of pip."""
+"""The package versions at the start of a run: `requirements.lock` of a work directory, a constraint file of pip."""
 
 import contextlib
 import importlib.metadata
@@ -17,11 +17,11 @@ from bert_jax.files import read_file, write_text
 
 LOCK = "requirements.lock"
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)$", re.MULTILINE)
-MAX_NAMES = 8  # differences that are printed
+MAX_NAMES = 8  # maximum number of differences that are printed
 
 
-def lock_versions(workdir: pathlib.Path, say: Callable[[str], None]) -> None:
-    """Write the installed versions into the work directory of a new run; print the differences of a resumed run.
+def write_or_compare_versions(workdir: pathlib.Path, say: Callable[[str], None]) -> None:
+    """Write the installed versions into the work directory of a new run; for a resumed run, print changed versions.
 
     Raises:
         UserError: the file cannot be written.
@@ -35,7 +35,7 @@ def lock_versions(workdir: pathlib.Path, say: Callable[[str], None]) -> None:
         return
     try:
         locked = PIN.findall(read_file(path, strict_json.MAX_BYTES).decode())
-    except (OSError, ValueError) as error:  # a damaged file ends no run
+    except (OSError, ValueError) as error:  # the run continues if the file is damaged
         say(f"{path}: cannot be read ({error}); remove it, and the next start writes it again")
         return
     present = [(name, old, _public_version(name)) for name, old in locked]
@@ -49,7 +49,7 @@ def lock_versions(workdir: pathlib.Path, say: Callable[[str], None]) -> None:
 
 
 def installed_versions(root: str) -> dict[str, str]:
-    """Return canonical name -> version of the installed packages that `root` needs, also indirectly or by an extra.
+    """Return canonical name -> version of the installed packages that `root` needs, directly, indirectly or for extras.
 
     The result includes `root` if it came from a package index, not from a path or a repository (PEP 610). The result is
     {} if `root` is not installed as a package.
@@ -64,7 +64,7 @@ def installed_versions(root: str) -> dict[str, str]:
         seen.add(needed)
         if needed.name not in requirements:
             version = _public_version(needed.name)
-            # The version is None for an extra that is not installed, or for another platform.
+            # The version is None if the package of an extra or of a different platform is not installed.
             requirements[needed.name] = [] if version is None else _requirements_of_package(needed.name)
             if version is not None and (needed.name != root or _is_from_index(root)):
                 versions[needed.name] = version
@@ -77,7 +77,7 @@ def installed_versions(root: str) -> dict[str, str]:
 
 
 def _public_version(name: str) -> str | None:
-    """Return the public part of the version of a package; None if it is not installed.
+    """Return the public part of the version of a package; None if the package is not installed.
 
     The local part, such as `+cpu`, may be unknown to a package index.
     """
@@ -95,7 +95,7 @@ def _extras_of_package(root: str) -> frozenset[str]:
 
 
 class _NeededPackage(NamedTuple):
-    """The name of a required package, and the requested extras."""
+    """The name of a required package, and the extras that are requested of it."""
 
     name: str
     extras: frozenset[str]

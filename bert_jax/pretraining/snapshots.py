@@ -1,4 +1,7 @@
-"""The snapshot of a growing corpus that a step reads; it depends only on the step, so a resumed run repeats it."""
+"""The snapshot of a growing corpus that a step reads.
+
+The snapshot depends only on the step, so a resumed run reads the same snapshots.
+"""
 
 import contextlib
 import time
@@ -6,22 +9,22 @@ from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 from bert_jax.corpus.build.prepare import format_summary
-from bert_jax.corpus.build.prepare_parts import prepared_fraction
-from bert_jax.corpus.manifest import SHORT, fingerprints, read_manifest
+from bert_jax.corpus.build.prepare_parts import fraction_prepared_after_part
+from bert_jax.corpus.manifest import SHORT, read_manifest, snapshot_fingerprints
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.store import Split, open_corpus
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch
 from bert_jax.training.schedules import Phase
 
-POLL_SECONDS = 0.5  # between two looks for a snapshot that is being prepared
+POLL_SECONDS = 0.5  # seconds between two checks whether the next snapshot is prepared
 
 
 class BackgroundPreparation(NamedTuple):
     """The preparation of the rest of a text while a run reads the first part.
 
     is_running: function that returns whether more snapshots are being prepared, and raises UserError if the preparation
-    failed
+        failed
     say: function that prints a line about the snapshots that the run reads
     """
 
@@ -41,24 +44,25 @@ def batches_by_snapshot(
     phase: Phase,
     step: int,
 ) -> Generator[Batch, None, None]:
-    """Yield the batches of a phase from `step` on; each step reads from its snapshot.
+    """Yield the batches of a phase from `step` on, each from the snapshot of its step.
 
-    The run reads a snapshot until the tokens read since step 0 equal the tokens of the snapshot. Then it reads the next
-    snapshot. Sequence numbers continue over snapshots. A batch is {} while its snapshot is being prepared.
+    The run reads a snapshot until the number of tokens read since step 0 reaches the number of tokens of the snapshot.
+    Then it reads the next snapshot. Sequence numbers continue over snapshots. While the next snapshot is being
+    prepared, the function yields {}.
 
     Args:
         corpus: first snapshot of the corpus.
         num_snapshots: number of snapshots that the run reads.
         phases: phases of the run.
         preparation: preparation of the missing snapshots.
-        snapshot_batches: (split, phase, step) -> an endless iterator over batches of a snapshot.
+        snapshot_batches: function (split, phase, step) -> an endless iterator over the batches of a snapshot.
         phase: phase of the run.
         step: step of the first batch.
 
     Raises:
         UserError: the next snapshot does not exist, or the preparation failed.
     """
-    position = 1  # of the snapshot, from 1 to `num_snapshots`
+    position = 1  # number of the snapshot, from 1 to `num_snapshots`
     while True:
         split = corpus.split("train")
         end = step_after_tokens(phases, split.num_tokens) if position < num_snapshots else None
@@ -71,7 +75,7 @@ def batches_by_snapshot(
                     yield next(batches)
                     step += 1
         if (following := _next_snapshot(corpus, num_snapshots, preparation)) is None:
-            share = prepared_fraction(position, num_snapshots)
+            share = fraction_prepared_after_part(position, num_snapshots)
             preparation.say(f"step {step:,}: waiting until {share:.1%} of the text is prepared")
         while following is None:
             yield {}
@@ -80,8 +84,8 @@ def batches_by_snapshot(
         corpus, position = following, position + 1
 
 
-def check_snapshots(num_snapshots: int, corpus: Mixture, preparation: BackgroundPreparation) -> None:
-    """Raise UserError if a run reads more snapshots than exist from `corpus` on, and no snapshot is being prepared."""
+def check_snapshots_exist(num_snapshots: int, corpus: Mixture, preparation: BackgroundPreparation) -> None:
+    """Raise UserError if a run needs more snapshots than exist from `corpus` on, and no snapshot is being prepared."""
     if num_snapshots == 1:
         return
     if len(corpus.corpora) > 1:
@@ -96,7 +100,7 @@ def check_snapshots(num_snapshots: int, corpus: Mixture, preparation: Background
 
 
 def step_after_tokens(phases: tuple[Phase, ...], num_tokens: int) -> int:
-    """Return the first step before which `num_tokens` tokens, including padding, were read, or the end of the run."""
+    """Return the number of steps after which a run has read `num_tokens` tokens with padding; at most all steps."""
     for phase in phases:
         per_step = phase.batch_size * phase.seq_len
         steps = -(-num_tokens // per_step)
@@ -108,7 +112,7 @@ def step_after_tokens(phases: tuple[Phase, ...], num_tokens: int) -> int:
 
 def _next_snapshot(corpus: Mixture, num_snapshots: int, preparation: BackgroundPreparation) -> Mixture | None:
     """Return the snapshot after `corpus`; None while it is being prepared."""
-    is_running = preparation.is_running()  # before the look at the corpus: the preparation may end in between
+    is_running = preparation.is_running()  # called before the corpus is read, because the preparation may end meanwhile
     directory, later = corpus.corpora[0].directory, _later_fingerprints(corpus)
     if not later and not is_running:
         raise UserError(
@@ -120,14 +124,14 @@ def _next_snapshot(corpus: Mixture, num_snapshots: int, preparation: BackgroundP
 
 def _later_fingerprints(corpus: Mixture) -> list[str]:
     """Return the fingerprints of the snapshots after `corpus`."""
-    known = fingerprints(read_manifest(corpus.corpora[0].directory))
+    known = snapshot_fingerprints(read_manifest(corpus.corpora[0].directory))
     return known[known.index(corpus.fingerprint) + 1 :]
 
 
 def _snapshot_summary(corpus: Mixture, step: int, position: int, num_snapshots: int) -> str:
-    """Return lines about the snapshot that the run reads from `step` on."""
+    """Return lines for the console about the snapshot that the run reads from `step` on."""
     (snapshot,) = corpus.corpora
-    share = prepared_fraction(position - 1, num_snapshots)
+    share = fraction_prepared_after_part(position - 1, num_snapshots)
     head = f"step {step:,}: reading snapshot {position} of {num_snapshots}, {share:.1%} of the text"
     lines = [head, *(f"warning: {warning}" for warning in snapshot.manifest["warnings"])]
     return "\n".join(lines + format_summary(snapshot.manifest, snapshot.directory).splitlines()[:1])

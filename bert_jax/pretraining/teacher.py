@@ -5,7 +5,7 @@ import types
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from bert_jax.checkpoints.load_model import digest, read_weights
+from bert_jax.checkpoints.load_model import digest_of_config_and_params, read_weights
 from bert_jax.config import EncoderConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError, with_message
@@ -14,7 +14,7 @@ from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
 
 class Teacher(NamedTuple):
-    """Architecture, parameters and digest of a teacher; empty if a run has no teacher."""
+    """The architecture, the parameters and the digest of a teacher; all are empty if a run has no teacher."""
 
     config: EncoderConfig | None = None
     params: Params | tuple[()] = ()
@@ -25,8 +25,8 @@ def read_teacher(path: str | None, tokenizer: Tokenizer, max_seq_len: int, corpu
     """Return the teacher of a distillation, with its masked-token head; `Teacher()` if `path` is None.
 
     `max_seq_len` is the length of the run's longest sequences, and `corpus` names the corpus in messages. Raise
-    UserError if the teacher has another vocabulary than the corpus, fewer positions than a phase needs, or no
-    masked-token head.
+    UserError if the vocabulary of the teacher differs from the vocabulary of the corpus, if the teacher has fewer
+    positions than a phase needs, or if it has no masked-token head.
     """
     if path is None:  # the objective then raises
         return Teacher()
@@ -44,11 +44,14 @@ def read_teacher(path: str | None, tokenizer: Tokenizer, max_seq_len: int, corpu
             f"config.distillation.teacher={path} reads {weights.config.max_positions} tokens, and a phase has "
             f"sequences of {max_seq_len}; lower its seq_len, or choose another teacher"
         )
-    return Teacher(weights.config, weights.params, {"teacher": digest(weights)})
+    return Teacher(weights.config, weights.params, {"teacher": digest_of_config_and_params(weights)})
 
 
-def teacher_architecture(path: str | None, vocab_size: int) -> EncoderConfig | None:
-    """Return a teacher's architecture for a dry run, from a directory or a preset (with the run's vocabulary size)."""
+def read_teacher_architecture(path: str | None, vocab_size: int) -> EncoderConfig | None:
+    """Return the architecture of a teacher for a dry run; `path` is a model directory or the name of a preset.
+
+    A preset gets the run's vocabulary size.
+    """
     if path is None:
         return None
     if path in PRESETS:

@@ -1,4 +1,4 @@
-"""Text instead of a corpus, for a first trial; the tokenizer and the corpus are kept in the user's cache."""
+"""Pretraining on text without `bert-jax prepare`, for a first trial: a tokenizer and a corpus in the user's cache."""
 
 import contextlib
 import dataclasses
@@ -15,8 +15,8 @@ from bert_jax.console import Console
 from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.plan import plan_inputs, preparation_identity
 from bert_jax.corpus.build.prepare import format_summary, prepare
-from bert_jax.corpus.build.prepare_parts import files_of_part, num_parts_of_text, prepared_fraction
-from bert_jax.corpus.manifest import SHORT, fingerprints, read_manifest
+from bert_jax.corpus.build.prepare_parts import files_of_part, fraction_prepared_after_part, num_parts_of_text
+from bert_jax.corpus.manifest import SHORT, read_manifest, snapshot_fingerprints
 from bert_jax.errors import UserError
 from bert_jax.files import user_cache
 from bert_jax.pretraining.background_preparation import prepare_in_background
@@ -24,12 +24,12 @@ from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
 
-VOCAB_SIZE = 8_192  # of a tokenizer that is trained from the text, where the config names no size
+VOCAB_SIZE = 8_192  # vocabulary size of a tokenizer that is trained on the text, unless the config names a size
 OTHERWISE = "`bert-jax tokenizer` and `prepare` have all options"
 
 
 class DataAndPreparation(NamedTuple):
-    """Data settings that name a corpus, and the preparation of the rest of the text."""
+    """Data settings that name a corpus, and the background preparation of the rest of its text."""
 
     data: DataConfig
     preparation: BackgroundPreparation
@@ -37,12 +37,12 @@ class DataAndPreparation(NamedTuple):
 
 @contextlib.contextmanager
 def text_as_corpus(data: DataConfig, vocab_size: int | None, console: Console) -> Iterator[DataAndPreparation]:
-    """Yield `data` with a corpus instead of its text, and the preparation of the rest of the text.
+    """Make a corpus of the text that `data` names; yield `data` with this corpus, and the background preparation.
 
-    Tokenizer and corpus are in a directory of the user's cache. Its name depends on the files, their sizes and
-    modification times, the tokenizer, and the versions of the code, so a repeated call finds them. A stopped
-    preparation resumes. Before the `with` block, only the first part of a long text is read, also for the vocabulary.
-    While the block runs, the other parts are prepared.
+    Tokenizer and corpus are in a directory of the user's cache. The name of the directory depends on the files, their
+    sizes and modification times, the tokenizer, and the versions of the code, so a repeated call finds the directory. A
+    stopped preparation resumes. Before the `with` block, only the first part of a long text is read, also for the
+    vocabulary. The other parts are prepared while the block runs.
 
     Args:
         data: data settings of the run; without `text`, they are yielded unchanged.
@@ -50,8 +50,8 @@ def text_as_corpus(data: DataConfig, vocab_size: int | None, console: Console) -
         console: console that prints progress.
 
     Raises:
-        UserError: `data` names both a text and a corpus; the run has several processes; or an error of
-            `train_tokenizer` or `prepare`.
+        UserError: `data` names both a text and a corpus, the run has several processes, or `train_tokenizer` or
+            `prepare` raises UserError.
     """
     say = console.say
     if data.text is None:
@@ -63,21 +63,21 @@ def text_as_corpus(data: DataConfig, vocab_size: int | None, console: Console) -
         raise UserError("config.data.text works with one process only; make a corpus with `bert-jax prepare`")
     inputs = data.text.split(",")
     corpus, count = _corpus_of_text(inputs, data.tokenizer, data.snapshots, vocab_size or VOCAB_SIZE, console)
-    snapshots = fingerprints(read_manifest(corpus))
+    snapshots = snapshot_fingerprints(read_manifest(corpus))
     data = dataclasses.replace(data, text=None, tokenizer=None, corpus=str(corpus))
     if count > 1:
         data = dataclasses.replace(data, corpus=f"{corpus}@{snapshots[0][:SHORT]}", snapshots=count)
     if len(snapshots) >= count:
         yield DataAndPreparation(data, BackgroundPreparation(say=say))
         return
-    done = prepared_fraction(len(snapshots) - 1, count)
+    done = fraction_prepared_after_part(len(snapshots) - 1, count)
     say(f"{done:.1%} of the text is prepared; the rest follows while the run reads it")
     with prepare_in_background(inputs, corpus, count) as is_running:
         yield DataAndPreparation(data, BackgroundPreparation(is_running, say))
 
 
 class _CorpusOfText(NamedTuple):
-    """The corpus of the first part of a text, and the number of parts."""
+    """The corpus of the first part of a text, and the number of parts of the text."""
 
     corpus: pathlib.Path
     num_parts: int
@@ -86,7 +86,7 @@ class _CorpusOfText(NamedTuple):
 def _corpus_of_text(
     inputs: Sequence[str], tokenizer: str | None, num_snapshots: int | None, vocab_size: int, console: Console
 ) -> _CorpusOfText:
-    """Return the corpus of the first part of a text (prepared if missing), and the number of parts."""
+    """Return the corpus of the first part of a text, and the number of parts; prepare the corpus if it is missing."""
     options, say = PrepareSettings().read_options, console.say
     planned = plan_inputs(inputs, options, say)
     files, made_of = planned.files, preparation_identity(planned, None, PrepareSettings())
@@ -99,7 +99,7 @@ def _corpus_of_text(
     if corpus.exists():
         say(f"the corpus of {','.join(inputs)} was made before: {corpus}")
     else:
-        show = console.preparation
+        show = console.print_preparation_progress
         first, read = files_of_part(files, options, 0, count)
         if not tokenizer and not trained.exists():
             say(train_tokenizer([first], vocab_size, str(trained), read_options=read, progress=show, say=say))

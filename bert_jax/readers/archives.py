@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
 from bert_jax.errors import needs_packages
-from bert_jax.readers.documents import MAX_UNPACKED_BYTES, Unpacked
+from bert_jax.readers.documents import MAX_UNPACKED_BYTES, UnpackedByteCounter
 
-# The errors of the libraries for a file that does not match its name. gzip and bz2 also raise an OSError without a
-# number; zipfile raises the last two for features that it does not support and for names that are not UTF-8.
+# The errors that the libraries raise for a file whose content does not fit its name. gzip and bz2 also raise an OSError
+# without an error number. zipfile raises the last two errors of the tuple for features that it does not support and
+# for names that are not UTF-8.
 BROKEN_ARCHIVE = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -27,9 +28,9 @@ BROKEN_ARCHIVE = (
     NotImplementedError,
     UnicodeDecodeError,
 )
-_ZIP_HEADER_BYTES = 30  # before the name of a member
+_ZIP_HEADER_BYTES = 30  # size of the header before the name of a member
 _MEMBER_BYTES = 256  # unpacked bytes that a member of a zip archive counts for, in addition to its content
-_MAX_HEADER = 1 << 20  # bytes of a name or other metadata in a tar archive, which tarfile holds in memory
+_MAX_HEADER = 1 << 20  # bytes of the longest name or metadata in a tar archive; tarfile holds them in memory
 _HOLDS_HEADER = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
@@ -40,10 +41,10 @@ _HOLDS_HEADER = (
 
 
 class Member(NamedTuple):
-    """A byte stream of a file, or the reason why it is rejected."""
+    """The byte stream of a file or of an archive member, or the reason for its rejection."""
 
     name: str  # file[:member]
-    bare_name: str  # without the suffix of its compression
+    bare_name: str  # file name without the suffix of its compression
     stream: IO[bytes] | None = None
     rejected: str = ""
 
@@ -60,14 +61,14 @@ def open_members(
     """Yield the decompressed streams of an open file: the file itself, or each member of an archive.
 
     Members whose name does not match `pattern` are skipped, for example the images of a WebDataset. Read each stream
-    before you take the next. Archives in archives are rejected. The unpacked bytes are the bytes of the members, and of
-    the archive itself if it is compressed.
+    before you take the next stream. Archives in archives are rejected. The limit counts the bytes of the members and,
+    if the archive is compressed, the bytes of the archive.
 
     Raises:
         UserError: the file unpacks to more than `max_unpacked_bytes` and MAX_RATIO times its size.
-        an error of BROKEN_ARCHIVE, or an OSError without a number: an archive or a compressed stream is broken.
+        an error of BROKEN_ARCHIVE, or an OSError without an error number: an archive or a compressed stream is broken.
     """
-    unpacked = Unpacked(file.seek(0, os.SEEK_END), max_unpacked_bytes)
+    unpacked = UnpackedByteCounter(file.seek(0, os.SEEK_END), max_unpacked_bytes)
     file.seek(0)
     bare, stream = _decompress(path, file, unpacked)
     if bare.endswith(".tar"):
@@ -78,19 +79,19 @@ def open_members(
         yield Member(path, bare, stream)
 
 
-def _open_member(path: str, inner: str, stream: IO[bytes], unpacked: Unpacked) -> Member:
-    """Return the member `inner` of an archive, decompressed, or rejected if it is an archive."""
+def _open_member(path: str, inner: str, stream: IO[bytes], unpacked: UnpackedByteCounter) -> Member:
+    """Return the decompressed member `inner` of an archive; a member that is an archive is rejected."""
     bare, content = _decompress(inner, stream, unpacked)
     if bare.endswith((".tar", ".zip")):
         return Member(f"{path}:{inner}", bare, rejected="archive in an archive")
     return Member(f"{path}:{inner}", bare, content)
 
 
-def _tar_members(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iterator[Member]:
+def _tar_members(path: str, stream: IO[bytes], unpacked: UnpackedByteCounter, pattern: str) -> Iterator[Member]:
     """Yield the members of a tar archive whose names match `pattern`."""
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictTarInfo) as archive:
         while (info := archive.next()) is not None:
-            archive.members.clear()  # type: ignore[attr-defined]  # it would grow with the archive
+            archive.members.clear()  # type: ignore[attr-defined]  # this list would grow with the archive
             if not fnmatch.fnmatchcase(info.name, pattern):
                 continue
             if info.issparse():
@@ -103,7 +104,7 @@ def _tar_members(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str)
             elif not info.isdir():
                 yield Member(f"{path}:{info.name}", info.name, rejected="not a file")
         rest: Any = archive.fileobj
-        while data := rest.read(1 << 16):  # also makes gzip and xz check their checksums
+        while data := rest.read(1 << 16):  # makes gzip and xz compare their checksums
             if data.strip(b"\0"):
                 raise tarfile.ReadError("more data after the end of the archive")
 
@@ -131,12 +132,12 @@ class _StrictTarInfo(tarfile.TarInfo):
             raise tarfile.ReadError(f"a header is damaged: {error}") from None
 
     def _proc_gnusparse_10(self, member: tarfile.TarInfo, *_: object) -> None:
-        """Mark a sparse file. tarfile would read the map of holes, and would never end if the map is incomplete."""
+        """Mark a file as sparse. tarfile would read the map of holes, and would never end for an incomplete map."""
         member.sparse = [(0, 0)]  # type: ignore[assignment]  # typeshed declares no list
 
 
-def check_overlap(archive: zipfile.ZipFile) -> None:
-    """Raise BadZipFile if two members of an archive share bytes: few bytes would unpack to many (CVE-2019-13232)."""
+def refuse_overlapping_members(archive: zipfile.ZipFile) -> None:
+    """Raise BadZipFile if two members share bytes, because few bytes would unpack to many (CVE-2019-13232)."""
     end = 0
     for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
         if info.header_offset < end:
@@ -144,10 +145,10 @@ def check_overlap(archive: zipfile.ZipFile) -> None:
         end = info.header_offset + _ZIP_HEADER_BYTES + info.compress_size
 
 
-def _zip_members(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iterator[Member]:
+def _zip_members(path: str, stream: IO[bytes], unpacked: UnpackedByteCounter, pattern: str) -> Iterator[Member]:
     """Yield the members of a zip archive whose names match `pattern`."""
     with zipfile.ZipFile(stream) as archive:
-        check_overlap(archive)
+        refuse_overlapping_members(archive)
         for info in archive.infolist():
             unpacked.add(_MEMBER_BYTES)
             name = f"{path}:{info.filename}"
@@ -158,7 +159,7 @@ def _zip_members(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str)
                 yield Member(name, info.filename, rejected="not a file")
             elif info.flag_bits & 1:
                 yield Member(name, info.filename, rejected="encrypted")
-            # zipfile decompresses other methods without a bound on memory.
+            # zipfile needs unbounded memory for the other compression methods.
             elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 yield Member(name, info.filename, rejected="unknown compression")
             else:
@@ -173,14 +174,14 @@ class _Decompressed(NamedTuple):
     stream: IO[bytes]
 
 
-def _decompress(name: str, stream: IO[bytes], unpacked: Unpacked) -> _Decompressed:
-    """Return the `uncompressed_name`, and the decompressed stream."""
+def _decompress(name: str, stream: IO[bytes], unpacked: UnpackedByteCounter) -> _Decompressed:
+    """Return the `uncompressed_name` of a file, and its decompressed stream."""
     suffix = os.path.splitext(name)[1]
     opener = _OPENERS.get(_TAR_SUFFIXES.get(suffix, suffix))
     return _Decompressed(uncompressed_name(name), _byte_counting_stream(opener(stream), unpacked) if opener else stream)
 
 
-def _byte_counting_stream(stream: Any, unpacked: Unpacked) -> IO[bytes]:
+def _byte_counting_stream(stream: Any, unpacked: UnpackedByteCounter) -> IO[bytes]:
     """Return a buffered stream that adds the bytes it reads to `unpacked`."""
     return io.BufferedReader(_CountedStream(stream, unpacked), _DECOMPRESSED_BYTES)
 
@@ -188,7 +189,7 @@ def _byte_counting_stream(stream: Any, unpacked: Unpacked) -> IO[bytes]:
 class _CountedStream(io.RawIOBase):
     """A stream whose bytes are counted as they are read."""
 
-    def __init__(self, stream: Any, unpacked: Unpacked):
+    def __init__(self, stream: Any, unpacked: UnpackedByteCounter):
         self._stream, self._unpacked = stream, unpacked
 
     def readable(self) -> bool:
@@ -196,7 +197,7 @@ class _CountedStream(io.RawIOBase):
         return True
 
     def readinto(self, target: Any) -> int:
-        """Read as `io.RawIOBase.readinto`."""
+        """Fill `target` with bytes of the stream, and return the number of these bytes."""
         size: int = self._stream.readinto(target)
         self._unpacked.add(size)
         return size
@@ -206,7 +207,7 @@ def _open_zstd(stream: IO[bytes]) -> io.RawIOBase:
     """Return the decompressed stream of a .zst file; raise UserError if the package is missing."""
     with needs_packages("reading .zst", "zstandard"):
         import zstandard
-    # Reads few bytes at a time, because four bytes may expand to 128 KiB in one call.
+    # The stream reads few compressed bytes at a time, because four bytes may expand to 128 KiB in one call.
     return _DecompressedStream(stream, lambda: _ZstdFrame(zstandard), 1 << 10)
 
 
@@ -234,7 +235,7 @@ class _ZstdFrame:
 
 
 class _DecompressedStream(io.RawIOBase):
-    """The bytes of concatenated compressed streams; EOFError if a stream ends too early.
+    """A stream that decompresses concatenated compressed streams; it raises EOFError if a stream ends too early.
 
     The file classes of the libraries silently stop at other data after a compressed stream.
     """
@@ -242,7 +243,7 @@ class _DecompressedStream(io.RawIOBase):
     def __init__(self, stream: IO[bytes], new_decompressor: Callable[[], Any], bytes_per_read: int = 1 << 14):
         self._stream, self._bytes_per_read = stream, bytes_per_read
         self._new_decompressor = new_decompressor
-        self._decompressor: Any = None  # of the stream in progress
+        self._decompressor: Any = None  # decompressor of the compressed stream that is being read
         self._left = b""
         self._ready = memoryview(b"")
 
@@ -251,7 +252,7 @@ class _DecompressedStream(io.RawIOBase):
         return True
 
     def readinto(self, target: Any) -> int:
-        """Read as `io.RawIOBase.readinto`."""
+        """Fill `target` with decompressed bytes, and return the number of these bytes."""
         while not self._ready:
             data = b""
             if self._decompressor is None or self._decompressor.needs_input:
@@ -274,8 +275,8 @@ class _DecompressedStream(io.RawIOBase):
         return size
 
 
-_DECOMPRESSED_BYTES = 1 << 16  # bytes per call
-_XZ_MEMORY = 256 << 20  # bytes; `xz -9` needs 65 MiB, a header may demand 4 GiB
+_DECOMPRESSED_BYTES = 1 << 16  # bytes that a call of a decompressor returns at most
+_XZ_MEMORY = 256 << 20  # limit in bytes; `xz -9` needs 65 MiB, but the header of a file may demand 4 GiB
 _OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
     ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
     ".xz": lambda stream: _DecompressedStream(stream, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError, did_you_mean, needs_packages
 from bert_jax.readers import storage
-from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, format_names
-from bert_jax.readers.formats.fields import template_parts
+from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, describe_field_names
+from bert_jax.readers.formats.fields import parse_field_template
 from bert_jax.readers.formats.tfrecord import read_tfrecord_examples
 
 PREFIX = "tfds:"
@@ -25,15 +25,15 @@ class DataSetName(NamedTuple):
 
 
 def parse_data_set_name(text: str) -> DataSetName:
-    """Return the parts of the name of a data set; '' for a missing part."""
+    """Return the parts of the name of a data set; a missing part is ''."""
     before_split, _, split = text.removeprefix(PREFIX).partition("#")
     name, _, data_dir = before_split.partition("@")
     return DataSetName(name, data_dir, split)
 
 
 @functools.cache
-def open_builder(name: str, prepare: bool = False) -> Any:
-    """Return TFDS's reader of prepared files, which does not run code of the data set and downloads nothing.
+def open_tfds_builder(name: str, prepare: bool = False) -> Any:
+    """Return TFDS's builder of a data set, which reads prepared files and runs no code of the data set.
 
     Args:
         name: name of a data set for `parse_data_set_name`.
@@ -54,14 +54,14 @@ def open_builder(name: str, prepare: bool = False) -> Any:
                 f"{name}: no data set that TFDS has prepared ({type(error).__name__}); prepare it with "
                 f"tfds build {data_set.name} --file_format=array_record, or give its directory: {PREFIX}NAME@DATA_DIR"
             ) from None
-        builder = _prepared_tfds_builder(name)
+        builder = _download_and_prepare_tfds(name)
     if builder.info.file_format.value not in READERS:
         known = " or ".join(READERS)
         raise UserError(f"{name}: the data set has {builder.info.file_format.value} files; prepare it as {known} files")
     return builder
 
 
-def _prepared_tfds_builder(name: str) -> Any:
+def _download_and_prepare_tfds(name: str) -> Any:
     """Download and prepare a data set as ArrayRecord files; TFDS shows the progress and checks the disk space."""
     import tensorflow_datasets as tfds
 
@@ -69,7 +69,7 @@ def _prepared_tfds_builder(name: str) -> Any:
     try:
         builder = tfds.builder(data_set.name, data_dir=data_set.data_dir or None, file_format="array_record")
         builder.download_and_prepare()
-    except Exception as error:  # of the network, of the disk, of a package that the data set needs
+    except Exception as error:  # an error of the network, of the disk, or of a package that the data set needs
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
             f"{name}: TFDS cannot prepare it here ({reason}); run "
@@ -79,41 +79,41 @@ def _prepared_tfds_builder(name: str) -> Any:
     return builder
 
 
-def split_bytes(name: str) -> int:
-    """Return the number of bytes of the files of a split."""
-    return int(_open_split(name).num_bytes)
+def num_bytes_of_split(name: str) -> int:
+    """Return the size in bytes of the files of the split that the name of a data set selects."""
+    return int(_tfds_split_info(name).num_bytes)
 
 
 def data_set_version(name: str) -> str:
-    """Return the `file_version` of the file that TFDS writes last."""
-    return storage.file_version(os.path.join(str(open_builder(name, prepare=True).data_dir), "dataset_info.json"))
+    """Return a text that changes when TFDS prepares the data set again."""
+    return storage.file_version(os.path.join(str(open_tfds_builder(name, prepare=True).data_dir), "dataset_info.json"))
 
 
 def read_data_set(name: str, options: ReadOptions) -> Iterator[RawDocument]:
-    """Return an iterator over the documents of a split, by default 'train'.
+    """Return an iterator over the documents of the split that a name selects, by default the split 'train'.
 
-    The text is a feature or a template; a nested feature has dots in its name.
+    The text of a document is a feature or a template of features. Dots in a name lead into nested features.
 
     Raises:
-        UserError: `open_builder` raises it, or there is no such split or feature.
+        UserError: `open_tfds_builder` raises it, or there is no such split or feature.
     """
-    info = open_builder(name, prepare=True).info
-    for part in template_parts(options.field):
+    info = open_tfds_builder(name, prepare=True).info
+    for part in parse_field_template(options.field):
         if part.name:
-            _check_feature(name, info.features, part.name)
+            _check_feature_exists(name, info.features, part.name)
     return READERS[info.file_format.value](name, options)
 
 
 def _read_array_records(name: str, options: ReadOptions) -> Iterator[RawDocument]:
     """Yield the documents of a split in ArrayRecord files."""
-    builder, split = open_builder(name, prepare=True), _open_split(name)
-    parts, source = template_parts(options.field), builder.as_data_source(split.name)
+    builder, split = open_tfds_builder(name, prepare=True), _tfds_split_info(name)
+    parts, source = parse_field_template(options.field), builder.as_data_source(split.name)
     for index in range(len(source)):
         example, values = source[index], []
         for literal, feature in parts:
             value = functools.reduce(lambda item, key: item[key], feature.split("."), example) if feature else ""
             values += [literal.encode(), value.encode() if isinstance(value, str) else value]
-        yield _raw_document(f"{name}:{index + 1}", values, split.num_bytes * (index + 1) // len(source))
+        yield _raw_document_from_values(f"{name}:{index + 1}", values, split.num_bytes * (index + 1) // len(source))
     if not len(source):
         yield RawDocument(name=name, rejected="empty")
 
@@ -121,7 +121,7 @@ def _read_array_records(name: str, options: ReadOptions) -> Iterator[RawDocument
 def _read_tfrecords(name: str, options: ReadOptions) -> Iterator[RawDocument]:
     """Yield the documents of a split in TFRecord files."""
     before = 0
-    for path in map(str, _open_split(name).filepaths):
+    for path in map(str, _tfds_split_info(name).filepaths):
         with storage.open_file(path) as file:
             for raw in read_tfrecord_examples(path, file, options):
                 raw.bytes_read = before + file.tell()
@@ -129,24 +129,24 @@ def _read_tfrecords(name: str, options: ReadOptions) -> Iterator[RawDocument]:
         before += storage.file_size(path)
 
 
-# Format of the files of a data set -> its reader.
+# File format of a data set -> function that reads the documents of a split.
 READERS = {"array_record": _read_array_records, "tfrecord": _read_tfrecords}
 
 
-def _check_feature(name: str, features: Any, feature: str) -> None:
-    """Raise UserError if the data set `name` has no such feature; dots lead into nested features."""
+def _check_feature_exists(name: str, features: Any, feature: str) -> None:
+    """Raise UserError if the data set `name` lacks `feature`; dots in `feature` lead into nested features."""
     for key in feature.split("."):
         names = list(features) if hasattr(features, "keys") else []
         if key not in names:
             raise UserError(
-                f"{name}: no feature '{feature}'{did_you_mean(key, names)} (there are {format_names(names)}); "
+                f"{name}: no feature '{feature}'{did_you_mean(key, names)} (there are {describe_field_names(names)}); "
                 "give a feature with --field"
             )
         features = features[key]
 
 
-def _raw_document(name: str, values: Sequence[Any], bytes_read: int) -> RawDocument:
-    """Return the joined `values`, each the bytes of a feature or of a literal, as a document."""
+def _raw_document_from_values(name: str, values: Sequence[Any], bytes_read: int) -> RawDocument:
+    """Return a document whose text joins `values`; a value is the bytes of a feature or of a literal text."""
     if not all(isinstance(value, bytes) for value in values):
         return RawDocument(name=name, rejected="not a text", bytes_read=bytes_read)
     data = b"".join(values)
@@ -155,9 +155,9 @@ def _raw_document(name: str, values: Sequence[Any], bytes_read: int) -> RawDocum
     return RawDocument(name=name, data=data, bytes_read=bytes_read, is_field=True)
 
 
-def _open_split(name: str) -> Any:
+def _tfds_split_info(name: str) -> Any:
     """Return TFDS's description of the split in the name of a data set; raise UserError if it does not exist."""
-    splits = open_builder(name, prepare=True).info.splits
+    splits = open_tfds_builder(name, prepare=True).info.splits
     split = parse_data_set_name(name).split or _DEFAULT_SPLIT
     if split not in splits:
         raise UserError(f"{name}: no split '{split}'; there are {', '.join(splits)}: give a split as {PREFIX}...#SPLIT")

@@ -9,12 +9,13 @@ from bert_jax.errors import UserError
 DOCUMENT_UNITS = ("auto", "file", "blank-line", "line")
 ENCODING_ERRORS = ("reject", "replace")
 
-MAX_UNSPLIT_BYTES = 4 << 20  # of a text in one document; a longer text comes in pieces
+MAX_UNSPLIT_BYTES = 4 << 20  # size of the longest document that is not split into pieces
 MAX_PIECE_BYTES = 1 << 20
-MAX_RECORD_BYTES = 16 << 20  # of a record, which is held in memory
-MAX_UNPACKED_BYTES = 1 << 30  # of an input, unless a MAX_RATIO-th of that is on disk
-MAX_RATIO = 100  # text has 3 to 10, logs up to 30; gzip can express 1,000, bzip2 and zstd much more
-MAX_OBJECT_BYTES = 64 << 20  # of a JSON object whose lists hold the texts, which is held in memory
+MAX_RECORD_BYTES = 16 << 20  # size of the largest record; a record is held in memory
+MAX_UNPACKED_BYTES = 1 << 30  # unpacked size that each input may have; see `ReadOptions.max_unpacked_bytes`
+# The ratio of unpacked to packed size: text has 3 to 10, logs up to 30. gzip can reach 1,000, bzip2 and zstd more.
+MAX_RATIO = 100
+MAX_OBJECT_BYTES = 64 << 20  # size of the largest JSON object with texts in lists; it is held in memory
 
 _MAX_NAMES, _MAX_NAME_LENGTH = 5, 40
 
@@ -25,17 +26,17 @@ class ReadOptions:
 
     Attributes:
         documents: unit of text that is a document: 'file' (the default, 'auto'), 'blank-line' (a paragraph) or 'line'.
-        format: a row of `formats.table.FORMATS` for all inputs, or 'auto' if the name of each input decides.
+        format: a key of `formats.table.FORMATS` for all inputs; with 'auto', the name of each input decides.
         field: field of a record that holds the text. Dots lead into nested objects, `[]` leads into lists, and braces
         make a template of several fields; see `formats/fields.py`.
-        encoding_errors: 'reject' rejects a document with bytes that cannot be decoded, 'replace' writes U+FFFD for
-        them.
+        encoding_errors: for bytes that cannot be decoded, 'reject' rejects the document, and 'replace' writes U+FFFD.
         encoding: encoding of text files; a file with the byte order mark of UTF-16 or UTF-32 does not need it.
-        max_unpacked_bytes: limit on the unpacked size of a compressed input, unless MAX_RATIO times its size is more.
+        max_unpacked_bytes: limit on the unpacked size of a compressed input; an input may always unpack to MAX_RATIO
+        times its packed size.
         members: pattern of the names of the archive members that are read.
         markup: markup of the text of a field, a row of `formats.table.MARKUPS`; the text is converted to plain text.
-        stretch: two fractions of the bytes of an input; only documents that begin between them are read. For each input
-        that `inputs.is_divisible`.
+        stretch: two fractions of the bytes of an input; only documents that begin between these positions are read. The
+        option applies to inputs for which `inputs.is_divisible` is True.
     """
 
     documents: str = "auto"
@@ -57,17 +58,18 @@ class ReadOptions:
 DEFAULT = ReadOptions()
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)  # not frozen: `bytes_read` is set level by level, for each document
+@dataclasses.dataclass(kw_only=True, slots=True)  # not frozen, because several readers set `bytes_read` of a document
 class RawDocument:
     """The bytes of a document before the extraction of its text, or the reason for its rejection.
 
     Attributes:
-        name: file[:member][:line or number].
-        data: b"" if `rejected` is set.
+        name: file[:member][:line or number], for messages.
+        data: bytes of the document; b"" if `rejected` is set.
         format: row of `formats.table.FORMATS` that extracts the text.
         rejected: reason of the rejection.
-        bytes_read: number of bytes on disk that were read so far, of all inputs.
-        piece: index of a piece of a text that is longer than MAX_UNSPLIT_BYTES; the text was checked before piece 0.
+        bytes_read: number of bytes on disk that were read so far from all inputs.
+        piece: index of a piece of a document that is longer than MAX_UNSPLIT_BYTES; the document was checked before
+        its first piece.
         last: False if another piece of the same document follows.
         fields: as in `Document`.
         is_field: True if `data` is the text of a field.
@@ -89,7 +91,7 @@ class Document(NamedTuple):
 
     Attributes:
         name: as in `RawDocument`.
-        text: "" if `rejected` is set.
+        text: text of the document; "" if `rejected` is set.
         rejected: reason of the rejection.
         fields: names of the fields of a record without the requested field.
     """
@@ -100,7 +102,7 @@ class Document(NamedTuple):
     fields: str = ""
 
 
-class Unpacked:
+class UnpackedByteCounter:
     """Counter of the unpacked bytes of an input, with a limit."""
 
     def __init__(self, packed_bytes: int, max_bytes: int):
@@ -118,14 +120,14 @@ class Unpacked:
 
 
 class RejectedError(Exception):
-    """A document without text. The message is the short reason; rejected documents are counted by reason."""
+    """The rejection of a document. The message is a short reason, and rejected documents are counted by reason."""
 
     def __init__(self, reason: str, fields: str = ""):
         super().__init__(reason)
         self.fields = fields
 
 
-def format_names(names: Sequence[str]) -> str:
+def describe_field_names(names: Sequence[str]) -> str:
     """Return the names of columns or fields for a message: at most five names, and long names are cut."""
     rest = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(repr(name[:_MAX_NAME_LENGTH]) for name in names[:_MAX_NAMES]) + rest

@@ -1,7 +1,8 @@
 """Models, tokenizers and data sets of the Hugging Face Hub by name: `owner/name` or `owner/name@revision`.
 
-`huggingface_hub` downloads into its cache; with HF_HUB_OFFLINE=1 the cache alone is read. Of a repository are read
-JSON files, vocabularies and safetensors; no code, and no pickle. The bytes are compared with the digests of the Hub.
+`huggingface_hub` downloads into its cache; with HF_HUB_OFFLINE=1, only the cache is read. bert_jax reads JSON files,
+vocabularies and safetensors of a repository, but no code and no pickle files. The bytes of each file are compared with
+the digest of the Hub.
 """
 
 import difflib
@@ -19,9 +20,9 @@ NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[\w.-]+?)(?:@([\w./-]+))?")
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
 DATA_FILES = ("*.parquet",)
 WEIGHT_FILES = ("model*.safetensors", "*/model*.safetensors", "adapter_model.safetensors")
-SHA256, GIT = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")  # names of files in the cache
+SHA256, GIT = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")  # digests as names of files in the cache
 
-UNAUTHORIZED = 401  # also the answer for a repository that does not exist, without a token
+UNAUTHORIZED = 401  # HTTP status; without a token, the Hub also answers so for a missing repository
 
 
 class HubName(NamedTuple):
@@ -35,9 +36,9 @@ class HubName(NamedTuple):
 
 
 def parse_hub_name(path: str | os.PathLike[str]) -> HubName | None:
-    """Return the name in the form `owner/name` or `owner/name@revision`; None for a path.
+    """Return the parsed name for a text `owner/name` or `owner/name@revision` of the Hub; return None for a path.
 
-    A text is a path where it exists, or the directory before its slash exists.
+    A text is a path if it exists on disk, or if the directory before its slash exists.
     """
     text = os.fspath(path)
     match = NAME.fullmatch(text)
@@ -46,40 +47,40 @@ def parse_hub_name(path: str | os.PathLike[str]) -> HubName | None:
     return HubName(match[1], match[2])
 
 
-def local_model(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Return a path unchanged, and for a name of the Hub the directory of its files in the cache."""
+def local_or_downloaded_model(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Return a path unchanged; for a name of the Hub, download the model and return its directory in the cache."""
     name = parse_hub_name(path)
-    return pathlib.Path(path) if name is None else _download(name, (*TOKENIZER_FILES, *WEIGHT_FILES))
+    return pathlib.Path(path) if name is None else _download_repository(name, (*TOKENIZER_FILES, *WEIGHT_FILES))
 
 
-def local_tokenizer(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Return a path unchanged, and for a name of the Hub the directory of the tokenizer's files in the cache."""
+def local_or_downloaded_tokenizer(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Return a path unchanged; for a name of the Hub, download the tokenizer and return its directory in the cache."""
     name = parse_hub_name(path)
-    return pathlib.Path(path) if name is None else _download(name, TOKENIZER_FILES)
+    return pathlib.Path(path) if name is None else _download_repository(name, TOKENIZER_FILES)
 
 
-def local_data_set(repository: str) -> pathlib.Path:
-    """Return the directory with the Parquet files of a data set of the Hub, in the cache."""
-    return _download(HubName(repository, None), DATA_FILES, "dataset")
+def download_data_set(repository: str) -> pathlib.Path:
+    """Download the Parquet files of a data set of the Hub, and return their directory in the cache."""
+    return _download_repository(HubName(repository, None), DATA_FILES, "dataset")
 
 
-def name_of_snapshot(directory: pathlib.Path) -> HubName | None:
-    """Return name and commit of a directory in the cache; None for another directory."""
+def hub_name_of_snapshot(directory: pathlib.Path) -> HubName | None:
+    """Return the Hub name and the commit of a model directory in the cache; return None for any other directory."""
     repository, folder, commit = directory.absolute().parts[-3:]
     if folder != "snapshots" or not repository.startswith("models--"):
         return None
     return HubName(repository.removeprefix("models--").replace("--", "/", 1), commit)
 
 
-def absolute_path(path: str | None) -> str | None:
-    """Return an absolute path for a path, a URL or a name of the Hub unchanged; None for None or an empty path."""
+def make_local_path_absolute(path: str | None) -> str | None:
+    """Return a path as an absolute path, and a URL or a name of the Hub unchanged; return None for no path."""
     if not path:
         return None
     return path if "://" in path or parse_hub_name(path) else os.path.abspath(path)
 
 
 def push_to_hub(directory: pathlib.Path, repository: str) -> str:
-    """Upload a directory as a model of the Hub, which is created where it is new; return the URL of the commit.
+    """Upload a directory to a model repository of the Hub, created if it is missing; return the URL of the commit.
 
     Raises:
         UserError: the name or the token is wrong, or the Hub does not answer.
@@ -93,18 +94,18 @@ def push_to_hub(directory: pathlib.Path, repository: str) -> str:
                 repo_id=repository, folder_path=directory, commit_message="Upload with bert_jax"
             )
         )
-    except Exception as error:  # the library of HTTP raises its own
+    except Exception as error:  # the HTTP library raises its own types
         raise UserError(
             f"--push_to_hub {repository}: {_first_line(error)}; {directory} is complete: correct the name or the token "
             "(HF_TOKEN), and upload it again"
         ) from None
 
 
-def _download(name: HubName, patterns: tuple[str, ...], kind: str = "model") -> pathlib.Path:
-    """Return the directory of a repository's files in the cache, downloaded where they are new.
+def _download_repository(name: HubName, patterns: tuple[str, ...], kind: str = "model") -> pathlib.Path:
+    """Download the files of a repository that the cache lacks, and return their directory in the cache.
 
     Raises:
-        UserError: no such repository or revision, no access, no connection, or bytes with another digest.
+        UserError: the repository or the revision does not exist, access or connection fails, or a digest is wrong.
     """
     from huggingface_hub import errors, snapshot_download
 
@@ -121,9 +122,9 @@ def _download(name: HubName, patterns: tuple[str, ...], kind: str = "model") -> 
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
         raise UserError(
             f"{name}: no such directory, and not in the cache of the Hub, which does not answer or is switched off "
-            f"(HF_HUB_OFFLINE){_cached_name_hint(name)}"
+            f"(HF_HUB_OFFLINE){_similar_cached_names_hint(name)}"
         ) from None
-    except Exception as error:  # the library of HTTP raises its own
+    except Exception as error:  # the HTTP library raises its own types
         if isinstance(error, errors.HfHubHTTPError) and error.response.status_code == UNAUTHORIZED:
             raise _not_found_error(name, kind) from None
         raise UserError(f"{name}: the download failed ({_first_line(error)}); the same command continues it") from None
@@ -138,12 +139,12 @@ def _not_found_error(name: HubName, kind: str) -> UserError:
     """Return the error for a name that the Hub does not know, or does not show without a token."""
     return UserError(
         f"{name}: no such directory, and no such {kind} on the Hub (a private {kind} needs HF_TOKEN)"
-        f"{_cached_name_hint(name)}"
+        f"{_similar_cached_names_hint(name)}"
     )
 
 
 def _check_digests(directory: pathlib.Path, name: HubName) -> None:
-    """Raise UserError for a file whose bytes have another digest than the Hub says; the file is removed.
+    """Remove a file whose digest differs from the digest of the Hub, and raise UserError.
 
     The name of a file in the cache is its digest: SHA-256 of a large file, git's digest of a small file.
     """
@@ -164,8 +165,8 @@ def _check_digests(directory: pathlib.Path, name: HubName) -> None:
             )
 
 
-def _cached_name_hint(name: HubName) -> str:
-    """Return the names in the cache that are most like a name, as the end of a message."""
+def _similar_cached_names_hint(name: HubName) -> str:
+    """Return the end of a message, with the cached names that are most similar to `name`; '' if there are none."""
     from huggingface_hub import constants
 
     folders = pathlib.Path(constants.HF_HUB_CACHE).glob("models--*--*")

@@ -10,13 +10,13 @@ from typing import NamedTuple
 from bert_jax.errors import UserError, did_you_mean, file_error, with_message
 from bert_jax.readers import archives, data_sets, pieces, python_docs, storage
 from bert_jax.readers.documents import DEFAULT, DOCUMENT_UNITS, ENCODING_ERRORS, Document, RawDocument, ReadOptions
-from bert_jax.readers.formats.fields import template_parts
-from bert_jax.readers.formats.table import FORMATS, MARKUPS, input_format, is_known, to_document
+from bert_jax.readers.formats.fields import parse_field_template
+from bert_jax.readers.formats.table import FORMATS, MARKUPS, file_format_name, has_known_format, to_document
 from bert_jax.readers.rows import check_encoding, utf8_stream
 
 PYTHON_DOCS = "python-docs"
 SMALL_BYTES = 1 << 20  # size on disk below which an input is not divided
-USUAL_RATIO = 4  # of a compressed text
+USUAL_RATIO = 4  # unpacked size of a compressed text divided by its packed size
 _SUFFIXES_SHOWN = 8
 # Options that apply to some formats only, and the message where no input has such a format.
 _OPTIONAL = {
@@ -29,7 +29,7 @@ _OPTIONAL = {
 
 
 def read_documents(inputs: Sequence[str], options: ReadOptions = DEFAULT) -> Iterator[Document]:
-    """Return an iterator over all documents of the inputs, in a fixed order, with rejected documents.
+    """Return an iterator over all documents of the inputs, in a fixed order, including rejected documents.
 
     A document of more than `documents.MAX_UNSPLIT_BYTES` bytes comes in pieces; each piece is a `Document`.
 
@@ -48,7 +48,7 @@ def find_files(
     Args:
         inputs: files, directories (all known files inside, sorted), globs, URLs of these, 'python-docs', or
         'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'; the last two are returned unchanged.
-        options: options; with another format than 'auto', all files of directories are read.
+        options: options of the readers; with a format other than 'auto', all files of directories are read.
         say: function that prints a line; it is called for each directory with files that are not read.
 
     Raises:
@@ -60,20 +60,20 @@ def find_files(
             path_by_identity.setdefault(item, item)
             continue
         unknown: collections.Counter[str] = collections.Counter()
-        for path in _match_known(item, options, unknown):
+        for path in _match_known_files(item, options, unknown):
             path_by_identity.setdefault(path if storage.is_url(path) else os.path.realpath(path), path)
         if unknown:
-            say(f"{item}: not read are {_describe_unknown(unknown)}")
+            say(f"{item}: not read are {_describe_unknown_files(unknown)}")
     if not path_by_identity:
         raise UserError("no input: give files, directories, globs or python-docs with --input")
     return list(path_by_identity.values())
 
 
-def _match_known(item: str, options: ReadOptions, unknown: collections.Counter[str]) -> list[str]:
-    """Return the files of an input; count unknown files of directories, by suffix."""
+def _match_known_files(item: str, options: ReadOptions, unknown: collections.Counter[str]) -> list[str]:
+    """Return the files of an input; count the files of unknown formats in directories by suffix."""
 
     def wanted(path: str) -> bool:
-        known = _is_archive(path) or is_known(archives.uncompressed_name(path), options)
+        known = _is_archive(path) or has_known_format(archives.uncompressed_name(path), options)
         if not known:
             unknown[os.path.splitext(path)[1].lower() or os.path.basename(path)] += 1
         return known
@@ -82,11 +82,11 @@ def _match_known(item: str, options: ReadOptions, unknown: collections.Counter[s
         return storage.match_files(item, wanted)
     except UserError:
         if unknown:
-            raise UserError(f"{item}: contains no file to read, but {_describe_unknown(unknown)}") from None
+            raise UserError(f"{item}: contains no file to read, but {_describe_unknown_files(unknown)}") from None
         raise
 
 
-def _describe_unknown(unknown: collections.Counter[str]) -> str:
+def _describe_unknown_files(unknown: collections.Counter[str]) -> str:
     """Return a message about files of unknown formats, counted by suffix."""
     shown = ", ".join(f"{count:,} {suffix}" for suffix, count in unknown.most_common(_SUFFIXES_SHOWN))
     num_hidden = sum(unknown.values()) - sum(count for _, count in unknown.most_common(_SUFFIXES_SHOWN))
@@ -108,8 +108,8 @@ def check_read_options(files: Sequence[str], options: ReadOptions) -> None:
             raise UserError(f"--{name} {value}: {reason}; leave it out, or give the format of the files with --format")
     for path in files:
         is_plain = _input_kind(path) is _FILE and not storage.is_url(path) and not _is_archive(path)
-        if is_plain and FORMATS[input_format(archives.uncompressed_name(path), options)].has_header:
-            next(read_raw_documents([path], options), None)  # refuses a header without the field
+        if is_plain and FORMATS[file_format_name(archives.uncompressed_name(path), options)].has_header:
+            next(read_raw_documents([path], options), None)  # raises UserError if the header lacks the field
 
 
 def total_bytes(files: Iterable[str]) -> int:
@@ -118,7 +118,7 @@ def total_bytes(files: Iterable[str]) -> int:
 
 
 def input_version(path: str) -> str:
-    """Return a version of an item of `find_files` that changes with the content: a time, an etag or versions."""
+    """Return a text that changes with the content of an item of `find_files`, such as a time or an etag."""
     return _input_kind(path).version(path)
 
 
@@ -131,30 +131,30 @@ def is_divisible(path: str, options: ReadOptions) -> bool:
     """Return whether `options.stretch` applies to an item of `find_files`: a file of records that is not small."""
     if _input_kind(path) is not _FILE or _is_archive(path) or is_small(path):
         return False
-    return FORMATS[input_format(archives.uncompressed_name(path), options)].is_stream
+    return FORMATS[file_format_name(archives.uncompressed_name(path), options)].is_stream
 
 
 def read_raw_documents(files: Sequence[str], options: ReadOptions = DEFAULT) -> Iterator[RawDocument]:
     """Return an iterator over the documents of the files of `find_files`, in order, for `to_document`.
 
-    The function is fast and has bounded memory. A file may be compressed (.gz, .xz, .bz2, .zst), or a tar or zip
+    Reading is fast and takes bounded memory. A file may be compressed (.gz, .xz, .bz2, .zst), or a tar or zip
     archive. The archive and its members may be compressed.
 
     Raises:
-        UserError: an option is unknown, a package is missing, or a file cannot be read, also in its middle.
+        UserError: an option is unknown, a package is missing, or a file cannot be read to its end.
     """
     _check_option_values(options)
     return _read_in_order(files, options)
 
 
 def _read_in_order(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the documents of files, in order, with `bytes_read` over all files."""
+    """Yield the documents of files in order; `bytes_read` counts the bytes of all files so far."""
     bytes_before = 0
     for path in files:
-        with _errors_with_name(path):
+        with _add_path_to_errors(path):
             documents = _input_kind(path).read(path, options)
             if options.stretch != DEFAULT.stretch and is_divisible(path, options):
-                documents = _documents_of_stretch(path, options, documents)
+                documents = _documents_in_byte_range(path, options, documents)
             for raw in documents:
                 raw.bytes_read += bytes_before
                 yield raw
@@ -167,7 +167,7 @@ class _InputKind(NamedTuple):
     read: Callable[[str, ReadOptions], Iterator[RawDocument]]
     size: Callable[[str], int]  # bytes
     version: Callable[[str], str]  # see `input_version`
-    options: Collection[str] = ()  # that apply; a file's depend on its format
+    options: Collection[str] = ()  # options that apply; for a file, they depend on its format
 
 
 def _read_file(path: str, options: ReadOptions) -> Iterator[RawDocument]:
@@ -178,7 +178,7 @@ def _read_file(path: str, options: ReadOptions) -> Iterator[RawDocument]:
             if stream is None:
                 yield RawDocument(name=name, rejected=rejected, bytes_read=file.tell())
                 continue
-            row = FORMATS[input_format(bare_name, options)]
+            row = FORMATS[file_format_name(bare_name, options)]
             for raw in row.read(name, utf8_stream(stream, options.encoding) if row.is_text else stream, options):
                 raw.bytes_read = file.tell()
                 yield raw
@@ -186,7 +186,7 @@ def _read_file(path: str, options: ReadOptions) -> Iterator[RawDocument]:
 
 def _read_python_docs(_: str, options: ReadOptions) -> Iterator[RawDocument]:
     """Yield the documents of the input 'python-docs'."""
-    for name, text in python_docs.python_documents():
+    for name, text in python_docs.python_docs_names_and_texts():
         yield from pieces.read_text_documents(name, io.BytesIO(text.encode()), options, "text")
 
 
@@ -194,7 +194,7 @@ _FILE = _InputKind(_read_file, storage.file_size, storage.file_version)
 INPUT_KINDS = {
     PYTHON_DOCS: _InputKind(_read_python_docs, lambda _: 0, python_docs.python_version, ("documents",)),
     data_sets.PREFIX: _InputKind(
-        data_sets.read_data_set, data_sets.split_bytes, data_sets.data_set_version, ("field", "markup")
+        data_sets.read_data_set, data_sets.num_bytes_of_split, data_sets.data_set_version, ("field", "markup")
     ),
 }
 
@@ -220,7 +220,7 @@ def _check_option_values(options: ReadOptions) -> None:
         raise UserError(f"--max_unpacked_bytes {options.max_unpacked_bytes}: give at least 1")
     if not options.field:
         raise UserError("--field is empty; give the name of the field that holds the text")
-    template_parts(options.field)
+    parse_field_template(options.field)
     check_encoding(options.encoding)
 
 
@@ -230,7 +230,7 @@ def _options_that_apply(path: str, options: ReadOptions) -> Collection[str]:
         return _input_kind(path).options
     if _is_archive(path):
         return _OPTIONAL
-    row = FORMATS[input_format(archives.uncompressed_name(path), options)]
+    row = FORMATS[file_format_name(archives.uncompressed_name(path), options)]
     return {row.option, "encoding" if row.is_text else "", "markup" if row.option == "field" else ""}
 
 
@@ -238,14 +238,17 @@ def _is_archive(path: str) -> bool:
     return archives.uncompressed_name(path).endswith((".tar", ".zip"))
 
 
-def _documents_of_stretch(path: str, options: ReadOptions, documents: Iterator[RawDocument]) -> Iterator[RawDocument]:
-    """Yield the documents of a file that begin in the part `options.stretch` of its bytes; 1 includes the end.
+def _documents_in_byte_range(
+    path: str, options: ReadOptions, documents: Iterator[RawDocument]
+) -> Iterator[RawDocument]:
+    """Yield the documents of a file that begin in the range `options.stretch` of its bytes.
 
-    `bytes_read` grows in blocks. In a block, the sizes of the documents give the beginning of each document.
+    The end 1 of a range includes all remaining documents. `bytes_read` grows by a block of bytes at a time. Within a
+    block, the sizes of the documents give the beginning of each document.
     """
     size, packed = _input_kind(path).size(path), archives.uncompressed_name(path) != path
     first, last = options.stretch
-    begin = end = inside = 0  # of the block, and bytes of its documents
+    begin = end = inside = 0  # range of the current block, and bytes of its documents so far
     for raw in documents:
         if raw.bytes_read != end:
             begin, end = end, raw.bytes_read
@@ -259,13 +262,13 @@ def _documents_of_stretch(path: str, options: ReadOptions, documents: Iterator[R
 
 
 @contextlib.contextmanager
-def _errors_with_name(path: str) -> Iterator[None]:
+def _add_path_to_errors(path: str) -> Iterator[None]:
     """Turn every error into a UserError that names the file."""
     try:
         yield
     except UserError as error:
         raise with_message(error, str(error) if path in str(error) else f"{path}: {error}") from None
-    except Exception as error:  # decoders raise many types, depending on the bytes
+    except Exception as error:  # decoders raise errors of many types
         if isinstance(error, OSError) and error.errno:
             raise file_error(error, path, "cannot be read", "fix that or leave it out") from None
         if isinstance(error, (*archives.BROKEN_ARCHIVE, OSError)):

@@ -10,11 +10,11 @@ from typing import IO, NamedTuple
 
 from bert_jax.errors import writing
 from bert_jax.readers.documents import MAX_PIECE_BYTES, MAX_UNSPLIT_BYTES, RawDocument, ReadOptions
-from bert_jax.readers.rows import read_to_end
+from bert_jax.readers.rows import discard_rest_of_stream
 
-_DocumentPart = tuple[str, bytes, bool]  # ':line' of the document's beginning, a part of its bytes, whether it ends
+_DocumentPart = tuple[str, bytes, bool]  # (':line' of its beginning, next bytes, whether it ends)
 
-# Possible ends of a piece, the best first. The last match in the second half of the window is used.
+# Patterns of the ends of a piece, the best pattern first. The last match in the second half of the window is used.
 _ENDS = (
     re.compile(rb"\n[ \t\r]*\n+"),
     re.compile(rb"\n"),
@@ -50,7 +50,7 @@ def read_bounded_document(name: str, stream: IO[bytes], format_name: str, max_by
     """Return the content of a stream as a document, which is rejected if it is empty or above `max_bytes`."""
     data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
-        read_to_end(stream)
+        discard_rest_of_stream(stream)
         return RawDocument(name=name, rejected="too large")
     if not data.strip():
         return RawDocument(name=name, rejected="empty")
@@ -58,7 +58,7 @@ def read_bounded_document(name: str, stream: IO[bytes], format_name: str, max_by
 
 
 class _DocumentBuffer:
-    """The bytes of a document, in memory or, for a long document, in a temporary file after a check."""
+    """Buffer of the bytes of a document: in memory, or in a temporary file for a long document."""
 
     def __init__(self, format_name: str, decode_errors: str, in_pieces: bool):
         self._format, self._errors = format_name, decode_errors
@@ -97,13 +97,13 @@ class _DocumentBuffer:
         if b"\0" in data:
             self._reason = "binary"
             return
-        self._decode(data)
+        self._check_utf8_and_blank(data)
         assert self._file is not None
         with _writing_temporary_file():
             self._file.write(data)
 
-    def _decode(self, data: bytes, final: bool = False) -> None:
-        """Note whether the bytes are UTF-8, and whether they are blank."""
+    def _check_utf8_and_blank(self, data: bytes, final: bool = False) -> None:
+        """Record whether all bytes so far are UTF-8, and whether all of them are blank."""
         try:
             text = self._decoder.decode(data, final)
         except UnicodeDecodeError:
@@ -117,7 +117,7 @@ class _DocumentBuffer:
             yield RawDocument(name=name, data=b"".join(self._parts), format=self._format)
             return
         if not self._reason:
-            self._decode(b"", final=True)
+            self._check_utf8_and_blank(b"", final=True)
         reason = self._reason or ("empty" if self._blank else "")
         if reason:
             yield RawDocument(name=name, format=self._format, rejected=reason)
@@ -128,7 +128,7 @@ class _DocumentBuffer:
     def _pieces(self, name: str) -> Iterator[RawDocument]:
         """Yield the pieces of the document in the temporary file."""
         assert self._file is not None
-        with _writing_temporary_file():  # the buffer is written now
+        with _writing_temporary_file():  # seeking writes the buffered bytes to the file
             self._file.seek(0)
         num_left, window = self._size, b""
         piece = 0
@@ -145,7 +145,7 @@ def _writing_temporary_file() -> contextlib.AbstractContextManager[None]:
 
 
 def _piece_end(window: bytes) -> int:
-    """Return the end of the next piece, in the second half of the window."""
+    """Return the index in the window at which the next piece ends; the index is in the second half."""
     half = len(window) // 2
     for pattern in _ENDS:
         ends = [match.end() for match in pattern.finditer(window, half)]
@@ -155,17 +155,17 @@ def _piece_end(window: bytes) -> int:
     return next((end for end in range(len(window) - 1, len(window) - 5, -1) if window[end] & 0xC0 != 0x80), len(window))
 
 
-def _file_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
-    """Yield the parts of a stream that is one document."""
+def _split_whole_file(stream: IO[bytes]) -> Iterator[_DocumentPart]:
+    """Yield the parts of the only document of a stream."""
     while data := stream.read(MAX_PIECE_BYTES):
         yield "", data, False
     yield "", b"", True
 
 
-def _line_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
-    """Yield the parts of documents that are lines."""
+def _split_at_lines(stream: IO[bytes]) -> Iterator[_DocumentPart]:
+    """Yield the parts of the documents of a stream; each line is a document."""
     where, ends = "", True
-    for line_number, data, begins, ends in _numbered_lines(stream):
+    for line_number, data, begins, ends in _numbered_line_parts(stream):
         if data.strip() or not (begins and ends):
             where = f":{line_number}"
             yield where, data, ends
@@ -173,10 +173,10 @@ def _line_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
         yield where, b"", True
 
 
-def _paragraph_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
-    """Yield the parts of documents that are paragraphs, separated by empty lines."""
+def _split_at_blank_lines(stream: IO[bytes]) -> Iterator[_DocumentPart]:
+    """Yield the parts of the documents of a stream; each paragraph is a document, and empty lines end a paragraph."""
     where = ""
-    for line_number, data, begins, ends in _numbered_lines(stream):
+    for line_number, data, begins, ends in _numbered_line_parts(stream):
         if begins and ends and not data.strip():
             if where:
                 yield where, b"", True
@@ -197,8 +197,8 @@ class _LinePart(NamedTuple):
     ends_line: bool
 
 
-def _numbered_lines(stream: IO[bytes]) -> Iterator[_LinePart]:
-    """Yield lines (long lines in parts) as line number, bytes, and whether the line begins and ends with them."""
+def _numbered_line_parts(stream: IO[bytes]) -> Iterator[_LinePart]:
+    """Yield the lines of a stream with their numbers; a long line comes in several parts."""
     make: Callable[[tuple[int, bytes, bool, bool]], _LinePart] = functools.partial(tuple.__new__, _LinePart)
     line_number, begins = 1, True
     while data := stream.readline(MAX_PIECE_BYTES):
@@ -208,8 +208,8 @@ def _numbered_lines(stream: IO[bytes]) -> Iterator[_LinePart]:
 
 
 _DOCUMENT_PARTS: dict[str, Callable[[IO[bytes]], Iterator[_DocumentPart]]] = {
-    "auto": _file_parts,
-    "file": _file_parts,
-    "blank-line": _paragraph_parts,
-    "line": _line_parts,
+    "auto": _split_whole_file,
+    "file": _split_whole_file,
+    "blank-line": _split_at_blank_lines,
+    "line": _split_at_lines,
 }

@@ -2,7 +2,7 @@
 
 The text consists of the documentation strings of the standard library and the help topics of `pydoc`. The strings are
 read from the source, and nothing is imported or run. A document is a module or a topic. Only paragraphs of prose are
-kept, each once. Installed packages are not read, so the text depends only on the version of Python.
+kept, none of them twice. Installed packages are not read, so the text depends only on the version of Python.
 """
 
 import ast
@@ -17,10 +17,10 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-MIN_WORDS = 50  # of a document; shorter documents hold little to learn from
+MIN_WORDS = 50  # of the shortest document that is kept; a shorter document holds little to learn from
 _SKIPPED_FOLDERS = frozenset({"tests", "test", "site-packages", "dist-packages", "_vendor"})
-# A string in three double quotes at the start of a module, or after a line that ends in a colon. A syntax tree would
-# find a few more strings but takes five times as long.
+# A string in three double quotes at the start of a module, or after a line that ends in a colon. Parsing a
+# syntax tree would find a few more strings, but takes five times as long.
 _DOCSTRING = re.compile(
     r'''(?:\A(?:\s*\#[^\n]*\n|\s)*|:[ \t]*\n\s*)([rR]?"""(?:[^"\\]|\\.|"(?!""))*+""")''',
     re.DOTALL,
@@ -37,11 +37,11 @@ _MIN_PARAGRAPH = 6  # words
 
 
 @functools.cache
-def python_documents() -> tuple[tuple[str, str], ...]:
-    """Return (name, text) of each document, first the topics, then the modules, sorted by name."""
+def python_docs_names_and_texts() -> tuple[tuple[str, str], ...]:
+    """Return (name, text) of each document: first the help topics, then the modules, both sorted by name."""
     seen: set[bytes] = set()
     documents = []
-    for name, strings in _named_strings():
+    for name, strings in _help_topics_and_docstrings():
         text = "\n\n".join(paragraph for string in strings for paragraph in _prose_paragraphs(string, seen))
         if len(text.split()) >= MIN_WORDS:
             documents.append((name, text))
@@ -60,7 +60,7 @@ class _NamedStrings(NamedTuple):
     strings: list[str]
 
 
-def _named_strings() -> Iterator[_NamedStrings]:
+def _help_topics_and_docstrings() -> Iterator[_NamedStrings]:
     """Yield each topic and each module of the standard library with its strings."""
     standard = pathlib.Path(sysconfig.get_path("stdlib"))
     for topic, text in sorted(_help_topics(standard / "pydoc_data" / "topics.py").items()):
@@ -72,7 +72,7 @@ def _named_strings() -> Iterator[_NamedStrings]:
 
 
 def _docstrings(path: pathlib.Path) -> list[str]:
-    """Return the documentation strings of a module in source order; none if the source is not UTF-8."""
+    """Return the documentation strings of a module in source order; [] if the source is not UTF-8."""
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -81,7 +81,7 @@ def _docstrings(path: pathlib.Path) -> list[str]:
 
 
 def _help_topics(path: pathlib.Path) -> dict[str, str]:
-    """Return the help texts by topic, the only content of their module."""
+    """Return topic -> help text of `pydoc`, read from the source of `pydoc_data/topics.py`."""
     try:
         return _eval_literal(path.read_text(encoding="utf-8").partition("topics = ")[2]) or {}
     except (OSError, UnicodeDecodeError):
@@ -92,17 +92,17 @@ def _eval_literal(source: str) -> Any:
     """Return the value of a Python literal, or None if the source is no literal."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes in other people's strings
+            warnings.simplefilter("ignore")  # no warnings about escapes in strings of the standard library
             return ast.literal_eval(source)
     except (SyntaxError, ValueError):
         return None
 
 
 def _prose_paragraphs(text: str, seen: set[bytes]) -> Iterator[str]:
-    """Yield the paragraphs of English that were not seen before, without markup.
+    """Yield the paragraphs of English prose in a text that are not in `seen`, without markup.
 
     Prose starts with a letter, ends like a sentence, has no indented lines and has enough plain words. Code, doctests,
-    tables, lists and descriptions of parameters do not.
+    tables, lists and descriptions of parameters lack some of these properties.
     """
     for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         if "\n " in block or ">>>" in block or not block[:1].isalpha() or not block.isascii():

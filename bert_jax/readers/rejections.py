@@ -28,7 +28,7 @@ class Rejections:
 
     Attributes:
         reasons: number of documents for each reason.
-        fields: see `first_fields`.
+        fields: see `alphabetically_first_fields`.
     """
 
     reasons: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -37,11 +37,11 @@ class Rejections:
     def add(self, document: Document) -> None:
         """Count a rejected document."""
         self.reasons[document.rejected] += 1
-        self.fields = first_fields(self.fields, document.fields)
+        self.fields = alphabetically_first_fields(self.fields, document.fields)
 
 
-def first_fields(fields: str, others: str) -> str:
-    """Return one of two field lists of records without the requested field; the order of the two does not matter."""
+def alphabetically_first_fields(fields: str, others: str) -> str:
+    """Return the alphabetically first of two field lists, in either order; '' counts as no list."""
     return min(filter(None, (fields, others)), default="")
 
 
@@ -56,6 +56,6 @@ def most_common_reason(reasons: Mapping[str, int]) -> str:
 
 
 def hint_for_most_common_reason(reasons: Mapping[str, int], fields: str, options: ReadOptions) -> str:
-    """Return advice about the most common reason."""
+    """Return advice about the most common reason for rejections."""
     usual = "look at the input, and describe it with --format and --field"
     return HINTS.get(most_common_reason(reasons), usual).format(field=options.field, fields=fields or "none")

@@ -1,7 +1,7 @@
 """Lines, rows of CSV and TSV, and JSON values from text in any encoding, for all packages.
 
-A line or row that cannot be read has a problem instead of content, and the caller decides: a corpus counts and skips
-it; for tasks and inference it is an error with the line number.
+A line or row that cannot be read has a problem in place of its content, and the caller decides. The preparation of a
+corpus counts and skips such a line. Tasks and inference raise an error with its line number.
 """
 
 import codecs
@@ -20,7 +20,7 @@ TOO_LARGE = "too large"
 BROKEN_CSV = "broken CSV"
 OPEN_QUOTE = "an unterminated quote"
 
-ABSENT: Any = object()  # from `look_up`
+ABSENT: Any = object()  # from `look_up_field`
 _BYTES_AT_ONCE = 1 << 16
 # UTF-32 precedes UTF-16, because the byte order mark of UTF-32 begins with the mark of UTF-16.
 _BYTE_ORDER_MARKS = {
@@ -34,7 +34,7 @@ _INVALID = "bert_jax_invalid"
 codecs.register_error(_INVALID, lambda error: ("\udcff", error.end))  # type: ignore[attr-defined]
 
 
-def decode_marked(data: bytes) -> str:
+def decode_with_byte_order_mark(data: bytes) -> str:
     """Return the text of bytes in UTF-8, or in the encoding that a byte order mark names, without the mark.
 
     Raises:
@@ -55,7 +55,7 @@ def check_encoding(name: str) -> None:
 
 
 def utf8_stream(stream: IO[bytes], encoding: str) -> IO[bytes]:
-    """Return a stream of the text in UTF-8; `stream` itself if it is UTF-8 without the mark of another encoding."""
+    """Return a stream that converts `stream` to UTF-8, or `stream` itself if it is UTF-8 already."""
     if codecs.lookup(encoding).name == "utf-8":
         stream = stream if hasattr(stream, "peek") else io.BufferedReader(stream)  # type: ignore[type-var]
         start = stream.peek(4)[:4]
@@ -78,13 +78,13 @@ class _Utf8Stream(io.RawIOBase):
         return True
 
     def readinto(self, target: Any) -> int:
-        """Read as `io.RawIOBase.readinto`."""
+        """Fill `target` with bytes in UTF-8, and return the number of these bytes."""
         while not self._ready and not self._ended:
             data = self._stream.read(_BYTES_AT_ONCE)
             self._ended = not data
             try:
                 self._ready = self._decode(data, self._ended).encode("utf-8", "surrogateescape")
-            except UnicodeError as error:  # which the handler of undecodable bytes does not see
+            except UnicodeError as error:  # the handler of undecodable bytes does not get this error
                 advice = "without a byte order mark give utf-16-le or utf-16-be"
                 raise UserError(f"cannot be read as {self._encoding} ({error}); {advice}") from None
         size = min(len(target), len(self._ready))
@@ -96,14 +96,14 @@ class Line(NamedTuple):
     """A line with its line number, from 1."""
 
     line_number: int
-    data: bytes  # with its line end; b"" where it is too large
+    data: bytes  # the line with its line end; b"" if the line is too large
     too_large: bool = False
 
 
 def read_lines(stream: IO[bytes], max_bytes: int = MAX_RECORD_BYTES, ends_at_too_large: bool = False) -> Iterator[Line]:
     """Yield every line of a stream, and hold at most `max_bytes` of a line in memory.
 
-    With `ends_at_too_large`, a larger line is the last: its end, which a device never reaches, is not looked for.
+    With `ends_at_too_large`, reading stops at a larger line, because the line of a device such as /dev/zero never ends.
     """
     line_number = 0
     while data := stream.readline(max_bytes + 1):
@@ -144,7 +144,7 @@ def read_text_lines(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[Nu
             yield NumberedLine(line_number, text)
 
 
-def read_to_end(stream: IO[bytes]) -> None:
+def discard_rest_of_stream(stream: IO[bytes]) -> None:
     """Read and drop the rest of a stream, so that a broken archive around it raises an error."""
     while stream.read(1 << 20):
         pass
@@ -155,8 +155,8 @@ class Row(NamedTuple):
 
     first_line: int
     last_line: int
-    values: list[str]  # [] with a problem
-    problem: str = ""  # TOO_LARGE, BROKEN_CSV, or OPEN_QUOTE, after which no row follows
+    values: list[str]  # [] if the row has a problem
+    problem: str = ""  # TOO_LARGE, BROKEN_CSV or OPEN_QUOTE; no row follows a row with OPEN_QUOTE
 
 
 def read_rows(stream: IO[bytes], separator: str, quoted: bool, max_bytes: int = MAX_RECORD_BYTES) -> Iterator[Row]:
@@ -179,7 +179,7 @@ def rows_of_lines(
 
 
 def _unquoted_rows(lines: Iterator[Line], separator: str) -> Iterator[Row]:
-    """Yield a row for each line, in which quotes are text."""
+    """Yield a row for each line; quotes are ordinary text."""
     for line in lines:
         text = _line_text(line).rstrip("\r\n")
         if line.too_large:
@@ -219,7 +219,7 @@ class _LinesOfRow:
     def __init__(self, lines: Iterator[Line], max_bytes: int):
         self._lines, self._max_bytes = lines, max_bytes
         self.line_number = 0
-        self.num_bytes = 0  # since `_quoted_rows` set this to 0
+        self.num_bytes = 0  # bytes of the lines since `_quoted_rows` set this count to 0
         self.ended = False
 
     def __iter__(self) -> "_LinesOfRow":
@@ -253,19 +253,19 @@ def parse_json(where: str, text: str) -> Any:
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if "\n" in text.rstrip("\n") else ""
         raise UserError(f"{where}: invalid JSON ({error.msg}, {line}column {error.colno}); fix it") from None
-    except ValueError as error:  # nested too deeply; a key given twice; a number with too many digits
+    except ValueError as error:  # nesting that is too deep, a repeated key, or a number with too many digits
         raise UserError(f"{where}: invalid JSON ({error}); fix it") from None
 
 
-def check_object(where: str, value: Any) -> dict[str, Any]:
+def check_json_object(where: str, value: Any) -> dict[str, Any]:
     """Return a JSON value that is an object; raise UserError for any other value."""
     if not isinstance(value, dict):
         raise UserError(f"{where}: not a JSON object; write one {{...}} for each example")
     return value
 
 
-def look_up(record: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a field, or ABSENT.
+def look_up_field(record: Mapping[str, Any], name: str) -> Any:
+    """Return the value of the field `name` of a record, or ABSENT if there is no such field.
 
     A dot in the name leads into an object, unless the dot is part of a key.
     """

@@ -15,12 +15,12 @@ from bert_jax.files import new_file
 Result = TypeVar("Result")
 # Scheme of a URL -> the package that fsspec needs for it; the extra `storage` has the first three.
 STORAGE_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "hf": "huggingface_hub"}
-TRIES = 5  # of a request; gcsfs itself repeats each of its requests six times
-FIRST_PAUSE = 1.0  # seconds; each further pause is twice as long
+TRIES = 5  # attempts of a request; gcsfs also repeats each of its requests up to six times
+FIRST_PAUSE = 1.0  # seconds before the second attempt; each further pause is twice as long
 
 
 def is_url(path: str) -> bool:
-    """Return whether a path is in object storage; file:// is the local disk."""
+    """Return whether a path is a URL of object storage; a path that begins with file:// is on the local disk."""
     return "://" in path and not path.startswith("file://")
 
 
@@ -31,16 +31,16 @@ def match_files(item: str, wanted: Callable[[str], bool] = lambda path: True) ->
 
     Args:
         item: name or pattern of names.
-        wanted: True if to return a file below a directory.
+        wanted: function of a path; a file of a directory is returned only if the result is True.
 
     Raises:
         UserError: `item` matches nothing, is not a file, or cannot be reached. StorageError: the storage does not
         answer.
     """
     if is_url(item):
-        files = _request(item, lambda system, inner: _find_url(item, system, inner, wanted))
+        files = _request_with_retries(item, lambda system, inner: _find_remote_files(item, system, inner, wanted))
     else:
-        files = _find_local(_local_path(item), wanted)
+        files = _find_local_files(_local_path(item), wanted)
     if not files:
         raise UserError(f"{item}: contains no file")
     return files
@@ -50,37 +50,37 @@ def open_file(path: str) -> IO[bytes]:
     """Open a file for reading and seeking. Raises the errors of `match_files`, and OSError for a local file."""
     if not is_url(path):
         return open(_local_path(path), "rb")
-    opened: IO[bytes] = _request(path, lambda system, inner: system.open(inner, "rb"))
+    opened: IO[bytes] = _request_with_retries(path, lambda system, inner: system.open(inner, "rb"))
     return opened
 
 
 def file_size(path: str) -> int:
     """Return the number of bytes of a file. Raises the errors of `match_files`."""
     if is_url(path):
-        return int(_request(path, lambda system, inner: system.size(inner)))
-    with _file_errors(path):
+        return int(_request_with_retries(path, lambda system, inner: system.size(inner)))
+    with _file_errors_as_user_errors(path):
         return os.path.getsize(_local_path(path))
 
 
 def file_version(path: str) -> str:
-    """Return a text that changes when a file is written again: its time, or the etag or generation of a URL.
+    """Return a text that changes when a file is written: a local file's time, or a URL's etag or generation.
 
     Raises the errors of `match_files`.
     """
     if is_url(path):
-        return str(_request(path, lambda system, inner: system.ukey(inner)))
-    with _file_errors(path):
+        return str(_request_with_retries(path, lambda system, inner: system.ukey(inner)))
+    with _file_errors_as_user_errors(path):
         return str(os.stat(_local_path(path)).st_mtime_ns)
 
 
-def list_versions(url: str) -> dict[str, str]:
-    """Return the versions of the files below a URL by name (`file_version`). Raises the errors of `upload`."""
+def list_file_versions(url: str) -> dict[str, str]:
+    """Return path below the URL -> `file_version` of each file below a URL. Raises the errors of `upload`."""
 
     def versions_of_files(system: Any, inner: str) -> dict[str, str]:
         details = system.find(inner, detail=True)
         return {path.removeprefix(f"{inner}/"): str(details[path]) for path in details if path != inner}
 
-    return _request(url, versions_of_files)
+    return _request_with_retries(url, versions_of_files)
 
 
 def upload(local_path: str | os.PathLike[str], url: str) -> None:
@@ -94,29 +94,31 @@ def upload(local_path: str | os.PathLike[str], url: str) -> None:
         if system.async_impl:  # object storage: a file appears when it is complete
             system.put_file(os.fspath(local_path), inner)
             return
-        system, inner = _file_system(url, skip_instance_cache=True)  # a transaction covers an instance
+        system, inner = _file_system_and_path(url, skip_instance_cache=True)  # new, as a transaction covers an instance
         system.makedirs(system._parent(inner), exist_ok=True)
         with open(local_path, "rb") as source, system.transaction, system.open(inner, "wb") as target:
             shutil.copyfileobj(source, target)
 
     if is_url(url):
-        _request(url, write_file)
+        _request_with_retries(url, write_file)
     else:
-        with _file_errors(url):
-            _write_local(_local_path(url), lambda partial: shutil.copyfile(local_path, partial))
+        with _file_errors_as_user_errors(url):
+            _write_local_atomically(_local_path(url), lambda partial: shutil.copyfile(local_path, partial))
 
 
 def download(url: str, local_path: str | os.PathLike[str]) -> None:
     """Copy a file from a URL or path to the local disk, where the file appears only when it is complete.
 
-    Raises as `upload`.
+    Raises the errors of `upload`.
     """
     target = os.fspath(local_path)
     if is_url(url):
-        _request(url, lambda system, inner: _write_local(target, lambda partial: system.get_file(inner, partial)))
+        _request_with_retries(
+            url, lambda system, inner: _write_local_atomically(target, lambda partial: system.get_file(inner, partial))
+        )
     else:
-        with _file_errors(url):
-            _write_local(target, lambda partial: shutil.copyfile(_local_path(url), partial))
+        with _file_errors_as_user_errors(url):
+            _write_local_atomically(target, lambda partial: shutil.copyfile(_local_path(url), partial))
 
 
 def read_url(url: str) -> bytes | None:
@@ -129,50 +131,50 @@ def read_url(url: str) -> bytes | None:
             return None
 
     if is_url(url):
-        return _request(url, read_file)
-    with _file_errors(url):
+        return _request_with_retries(url, read_file)
+    with _file_errors_as_user_errors(url):
         return pathlib.Path(_local_path(url)).read_bytes() if os.path.exists(_local_path(url)) else None
 
 
 def write_bytes(content: bytes, url: str) -> None:
-    """Write a file of object storage, which appears only when it is complete. Raises as `upload`."""
-    _request(url, lambda system, inner: system.pipe_file(inner, content))
+    """Write bytes to a file of object storage, which appears when it is complete. Raises the errors of `upload`."""
+    _request_with_retries(url, lambda system, inner: system.pipe_file(inner, content))
 
 
 def remove(path: str) -> None:
-    """Remove a directory, or a file of object storage and all files below, if they exist. Raises errors of `upload`."""
+    """Remove a local directory, or all objects at or below a URL, if they exist. Raises the errors of `upload`."""
 
     def remove_file(system: Any, inner: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             system.rm(inner, recursive=True)
 
     if is_url(path):
-        _request(path, remove_file)
+        _request_with_retries(path, remove_file)
     else:
-        with _file_errors(path), contextlib.suppress(FileNotFoundError):
+        with _file_errors_as_user_errors(path), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(_local_path(path))
 
 
 def move(url: str, target: str) -> None:
-    """Move all files below a URL; object storage copies them. Raises the errors of `upload`."""
+    """Move all files below a URL, by copying and then removing them. Raises the errors of `upload`."""
 
     def copy_all_to_target(system: Any, inner: str) -> None:
         for path in system.find(inner):
-            system.cp_file(path, f"{_file_system(target)[1]}{path.removeprefix(inner)}")
+            system.cp_file(path, f"{_file_system_and_path(target)[1]}{path.removeprefix(inner)}")
 
-    _request(url, copy_all_to_target)
+    _request_with_retries(url, copy_all_to_target)
     remove(url)
 
 
-def _request(url: str, call: Callable[[Any, str], Result]) -> Result:
-    """Return call(file system of the URL, path in it); try up to `TRIES` times while a retry may succeed."""
-    with _file_errors(url):
-        system, inner = _file_system(url)
-    with _file_errors(url, StorageError):
+def _request_with_retries(url: str, call: Callable[[Any, str], Result]) -> Result:
+    """Return the result of `call` for the URL's file system and path; try up to `TRIES` times if a retry may help."""
+    with _file_errors_as_user_errors(url):
+        system, inner = _file_system_and_path(url)
+    with _file_errors_as_user_errors(url, StorageError):
         for attempt in range(1, TRIES):
             try:
                 return call(system, inner)
-            except Exception as error:  # of whatever package: an error of the network looks different in each
+            except Exception as error:  # each package raises its own types for an error of the network
                 if _is_permanent(error):
                     raise
                 time.sleep(FIRST_PAUSE * 2 ** (attempt - 1))
@@ -180,7 +182,7 @@ def _request(url: str, call: Callable[[Any, str], Result]) -> Result:
 
 
 def _is_permanent(error: Exception) -> bool:
-    """Return whether a retry would fail for the same reason: a wrong name, no permission, a full local disk."""
+    """Return whether a retry would fail as well, because a name is wrong, a permission is missing or a disk is full."""
     return (
         isinstance(error, UserError | FileNotFoundError | PermissionError)
         or str(error).startswith("Forbidden")  # a status 403, as gcsfs raises it
@@ -189,7 +191,7 @@ def _is_permanent(error: Exception) -> bool:
     )
 
 
-def _write_local(target: str, fill: Callable[[str], object]) -> None:
+def _write_local_atomically(target: str, fill: Callable[[str], object]) -> None:
     """Call `fill` with the path of a new file, which then replaces the target."""
     path = pathlib.Path(target)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -201,10 +203,10 @@ def _local_path(path: str) -> str:
     return path.removeprefix("file://")
 
 
-def _find_local(item: str, wanted: Callable[[str], bool]) -> list[str]:
+def _find_local_files(item: str, wanted: Callable[[str], bool]) -> list[str]:
     paths = [item] if os.path.exists(item) else sorted(glob.glob(item, recursive=True))
     if not paths:
-        raise _no_such_file(item)
+        raise _no_such_file_error(item)
     files = []
     for start in paths:
         matches = list(filter(wanted, _files_below(start))) if os.path.isdir(start) else [start]
@@ -219,8 +221,8 @@ def _files_below(directory: str) -> list[str]:
     """Return the files below a directory, sorted. Links are followed, but no directory is read twice."""
     paths: list[str] = []
     seen: set[str] = set()
-    for folder, folders, names in os.walk(directory, onerror=_refuse_unreadable, followlinks=True):
-        folders.sort()  # of two paths to a directory, every run takes the first
+    for folder, folders, names in os.walk(directory, onerror=_raise_unreadable_directory, followlinks=True):
+        folders.sort()  # if two paths lead to a directory, every run takes the first path
         if os.path.realpath(folder) in seen:
             folders.clear()
             continue
@@ -229,22 +231,22 @@ def _files_below(directory: str) -> list[str]:
     return sorted(paths)
 
 
-def _refuse_unreadable(error: OSError) -> None:
-    """Raise UserError for a directory that `os.walk` would skip."""
+def _raise_unreadable_directory(error: OSError) -> None:
+    """Raise UserError for an unreadable directory, which `os.walk` would skip."""
     raise file_error(error, error.filename, "cannot be read", "check the permissions, or leave it out")
 
 
-def _find_url(item: str, system: Any, inner: str, wanted: Callable[[str], bool]) -> list[str]:
+def _find_remote_files(item: str, system: Any, inner: str, wanted: Callable[[str], bool]) -> list[str]:
     paths = [inner] if system.exists(inner) else sorted(system.glob(inner))
     if not paths:
-        raise _no_such_file(item)
+        raise _no_such_file_error(item)
     files: list[str] = []
     for start in paths:
         files += sorted(filter(wanted, system.find(start))) if system.isdir(start) else [start]
     return [system.unstrip_protocol(path) for path in files]
 
 
-def _no_such_file(item: str) -> UserError:
+def _no_such_file_error(item: str) -> UserError:
     kind = "no file matches this pattern" if glob.has_magic(item) else "no such file or directory"
     return UserError(f"{item}: {kind}; check --input (quote patterns, or let the shell expand them)")
 
@@ -256,7 +258,7 @@ class _SystemAndPath(NamedTuple):
     path: str
 
 
-def _file_system(url: str, **options: bool) -> _SystemAndPath:
+def _file_system_and_path(url: str, **options: bool) -> _SystemAndPath:
     """Return the file system of a URL, and the path in it."""
     package = STORAGE_PACKAGES.get(url.partition("://")[0], "fsspec")
     with needs_packages(url, package):
@@ -271,10 +273,10 @@ def _file_system(url: str, **options: bool) -> _SystemAndPath:
 
 
 @contextlib.contextmanager
-def _file_errors(path: str, failure: type[UserError] = UserError) -> Iterator[None]:
+def _file_errors_as_user_errors(path: str, failure: type[UserError] = UserError) -> Iterator[None]:
     """Turn every error of a file system into a UserError of one line, because each library has its own exceptions.
 
-    `failure` is raised where a retry may succeed.
+    An error that a retry may fix becomes an error of the type `failure`.
     """
     try:
         yield

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from bert_jax.scoring.score import BenchmarkReport
-from bert_jax.scoring.templates import ASSOCIATION, HIDDEN, PROBABILITY, template_groups
+from bert_jax.scoring.templates import ASSOCIATION, HIDDEN, PROBABILITY, group_names_in_figures
 
-Z = 1.959964  # standard deviations around the mean that hold 95 % of a normal distribution
+Z = 1.959964  # standard deviations on each side of the mean that hold 95 % of a normal distribution
 
 
 class Meaning(NamedTuple):
-    """Sentences about a number. `{name}` in `says` stands for the number, `counted_by` names its count of items."""
+    """Sentences about a figure. `{name}` in `says` stands for the figure; `counted_by` names its count of items."""
 
     says: str
     does_not_say: str
@@ -125,7 +125,7 @@ WINOGENDER = {
 }
 
 
-def _fill_sentences(meanings: Mapping[str, Meaning]) -> Callable[[BenchmarkReport], dict[str, Meaning]]:
+def _make_sentence_filler(meanings: Mapping[str, Meaning]) -> Callable[[BenchmarkReport], dict[str, Meaning]]:
     """Return a function that fills the figures of a report into the sentences; figures without a value are left out."""
 
     def meanings_of(report: BenchmarkReport) -> dict[str, Meaning]:
@@ -136,12 +136,12 @@ def _fill_sentences(meanings: Mapping[str, Meaning]) -> Callable[[BenchmarkRepor
 
 
 def _template_meanings(report: BenchmarkReport) -> dict[str, Meaning]:
-    """Return the meanings for templates, whose groups and fillers come from a file."""
-    figures, groups = report.total, template_groups(report.total)
+    """Return the meanings of the figures of templates; a file names their groups and fillers."""
+    figures, groups = report.total, group_names_in_figures(report.total)
     meanings = {
         PROBABILITY: Meaning(
             f"At the mask, the words of {', '.join(groups[:-1])} and {groups[-1]} have "
-            f"{_percent(figures[PROBABILITY])} % of the probability.",
+            f"{_format_percent(figures[PROBABILITY])} % of the probability.",
             "It measures no bias. Where it is small, the model expects other words, and the other figures say little.",
         )
     }
@@ -163,11 +163,11 @@ def _template_meanings(report: BenchmarkReport) -> dict[str, Meaning]:
 
 # Benchmark -> the meanings of the figures of a report, in the order of the page.
 MEANINGS: dict[str, Callable[[BenchmarkReport], dict[str, Meaning]]] = {
-    "crows_pairs": _fill_sentences(CROWS_PAIRS),
-    "stereoset": _fill_sentences(STEREOSET),
-    "intersentence": _fill_sentences(INTERSENTENCE),
-    "winobias": _fill_sentences(WINOBIAS),
-    "winogender": _fill_sentences(WINOGENDER),
+    "crows_pairs": _make_sentence_filler(CROWS_PAIRS),
+    "stereoset": _make_sentence_filler(STEREOSET),
+    "intersentence": _make_sentence_filler(INTERSENTENCE),
+    "winobias": _make_sentence_filler(WINOBIAS),
+    "winogender": _make_sentence_filler(WINOGENDER),
     "templates": _template_meanings,
 }
 
@@ -199,7 +199,7 @@ def wilson_interval(percent: float, count: int) -> PercentInterval:
     return PercentInterval(100 * (middle - reach), 100 * (middle + reach))
 
 
-def _percent(value: float | int | None) -> str:
+def _format_percent(value: float | int | None) -> str:
     """Return a percentage with one decimal, or with two digits if it is below 1."""
     return f"{value or 0:.1f}" if (value or 0) >= 1 else f"{value or 0:.2g}"
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_jax.reports.bias_metric_notes import metric_notes, wilson_interval
-from bert_jax.reports.html.chart import legend_html, path_mark
+from bert_jax.reports.html.chart import legend_html, svg_path
 from bert_jax.reports.html.markup import Html, collapsible, element, page, section, shortened, small_paragraph, table
 from bert_jax.reports.html.style import LIGHT
 from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
-from bert_jax.scoring.templates import HIDDEN, PROBABILITY, template_groups
+from bert_jax.scoring.templates import HIDDEN, PROBABILITY, group_names_in_figures
 
-# In the units of the drawing, which scales with the page.
+# Sizes in the units of the drawing, which scales with the page.
 WIDTH, ROW, BAR = 640, 26, 18
 LEFT, RIGHT = 170, 16  # margins
 TICKS = (0, 25, 50, 75, 100)
@@ -62,7 +62,7 @@ def bias_page(model: str, reports: Sequence[BenchmarkReport]) -> str:
 
 
 def _benchmark_section(report: BenchmarkReport) -> Html:
-    """Return the section about a report: a picture, the figures with their meanings, and all figures by group."""
+    """Return the section about a report, with a picture, the meanings of the figures, and all figures by group."""
     scored = f"{report.scored:,} of " if report.scored < report.items else ""
     unknown = f", {report.unknown_tokens:,} unknown tokens" if report.unknown_tokens else ""
     about = f"{report.source}: {scored}{report.items:,} {BENCHMARKS[report.benchmark].unit}{unknown}; masked: "
@@ -103,38 +103,40 @@ def _draw_dots(report: BenchmarkReport, figure: str, counted_by: str = "") -> Ht
     values = dict(report.rows)
     if len(values) > 1:
         values["all"] = report.total
-    groups = _first_and_last([name for name, row in values.items() if row[figure] is not None])
-    drawn = [path_mark("mark", f"M{_x_of_percent(50)} {ROW // 2}V{ROW * (len(groups) + 1)}")]
+    groups = _first_and_last_names([name for name, row in values.items() if row[figure] is not None])
+    drawn = [svg_path("mark", f"M{_x_of_percent(50)} {ROW // 2}V{ROW * (len(groups) + 1)}")]
     for index, group in enumerate(groups):
         value, middle = float(values[group][figure] or 0), _row_middle(index)
         drawn.append(_row_label(group, index))
         if counted_by:
             low, high = wilson_interval(value, int(values[group][counted_by] or 0))
-            drawn.append(path_mark("line line0", f"M{_x_of_percent(low)} {middle}H{_x_of_percent(high)}"))
+            drawn.append(svg_path("line line0", f"M{_x_of_percent(low)} {middle}H{_x_of_percent(high)}"))
         drawn.append(element("circle", class_="fill0", cx=_x_of_percent(value), cy=middle, r=5))
     name = _without_underscores(figure)
     entries = [(element("circle", class_="fill0", cx=17, cy=6, r=5), name)]
     if counted_by:
-        entries.append((path_mark("line line0", "M1 6H33"), "95 % interval"))
-    entries.append((path_mark("mark", "M17 0V12"), "50: no preference"))
-    return _picture(f"{name.capitalize()}, in percent", drawn, len(groups), entries)
+        entries.append((svg_path("line line0", "M1 6H33"), "95 % interval"))
+    entries.append((svg_path("mark", "M17 0V12"), "50: no preference"))
+    return _picture_with_scale_and_legend(f"{name.capitalize()}, in percent", drawn, len(groups), entries)
 
 
 def _draw_stacked_bars(report: BenchmarkReport) -> Html:
     """Return a picture with a bar per filler, stacked by group; the filler with most of the first group is on top."""
-    groups = template_groups(report.total)
+    groups = group_names_in_figures(report.total)
     order = sorted(report.rows, key=lambda filler: -float(report.rows[filler][groups[0]] or 0))
     most = max(float(row[PROBABILITY] or 0) for row in report.rows.values())
     if most < MIN_PROBABILITY:
         return element("p", NOT_DRAWN.format(count=len(order), most=most))
-    fillers = _first_and_last(order)
+    fillers = _first_and_last_names(order)
     drawn = [part for index, filler in enumerate(fillers) for part in _draw_stacked_bar(report, groups, filler, index)]
     count = f"{len(fillers)} of {len(order)}" if len(fillers) < len(order) else f"{len(order)}"
     entries = [
         (element("rect", class_=_fill_class(index), width=34, height=12), group) for index, group in enumerate(groups)
     ]
-    entries.append((path_mark("mark", "M17 0V12"), "border where the filler is masked"))
-    return _picture(f"Words that the model expects beside {count} fillers, in percent", drawn, len(fillers), entries)
+    entries.append((svg_path("mark", "M17 0V12"), "border where the filler is masked"))
+    return _picture_with_scale_and_legend(
+        f"Words that the model expects beside {count} fillers, in percent", drawn, len(fillers), entries
+    )
 
 
 def _draw_stacked_bar(report: BenchmarkReport, groups: Sequence[str], filler: str, index: int) -> Iterable[Html]:
@@ -156,7 +158,7 @@ def _draw_stacked_bar(report: BenchmarkReport, groups: Sequence[str], filler: st
         start += percent
     for group in groups[:-1]:
         border += float(figures[group + HIDDEN] or 0)
-        yield path_mark("mark", f"M{_x_of_percent(border)} {top - 3}v{BAR + 6}")
+        yield svg_path("mark", f"M{_x_of_percent(border)} {top - 3}v{BAR + 6}")
 
 
 # Benchmark -> the picture of a report.
@@ -170,17 +172,19 @@ PICTURES: Mapping[str, Callable[[BenchmarkReport], Html]] = {
 }
 
 
-def _picture(title: str, drawn: Sequence[Html], num_rows: int, entries: Sequence[tuple[Html, str]]) -> Html:
+def _picture_with_scale_and_legend(
+    title: str, drawn: Sequence[Html], num_rows: int, entries: Sequence[tuple[Html, str]]
+) -> Html:
     """Return a picture with a scale from 0 to 100 and a legend."""
     bottom = ROW * (num_rows + 1)
-    grid = [path_mark("grid", f"M{_x_of_percent(tick)} {ROW // 2}V{bottom}") for tick in TICKS]
+    grid = [svg_path("grid", f"M{_x_of_percent(tick)} {ROW // 2}V{bottom}") for tick in TICKS]
     scale = [element("text", str(tick), x=_x_of_percent(tick), y=bottom + 16, text_anchor="middle") for tick in TICKS]
     description, box = f"{title}; the table below has the numbers", f"0 0 {WIDTH} {bottom + 22}"
     drawing = element("svg", *grid, *drawn, *scale, viewBox=box, role="img", aria_label=description)
     return element("figure", element("h3", title), drawing, legend_html(entries), class_="wide")
 
 
-def _first_and_last(names: Sequence[str]) -> list[str]:
+def _first_and_last_names(names: Sequence[str]) -> list[str]:
     """Return all names; if there are more than `MAX_ROWS`, return only the first and the last names."""
     half = MAX_ROWS // 2
     return list(names) if len(names) <= MAX_ROWS else [*names[:half], *names[-half:]]

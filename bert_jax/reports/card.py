@@ -14,7 +14,7 @@ from bert_jax.config import TaskConfig, section_from_values
 from bert_jax.errors import UserError, file_error
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import TASK_FILE
-from bert_jax.interop.tensors import WITHOUT_PARAMETERS, largest_class
+from bert_jax.interop.tensors import WITHOUT_PARAMETERS, largest_class_of_heads
 from bert_jax.readers.rows import parse_json
 from bert_jax.reports.provenance import NamedValues, Provenance, provenance_of
 from bert_jax.tasks.kinds import KINDS
@@ -37,7 +37,7 @@ class ModelUse(NamedTuple):
     library: str = "transformers"
 
 
-# Head of pretraining -> its use; the first head that a model has decides, then the head of a kind of task.
+# Head of pretraining -> use of the model. The first row whose head a model has decides, else the head of its task.
 USES = {
     "masked_token": ModelUse("fill-mask", "AutoModelForMaskedLM", "filling masked words, and fine-tuning on a task"),
     "next_token": ModelUse("text-generation", "AutoModelForCausalLM", "continuing texts, and fine-tuning on a task"),
@@ -57,7 +57,7 @@ def model_card(
     bias: pathlib.Path | None = None,
     retrieval: pathlib.Path | None = None,
 ) -> str:
-    """Return the card of a model.
+    """Return the text of the model card, in Markdown.
 
     Args:
         weights: the weights of `directory` from `read_weights`, with the exported heads.
@@ -75,7 +75,7 @@ def model_card(
         raise UserError(f"--license {license_}: give an identifier of the Hugging Face Hub, such as apache-2.0")
     if base_model is not None and not HUB_ID.fullmatch(base_model):
         raise UserError(f"--base_model {base_model}: give an id of the Hugging Face Hub, such as owner/name")
-    provenance, use = provenance_of(directory, weights.step), _choose_use(weights)
+    provenance, use = provenance_of(directory, weights.step), _choose_model_use(weights)
     code = _prediction_code(weights)
     in_transformers = FAMILIES[weights.config.family].in_transformers
     name = os.path.basename(os.path.realpath(directory))
@@ -103,7 +103,7 @@ def model_card(
         *_training_sections(provenance),
     ]
     title = f"# {_escaped_markdown_line(name)}\n"
-    # YAML between rulers.
+    # The metadata is YAML between two lines of hyphens.
     return "\n".join(["---", metadata.to_yaml(), "---", "", title, *parts, f"Exported by bert_jax {__version__}.", ""])
 
 
@@ -122,25 +122,25 @@ def _evaluation_results(provenance: Provenance, task_type: str) -> list[EvalResu
     ]
 
 
-def _choose_use(weights: Weights) -> ModelUse:
+def _choose_model_use(weights: Weights) -> ModelUse:
     """Return the use of a model, which depends on its pooling and its heads."""
     if weights.sentences is not None:
         return SENTENCES._replace(opener=VECTOR_HEADS[weights.sentences.vector_head].opener)
     heads = {head.name: head.classes for head in weights.heads}
-    kind, _ = _task_of(weights)
+    kind, _ = _task_kind_and_settings(weights)
     for head, use in USES.items():
         if head in heads:
             return use._replace(purpose=kind.purpose) if kind and kind.head == head else use
     for kind in KINDS.values():
         classes = heads.get(kind.head)
         if classes is not None and (classes > 1 if kind.classes is None else classes == kind.classes):
-            opener = largest_class(FAMILIES[weights.config.family], {*heads} - {*WITHOUT_PARAMETERS})
+            opener = largest_class_of_heads(FAMILIES[weights.config.family], {*heads} - {*WITHOUT_PARAMETERS})
             _, with_for, task = opener.name.partition("For") if opener else ("", "", "")
             return ModelUse(kind.pipeline_tag, f"AutoModel{with_for}{task}", kind.purpose)
     return BARE
 
 
-def _task_of(weights: Weights) -> tuple[TaskKind | None, TaskConfig]:
+def _task_kind_and_settings(weights: Weights) -> tuple[TaskKind | None, TaskConfig]:
     """Return the kind and the settings of the task in a model's directory; (None, the defaults) without a task."""
     path = weights.directory / TASK_FILE
     described = strict_json.read_object(path) if path.is_file() else {}
@@ -149,7 +149,7 @@ def _task_of(weights: Weights) -> tuple[TaskKind | None, TaskConfig]:
 
 def _prediction_code(weights: Weights) -> str:
     """Return Python code that predicts with transformers; "" if the task has none, or the model lacks its head."""
-    kind, settings = _task_of(weights)
+    kind, settings = _task_kind_and_settings(weights)
     if not kind or not kind.usage_code or kind.head not in {head.name for head in weights.heads}:
         return ""
     return kind.usage_code(settings, load_tokenizer(weights.directory))
@@ -240,7 +240,7 @@ def _retrieval_section(report: pathlib.Path, weights: str) -> list[str]:
         weights: `weights_digest` of the model of the card.
 
     Raises:
-        UserError: as `_bias_section`.
+        UserError: the file cannot be read or is no such report, or the report is about other weights.
     """
     command = "bert-jax score --retrieval DIR --json"
     try:

@@ -11,11 +11,11 @@ from bert_jax.corpus.store import Split, running_total
 from bert_jax.models import Head
 from bert_jax.tokenizer import Tokenizer
 
-MAX_RECORDS = 200  # in the search for an example
-MIN_WORDS, MAX_WORDS, MAX_CHARACTERS = 4, 14, 90  # of an example
+MAX_RECORDS = 200  # of a split that are searched for an example sentence
+MIN_WORDS, MAX_WORDS, MAX_CHARACTERS = 4, 14, 90  # limits of an example sentence
 
 
-def pretrained_commands(workdir: str, heads: Iterable[Head], text: str, has_heldout: bool) -> list[str]:
+def commands_for_pretrained_model(workdir: str, heads: Iterable[Head], text: str, has_heldout: bool) -> list[str]:
     """Return commands that use a pretrained model.
 
     Args:
@@ -35,7 +35,7 @@ def pretrained_commands(workdir: str, heads: Iterable[Head], text: str, has_held
     ]
 
 
-def finetuned_commands(workdir: str) -> list[str]:
+def commands_for_finetuned_model(workdir: str) -> list[str]:
     """Return the command that uses a fine-tuned model."""
     return [f"bert-jax predict --model {shlex.quote(workdir)} --input FILE --output predictions.jsonl"]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax.console import format_metric
-from bert_jax.corpus.manifest import read_manifest, split_snapshot
+from bert_jax.corpus.manifest import parse_corpus_and_snapshot, read_manifest
 from bert_jax.corpus.mixture import find_corpora
 from bert_jax.errors import UserError
 from bert_jax.reports.run.cost import AssumedPower, cost_rows
@@ -22,7 +22,7 @@ GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
 # Task -> its data set on the Hugging Face Hub.
 DATASETS = dict.fromkeys(GLUE, "nyu-mll/glue") | {"squad1": "rajpurkar/squad", "squad2": "rajpurkar/squad_v2"}
 LANGUAGE = re.compile(r"[a-z]{2,3}")
-VERSIONS = ("bert_jax", "jax", "flax", "python")  # of the machine that a card names
+VERSIONS = ("bert_jax", "jax", "flax", "python")  # names of the versions that a card shows
 
 NamedValues = Sequence[tuple[str, str]]  # name and value
 
@@ -53,7 +53,11 @@ def provenance_of(directory: pathlib.Path, step: int | None) -> Provenance:
     if not (directory / "run.json").is_file():
         return Provenance()
     run = read_workdir(directory)
-    facts = _pretraining_fields(run, run.pretraining, step or 0) if run.pretraining else _finetuning_fields(run)
+    facts = (
+        _pretraining_provenance_fields(run, run.pretraining, step or 0)
+        if run.pretraining
+        else _finetuning_provenance_fields(run)
+    )
     if any(training.lines for training in run.trainings):
         facts["cost"], facts["cost_note"] = cost_rows(run, AssumedPower())
     return Provenance(
@@ -65,7 +69,7 @@ def provenance_of(directory: pathlib.Path, step: int | None) -> Provenance:
     )
 
 
-def _pretraining_fields(run: Run, facts: PretrainingFacts, step: int) -> dict[str, Any]:
+def _pretraining_provenance_fields(run: Run, facts: PretrainingFacts, step: int) -> dict[str, Any]:
     """Return the fields of `Provenance` for a pretraining."""
     lines = [line for line in run.trainings[0].lines if line["split"] == "heldout" and line["step"] <= step]
     line = max(lines, key=lambda line: line["step"], default={})
@@ -86,7 +90,7 @@ def _pretraining_fields(run: Run, facts: PretrainingFacts, step: int) -> dict[st
     }
 
 
-def _finetuning_fields(run: Run) -> dict[str, Any]:
+def _finetuning_provenance_fields(run: Run) -> dict[str, Any]:
     """Return the fields of `Provenance` for a fine-tuning."""
     task, results = run.task, run.results
     if results is None:
@@ -133,7 +137,7 @@ def _corpora_and_languages(corpus: str) -> CorporaAndLanguages:
     """Return a sentence about the corpora whose manifests can be read, and the languages of their documents."""
     sentences, languages = [], []
     for directory in [] if "://" in corpus else find_corpora(corpus):
-        name, (path, snapshot) = os.path.basename(directory), split_snapshot(directory)
+        name, (path, snapshot) = os.path.basename(directory), parse_corpus_and_snapshot(directory)
         try:
             manifest = read_manifest(pathlib.Path(path), snapshot)
             train, language = manifest["splits"]["train"], manifest["settings"]["language"]

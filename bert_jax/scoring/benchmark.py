@@ -15,16 +15,16 @@ from bert_jax.errors import UserError, file_error
 from bert_jax.files import read_file
 from bert_jax.readers.rows import read_rows
 from bert_jax.scoring.log_probabilities import MASKED
-from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, sentence_queries
+from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, pseudo_log_likelihood_queries
 
-Figures = Mapping[str, float | int | None]  # name -> value; None: nothing could be measured
+Figures = Mapping[str, float | int | None]  # name -> value; None if the value is undefined
 
 
 class Item(NamedTuple):
     """Texts whose scores are compared with each other, usually two."""
 
-    where: str  # "pairs.jsonl:3", for messages
-    group: str  # a row of the result, such as a paradigm
+    where: str  # file and line, such as "pairs.jsonl:3", for messages
+    group: str  # name of the row of the result to which the item belongs, such as a paradigm
     texts: tuple[str, ...]
     details: Any = None  # values that only the benchmark reads
 
@@ -33,8 +33,8 @@ class ScoredItem(NamedTuple):
     """An item with the log-probabilities of a model."""
 
     item: Item
-    tokens: tuple[TextTokens, ...]  # of each text
-    log_probabilities: tuple[np.ndarray, ...]  # of each text, float64 [queries]
+    tokens: tuple[TextTokens, ...]  # the tokens of each text
+    log_probabilities: tuple[np.ndarray, ...]  # for each text, the answers to its queries, float64 [queries]
 
     @property
     def text_scores(self) -> tuple[float, ...]:
@@ -44,14 +44,14 @@ class ScoredItem(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """A benchmark: a row of BENCHMARKS."""
+    """The rules of a benchmark: how to read its items, query a model and compute its figures; a row of BENCHMARKS."""
 
-    read: Callable[[pathlib.Path], list[Item]]  # a file or a directory; UserError for another format
+    read: Callable[[pathlib.Path], list[Item]]  # reads a file or a directory; UserError for a wrong format
     data: str  # a noun phrase for the files of the benchmark, for messages
-    unit: str  # of items
-    queries: Callable[[ScoringContext, Item, tuple[TextTokens, ...]], list[Queries]]  # of each text of an item
-    figures: Callable[[ScoringContext, Sequence[ScoredItem]], Figures]  # of a group, or of all groups
-    mean_over_groups: bool = False  # whether total figures are means of the figures of groups
+    unit: str  # a plural noun for the items, for messages
+    queries: Callable[[ScoringContext, Item, tuple[TextTokens, ...]], list[Queries]]  # makes the queries of each text
+    figures: Callable[[ScoringContext, Sequence[ScoredItem]], Figures]  # computes the figures of scored items
+    mean_over_groups: bool = False  # whether the total figures are the means of the groups' figures
     masking: str | None = None  # the masking of the published metric, in words; None: the caller chooses
     head: str = MASKED  # the head of the model that answers the queries
     num_special: int = 2  # special tokens of an input
@@ -59,7 +59,7 @@ class Benchmark:
 
 
 def load_items(benchmark: Benchmark, path: pathlib.Path) -> list[Item]:
-    """Return the items of a file or a directory; raise UserError for a wrong format, or if there is no item."""
+    """Return the items of a benchmark's file or directory; raise UserError for a wrong format or if it has no items."""
     items = benchmark.read(path)
     if not items:
         raise UserError(f"{path} holds no {benchmark.unit}; give {benchmark.data}")
@@ -69,7 +69,7 @@ def load_items(benchmark: Benchmark, path: pathlib.Path) -> list[Item]:
 def item_queries(
     benchmark: Benchmark, context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]
 ) -> list[Queries]:
-    """Return the queries of each text of an item; raise UserError if a text has more tokens than the model reads."""
+    """Return the queries of each text of an item; raise UserError for a text that is too long for the model."""
     max_tokens = context.max_positions - benchmark.num_special
     longest = max(len(text.ids) for text in tokens)
     if longest > max_tokens and not benchmark.splits_texts:
@@ -78,23 +78,23 @@ def item_queries(
 
 
 def all_token_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return, for each text, a masked query for each token; raise UserError for a text without tokens."""
+    """Return a masked query for each token of each text of an item; raise UserError for a text without tokens."""
     for text, text_tokens in zip(item.texts, tokens, strict=True):
         if not len(text_tokens.ids):
             raise UserError(f"{item.where}: {text!r} has no token; give a sentence")
-    return [sentence_queries(context, text_tokens) for text_tokens in tokens]
+    return [pseudo_log_likelihood_queries(context, text_tokens) for text_tokens in tokens]
 
 
-def preference_score(first: float, second: float) -> float:
-    """Return 1 if `first` is higher, 0 if it is lower, and one half for a tie."""
+def win_or_tie_score(first: float, second: float) -> float:
+    """Return 1 if the first score is higher than the second score, 0 if it is lower, and one half for a tie."""
     return 0.5 if first == second else float(first > second)
 
 
 def file_or_files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathlib.Path]:
-    """Return `path` if it is a file; if it is a directory, return its files with these suffixes, sorted by name.
+    """Return `[path]` if `path` is a file; for a directory, return its files with the given suffixes, sorted by name.
 
     Raises:
-        UserError: the path does not exist, or holds no such file.
+        UserError: the path does not exist, or the directory has no file with one of the suffixes.
     """
     if path.is_file():
         return [path]
@@ -107,23 +107,23 @@ def file_or_files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathli
 
 
 class TableRow(NamedTuple):
-    """The place of a row, `file:line`, and its values by column."""
+    """A row of a table: its location, `file:line`, and its values by column."""
 
     where: str
     row: dict[str, str]
 
 
 def read_table(
-    file: pathlib.Path, columns: Sequence[str], data: str, separator: str = ",", quoted: bool = True
+    file: pathlib.Path, columns: Sequence[str], expected_file: str, separator: str = ",", quoted: bool = True
 ) -> list[TableRow]:
-    """Return (`file:line`, row) for each row of a table; a missing value is "".
+    """Return the rows of a table, each with its location `file:line`; a missing value is "".
 
     Args:
-        file: as in `read_utf8`.
-        columns: required columns.
-        data: a noun phrase for the right file, for messages.
+        file: a UTF-8 file, plain or compressed with gzip.
+        columns: names of the required columns.
+        expected_file: a noun phrase for the right file, for messages.
         separator: character between columns.
-        quoted: True: quotes around a value are syntax; False: quotes are text.
+        quoted: if True, quotes around a value are syntax; if False, quotes are part of the value.
 
     Raises:
         UserError: the file or a row cannot be read, or a column is missing.
@@ -134,7 +134,7 @@ def read_table(
             raise UserError(f"{file}:{row.first_line}: {row.problem}; close the quotes of its cells")
     names = rows[0].values if rows else []
     if missing := [name for name in columns if name not in names]:
-        raise UserError(f"{file}: no column {', '.join(missing)}; give {data}")
+        raise UserError(f"{file}: no column {', '.join(missing)}; give {expected_file}")
     return [
         TableRow(f"{file}:{row.first_line}", dict(itertools.zip_longest(names, row.values[: len(names)], fillvalue="")))
         for row in rows[1:]
@@ -142,7 +142,7 @@ def read_table(
 
 
 def read_utf8(file: pathlib.Path) -> str:
-    """Return the content of a UTF-8 file, plain or in gzip; raise UserError if the file cannot be read."""
+    """Return the text of a UTF-8 file, plain or compressed with gzip; raise UserError if the file cannot be read."""
     try:
         content = read_file(file)
         return (gzip.decompress(content) if file.suffix == ".gz" else content).decode()

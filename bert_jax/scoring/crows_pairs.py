@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.errors import UserError
 from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, read_table
-from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, queries_with_one_masked_token
+from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, queries_masking_one_token
 
 DATA = "crows_pairs_anonymized.csv of nyu-mll/crows-pairs"
 COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
@@ -17,7 +17,10 @@ DECIMALS = 3  # metric.py of nyu-mll/crows-pairs rounds scores before it compare
 
 
 def _read_pairs(path: pathlib.Path) -> list[Item]:
-    """Return the pairs of the published file, the more stereotyping sentence first; `details` is the direction."""
+    """Return the sentence pairs of the published file; the more stereotyping sentence of each pair comes first.
+
+    The `details` of an item are the direction of the pair: a key of DIRECTIONS.
+    """
     items = []
     for where, row in read_table(path, COLUMNS, DATA):
         direction = row["stereo_antistereo"]
@@ -28,8 +31,8 @@ def _read_pairs(path: pathlib.Path) -> list[Item]:
     return items
 
 
-def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return a query for each token that both sentences share, with only this token masked, as in the published metric.
+def _shared_token_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
+    """Return, for each sentence of a pair, a query for each token that both sentences share; only this token is masked.
 
     `difflib` finds the shared tokens by their ids, as in the published script.
     """
@@ -40,18 +43,18 @@ def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]
         in_first += range(match.a, match.a + match.size)
         in_second += range(match.b, match.b + match.size)
     return [
-        queries_with_one_masked_token(context, first, np.array(in_first, np.int64)),
-        queries_with_one_masked_token(context, second, np.array(in_second, np.int64)),
+        queries_masking_one_token(context, first, np.array(in_first, np.int64)),
+        queries_masking_one_token(context, second, np.array(in_second, np.int64)),
     ]
 
 
-def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
+def _stereotype_preference_percentages(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     """Return the percentage of pairs whose more stereotyping sentence has the higher score; 50 is no preference.
 
-    `metric_score` covers all pairs, `stereotype_score` the pairs whose first sentence shows a stereotype, and
-    `anti_stereotype_score` the pairs whose second sentence violates a stereotype. If both scores are equal to three
-    decimals, the pair is neutral. As in the published script, `metric_score` counts a neutral pair as not preferred,
-    and both other figures leave it out.
+    `metric_score` covers all pairs. `stereotype_score` covers only the pairs whose first sentence shows a stereotype.
+    `anti_stereotype_score` covers only the pairs whose second sentence violates a stereotype. A pair is neutral if the
+    scores of its sentences are equal to three decimals. As in the published script, `metric_score` counts a neutral
+    pair as not preferred; the percentages `stereotype_score` and `anti_stereotype_score` leave neutral pairs out.
     """
     prefers: dict[str, list[bool]] = {direction: [] for direction in DIRECTIONS}
     for pair in scored:
@@ -70,5 +73,10 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
 
 
 CROWS_PAIRS = Benchmark(
-    read=_read_pairs, data=DATA, unit="pairs", queries=_queries, figures=_figures, masking="shared tokens, each alone"
+    read=_read_pairs,
+    data=DATA,
+    unit="pairs",
+    queries=_shared_token_queries,
+    figures=_stereotype_preference_percentages,
+    masking="shared tokens, each alone",
 )

@@ -1,4 +1,7 @@
-"""Log-probabilities of the tokens of queries; queries are padded to a few lengths, each with a jitted program."""
+"""Log-probabilities of the tokens that queries ask for.
+
+Queries are padded to a few lengths, so that only a few programs are compiled.
+"""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,20 +18,20 @@ from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.scoring.queries import Queries, join_queries
 
-BATCH_TOKENS = 8_192  # in a batch, padding included
-SPACING = 4  # lengths per doubling, so that padding is at most a fifth
+BATCH_TOKENS = 8_192  # tokens in a batch, padding included
+SPACING = 4  # padded lengths per doubling of the length, so that at most a fifth of the tokens is padding
 MIN_LENGTH = 8
 
 MASKED, NEXT = "masked_token", "next_sentence"
 HEADS = (Head(MASKED),)
 
-Progress = Callable[[int, int], None]  # (number of finished queries, number of all)
-# (parameters of any heads, the queries of each text, progress) -> float64 [queries] for each text
+Progress = Callable[[int, int], None]  # (number of finished queries, number of all queries)
+# (parameters, the queries of each text, progress) -> log-probabilities of each text's queries, float64 [queries]
 Scorer = Callable[[Params, Sequence[Queries], Progress], list[np.ndarray]]
 
 
 class QueryBatch(NamedTuple):
-    """A batch: the indices of its queries, the length of its sequences, and their number including filler sequences."""
+    """The plan of a batch: the indices of its queries, the padded length, and the number of sequences with filler."""
 
     indices: np.ndarray
     length: int
@@ -36,14 +39,17 @@ class QueryBatch(NamedTuple):
 
 
 class QueryHead(NamedTuple):
-    """A row of QUERY_HEADS: the inputs and the logits with which an output head answers a query."""
+    """The token types that an output head reads and the logits that answer a query; a row of QUERY_HEADS."""
 
     token_types: Callable[[Batch], jax.Array]  # int32 [batch, length]
     logits: Callable[[Mapping[str, jax.Array]], jax.Array]  # arrays of the model -> float [batch, classes]
 
 
 def _second_text_mask(batch: Batch) -> jax.Array:
-    """Return int32 `[batch, length]`: 1 for the second text of a pair, which begins at `masked_positions`."""
+    """Return 1 for each token of the second text of a pair, else 0, int32 `[batch, length]`.
+
+    The second text begins at the batch's `masked_positions`.
+    """
     column = jnp.arange(batch["input_ids"].shape[1])
     return ((column >= batch["masked_positions"]) & (batch["attention_mask"] != 0)).astype(jnp.int32)
 
@@ -54,7 +60,7 @@ QUERY_HEADS = {
 }
 
 
-def make_scorer(
+def make_log_probability_scorer(
     config: EncoderConfig,
     dtype: str,
     mesh: jax.sharding.Mesh,
@@ -75,13 +81,13 @@ def make_scorer(
     )
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
 
-    def score(params: Params, queries: Sequence[Queries], progress: Progress) -> list[np.ndarray]:
+    def query_log_probabilities(params: Params, queries: Sequence[Queries], progress: Progress) -> list[np.ndarray]:
         joined = join_queries(queries)
         scores = np.zeros(len(joined.inputs))
         used = {name: params[name] for name in names}
         num_done, pending = 0, None  # a batch is computed while the next batch is made
 
-        def collect(indices: np.ndarray, launched: jax.Array) -> None:
+        def store_batch_scores(indices: np.ndarray, launched: jax.Array) -> None:
             nonlocal num_done
             scores[indices] = np.asarray(launched)[: len(indices)]
             num_done += len(indices)
@@ -96,23 +102,25 @@ def make_scorer(
                 placed = sharding.place_batch({name: x[rows] for name, x in arrays.items()}, mesh)
                 launched = batch.indices, apply(used, placed)
                 if pending:
-                    collect(*pending)
+                    store_batch_scores(*pending)
                 pending = launched
             if pending:
-                collect(*pending)
+                store_batch_scores(*pending)
         ends = np.cumsum([len(text.targets) for text in queries])
         return np.split(scores, ends[:-1]) if len(queries) else []
 
-    return score
+    return query_log_probabilities
 
 
 def plan_query_batches(lengths: np.ndarray, max_length: int, shards: int) -> Iterator[QueryBatch]:
-    """Yield the batches of all inputs, the longest inputs first; all batches of a length but the last have one size.
+    """Yield plans of batches for inputs of these lengths, the longest inputs first.
+
+    All batches with the same padded length have the same size, except the last batch, which may be smaller.
 
     Args:
         lengths: int `[queries]`, tokens of each input.
-        max_length: tokens that the model reads.
-        shards: the size of each batch is a multiple of this number.
+        max_length: maximum number of tokens of the model.
+        shards: number of shards of a batch; the size of each batch is a multiple of this number.
     """
     order, padded, start = np.argsort(-lengths, kind="stable"), padded_lengths(max_length), 0
     while start < len(order):
@@ -125,7 +133,7 @@ def plan_query_batches(lengths: np.ndarray, max_length: int, shards: int) -> Ite
 
 
 def padded_lengths(max_length: int) -> np.ndarray:
-    """Return the lengths that inputs are padded to: multiples of 4 up to 16, then 20, 24, 28, 32, 40, 48 ..."""
+    """Return the lengths to which inputs may be padded: 8, 12, 16, 20, 24, 28, 32, 40, 48 ... up to `max_length`."""
     lengths = [MIN_LENGTH]
     while lengths[-1] < max_length:
         lengths.append(lengths[-1] + max(SPACING, (1 << (lengths[-1].bit_length() - 1)) // SPACING))
@@ -133,7 +141,7 @@ def padded_lengths(max_length: int) -> np.ndarray:
 
 
 def _collate(batch: QueryBatch, queries: Queries, pad_id: int) -> Batch:
-    """Return the arrays of a batch; filler sequences are copies of its first query."""
+    """Return the padded arrays of a planned batch; copies of its first query fill the batch."""
     fillers = np.repeat(batch.indices[:1], batch.batch_size - len(batch.indices))
     indices = np.concatenate([batch.indices, fillers])
     inputs = [queries.inputs[index] for index in indices]
@@ -149,7 +157,7 @@ def _collate(batch: QueryBatch, queries: Queries, pad_id: int) -> Batch:
 
 
 class _LogProbabilityProgram(NamedTuple):
-    """A jitted function, and the names of the parts of the parameters that it reads."""
+    """A jitted function for log-probabilities, and the names of the sections of the parameters that it reads."""
 
     log_probabilities: Callable[[Params, Batch], jax.Array]
     parameter_names: tuple[str, ...]
@@ -159,11 +167,11 @@ class _LogProbabilityProgram(NamedTuple):
 def _compile_log_probabilities(
     config: EncoderConfig, dtype: str, mesh: jax.sharding.Mesh, temperature: float, head: str
 ) -> _LogProbabilityProgram:
-    """Return a jitted function (params, batch) -> log-probabilities of `masked_labels`, float32 `[batch]`.
+    """Return a jitted function (params, batch) -> log-probabilities of the batch's `masked_labels`, float32 `[batch]`.
 
-    The second result names the parts of the parameters that the function reads.
+    The second result names the sections of the parameters that the function reads.
     """
-    # `xla` takes any length: the fused kernels of accelerators need longer sequences.
+    # The attention "xla" accepts any sequence length; the fused kernels of accelerators need longer sequences.
     model = make_model(config, ComputeConfig(dtype=dtype, attention="xla"), (Head(head),))
     query_head = QUERY_HEADS[head]
 

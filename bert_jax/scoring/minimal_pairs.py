@@ -13,9 +13,9 @@ GOOD, BAD, PARADIGM = "sentence_good", "sentence_bad", "UID"
 
 
 def _read_json_lines(path: pathlib.Path) -> Iterator[Item]:
-    """Read BLiMP's format (Warstadt et al.
+    """Yield the pairs of a file in the format of BLiMP (Warstadt 2020): a JSON object per line.
 
-    2020), one object per line; without UID, the file name names the paradigm.
+    If a line has no field `UID`, the name of its file is the paradigm.
     """
     for line in read_inputs(path):
         texts = texts_by_key(line, (GOOD,)) | texts_by_key(line, (BAD,))
@@ -23,7 +23,10 @@ def _read_json_lines(path: pathlib.Path) -> Iterator[Item]:
 
 
 def _read_alternating_lines(path: pathlib.Path) -> Iterator[Item]:
-    """Read Zorro's format (Huebner et al. 2021): odd lines unacceptable, even lines acceptable."""
+    """Yield the pairs of a file in the format of Zorro (Huebner 2021).
+
+    The odd lines are unacceptable sentences; the next line is the acceptable sentence of the pair.
+    """
     lines = [line for line in read_inputs(path) if line.fields["text"].strip()]
     if len(lines) % 2:
         raise UserError(
@@ -33,7 +36,7 @@ def _read_alternating_lines(path: pathlib.Path) -> Iterator[Item]:
         yield Item(bad.where, path.stem, (good.fields["text"], bad.fields["text"]))
 
 
-# Suffix -> the pairs of a file, the acceptable sentence first.
+# Suffix of a file -> function that reads its pairs; the acceptable sentence of a pair comes first.
 FORMATS: dict[str, Callable[[pathlib.Path], Iterator[Item]]] = {
     ".jsonl": _read_json_lines,
     ".txt": _read_alternating_lines,
@@ -41,15 +44,18 @@ FORMATS: dict[str, Callable[[pathlib.Path], Iterator[Item]]] = {
 
 
 def _read_pairs(path: pathlib.Path) -> list[Item]:
-    """Return the pairs of a file, of all files of a directory, or of PACKAGED, the acceptable sentence first."""
+    """Return the pairs of a file, of all files of a directory, or of a packaged file that `path` names.
+
+    The acceptable sentence of each pair comes first.
+    """
     files = file_or_files_in(PACKAGED.get(str(path), path), tuple(FORMATS))
     if files[0].suffix not in FORMATS:
         raise UserError(f"{path}: pairs are read from {' and '.join(FORMATS)} files; rename or convert it")
     return [item for file in files for item in FORMATS[file.suffix](file)]
 
 
-def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
-    """Return the fraction of pairs whose acceptable sentence has the higher sum; ties count half."""
+def _accuracy_and_ties(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
+    """Return the fraction of pairs whose acceptable sentence has the higher log-probability; a tie counts half."""
     sums = [pair.text_scores for pair in scored]
     ties = sum(good == bad for good, bad in sums)
     accuracy = (sum(good > bad for good, bad in sums) + ties / 2) / len(sums)
@@ -61,6 +67,6 @@ PAIRS = Benchmark(
     data="sentence_good and sentence_bad in JSON lines, or alternating lines",
     unit="pairs",
     queries=all_token_queries,
-    figures=_figures,
+    figures=_accuracy_and_ties,
     mean_over_groups=True,
 )

@@ -1,4 +1,7 @@
-"""Masked inputs of texts (queries); a row of MASKINGS chooses the tokens to mask for each predicted token."""
+"""Queries: inputs with masked tokens that ask a model for the probability of a token.
+
+A row of MASKINGS chooses the tokens that are masked while a token is predicted.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -9,51 +12,52 @@ import numpy as np
 from bert_jax.tasks.features import encode_distinct
 from bert_jax.tokenizer import Tokenizer
 
-IS_NEXT = 0  # class of the next-sentence head
-Span = tuple[int, int]  # of characters: (first, end)
+IS_NEXT = 0  # class of the next-sentence head for "the second text follows the first text"
+Span = tuple[int, int]  # a span of characters: (first character, last character + 1)
 
 
 class TextTokens(NamedTuple):
     """The tokens of a text, without special tokens."""
 
     ids: np.ndarray  # int32 [tokens]
-    words: np.ndarray  # int32 [tokens], index of the word
-    offsets: np.ndarray  # int64 [tokens, 2], spans of characters (first, end)
+    words: np.ndarray  # int32 [tokens], index of each token's word
+    offsets: np.ndarray  # int64 [tokens, 2], each token's characters: (first character, last character + 1)
 
 
 class Queries(NamedTuple):
     """Queries about a text: a masked input for each token to predict, or a single input of two texts."""
 
-    inputs: Sequence[np.ndarray]  # int32 [length] each, masks and special tokens included
-    positions: (
-        np.ndarray
-    )  # int32 [queries], the index of the token in its input; or of the first token of the second text
-    targets: np.ndarray  # int32 [queries], the id of the token; or the class of the next-sentence head
+    inputs: Sequence[np.ndarray]  # token ids of each input, int32 [length], with masks and special tokens
+    # int32 [queries]: index of the predicted token in its input; for an input of two texts, index of the second text's
+    # first token
+    positions: np.ndarray
+    targets: np.ndarray  # int32 [queries]: id of the predicted token, or class of the next-sentence head
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoringContext:
-    """The values of a model that determine its queries."""
+    """The settings of a model that determine its queries: ids of special tokens, maximum length, masking."""
 
     cls_id: int
     sep_id: int
     mask_id: int
     unk_id: int
-    max_positions: int  # of an input, special tokens included
+    max_positions: int  # maximum number of tokens of an input, special tokens included
     masking: str  # a row of MASKINGS
 
 
-# Word indices int [n] -> bool [n, n]: [i, j]: token j is masked for the prediction of token i.
+# Name -> function from the word index of each token, int [n], to a mask, bool [n, n]; mask[i, j] is True if token j is
+# masked for the prediction of token i.
 MASKINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    # The token and the later tokens of its word, so that no part of a word reveals the rest (Kauf and Ivanova 2023).
+    # Mask the token and the later tokens of its word, so that they do not reveal the token (Kauf and Ivanova 2023).
     "within_word_l2r": lambda words: np.triu(words[:, None] == words[None]),
-    # The token alone (Salazar et al. 2020).
+    # Mask only the token (Salazar et al. 2020).
     "original": lambda words: np.eye(len(words), dtype=bool),
 }
 
 
-def make_context(tokenizer: Tokenizer, max_positions: int, masking: str) -> ScoringContext:
-    """Return the context of a model's tokenizer."""
+def make_scoring_context(tokenizer: Tokenizer, max_positions: int, masking: str) -> ScoringContext:
+    """Return the settings for queries to a model with this tokenizer, maximum length and masking."""
     return ScoringContext(
         cls_id=tokenizer.cls_id,
         sep_id=tokenizer.sep_id,
@@ -65,7 +69,7 @@ def make_context(tokenizer: Tokenizer, max_positions: int, masking: str) -> Scor
 
 
 def tokenize_texts(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, TextTokens]:
-    """Return text -> its tokens; text that spells a special token, such as [MASK], counts as plain text."""
+    """Return text -> its tokens; a special token that a text spells, such as [MASK], is encoded as plain text."""
     return {
         text: TextTokens(
             np.array(encoded.ids, np.int32),
@@ -76,28 +80,31 @@ def tokenize_texts(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, Text
     }
 
 
-def tokens_in(tokens: TextTokens, span: Span) -> np.ndarray:
-    """Return the indices of the tokens that overlap a span of characters, int64 [any]."""
+def tokens_overlapping_span(tokens: TextTokens, span: Span) -> np.ndarray:
+    """Return the indices of the tokens that overlap a span of characters, int64 [tokens in the span]."""
     return np.flatnonzero((tokens.offsets[:, 0] < span[1]) & (tokens.offsets[:, 1] > span[0]))
 
 
-def sentence_queries(context: ScoringContext, tokens: TextTokens) -> Queries:
-    """Return a query for each token; the log-probabilities sum to the pseudo-log-likelihood (Salazar et al. 2020)."""
+def pseudo_log_likelihood_queries(context: ScoringContext, tokens: TextTokens) -> Queries:
+    """Return a query for each token of a text, with the tokens masked that the context's `masking` chooses.
+
+    The log-probabilities of the queries sum to the pseudo-log-likelihood of the text (Salazar et al. 2020).
+    """
     return _masked_queries(context, tokens, np.arange(len(tokens.ids)), MASKINGS[context.masking](tokens.words))
 
 
-def queries_with_one_masked_token(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray) -> Queries:
-    """Return a query for each token in `indexes`, int [queries], which masks only this token."""
+def queries_masking_one_token(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray) -> Queries:
+    """Return a query for each token in `indexes`, int [queries]; each query masks only its token."""
     return _masked_queries(context, tokens, indexes, indexes[:, None] == np.arange(len(tokens.ids)))
 
 
-def span_queries(
+def queries_masking_later_tokens(
     context: ScoringContext, tokens: TextTokens, indexes: np.ndarray, hidden: np.ndarray | None = None
 ) -> Queries:
-    """Return a query for each token in `indexes`, int [queries], which masks this and all later tokens of `indexes`.
+    """Return a query for each token in `indexes`, int [queries]; it masks its token and all later tokens of `indexes`.
 
-    The log-probabilities sum to the log-probability of these tokens, given all other tokens. `hidden`, int [any], are
-    tokens that all queries mask.
+    The log-probabilities of the queries sum to the joint log-probability of the tokens in `indexes`, given all other
+    tokens. `hidden` has the indices of further tokens that all queries mask.
     """
     masked = np.zeros((len(indexes), len(tokens.ids)), bool)
     for query in range(len(indexes)):
@@ -108,15 +115,18 @@ def span_queries(
 
 
 def _masked_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray, masked: np.ndarray) -> Queries:
-    """Return a query for each token of `indexes`, int [queries], which masks `masked`, bool [queries, tokens]."""
+    """Return a query for each token in `indexes`, int [queries]; row i of `masked`, bool, has the masks of query i."""
     inputs = np.where(masked, np.int32(context.mask_id), tokens.ids)
     first, last = (np.full((len(inputs), 1), token, np.int32) for token in (context.cls_id, context.sep_id))
     framed = np.concatenate([first, inputs, last], axis=1)
     return Queries(list(framed), indexes.astype(np.int32) + 1, tokens.ids[indexes])
 
 
-def prefix_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray) -> Queries:
-    """Return a query for each token in `indexes`, int [queries], which leaves out all later tokens of `indexes`."""
+def queries_omitting_later_tokens(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray) -> Queries:
+    """Return a query for each token in `indexes`, int [queries]; it masks its token and leaves out the later tokens.
+
+    Only later tokens of `indexes` are left out; the tokens after the last index stay.
+    """
     after = tokens.ids[indexes[-1] + 1 :]
     inputs = [
         np.array([context.cls_id, *tokens.ids[:index], context.mask_id, *after, context.sep_id], np.int32)
@@ -125,15 +135,15 @@ def prefix_queries(context: ScoringContext, tokens: TextTokens, indexes: np.ndar
     return Queries(inputs, indexes.astype(np.int32) + 1, tokens.ids[indexes])
 
 
-def pair_query(context: ScoringContext, tokens: TextTokens, split: int) -> Queries:
-    """Return the query of the next-sentence head: does the text from character `split` on follow the text before?"""
+def next_sentence_query(context: ScoringContext, tokens: TextTokens, split: int) -> Queries:
+    """Return a query to the next-sentence head: does the text from character `split` on follow the text before it?"""
     first = int(np.count_nonzero(tokens.offsets[:, 0] < split))
     ids = [context.cls_id, *tokens.ids[:first], context.sep_id, *tokens.ids[first:], context.sep_id]
     return Queries([np.array(ids, np.int32)], np.array([first + 2], np.int32), np.array([IS_NEXT], np.int32))
 
 
 def join_queries(parts: Sequence[Queries]) -> Queries:
-    """Return all queries of the parts in their order."""
+    """Return the queries of all parts as a single `Queries`, in order."""
     none = np.zeros(0, np.int32)
     return Queries(
         [input_ids for part in parts for input_ids in part.inputs],

@@ -1,7 +1,8 @@
 """Rankings of documents for queries, by vectors or by BM25, and the measures of trec_eval on rankings.
 
-Documents with equal scores rank by their ids, the larger id first in byte order, as in trec_eval. Scores are float32.
-A search prefers the earlier of equal documents, so documents are in the order of `retrieval_files.in_tie_order`.
+If documents have equal scores, the document with the larger id (in byte order) ranks first, as in trec_eval. Scores are
+float32. A search ranks the earlier of two documents with equal scores first, so the documents must be sorted by
+`retrieval_files.sort_in_tie_order`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ import numpy as np
 
 from bert_jax.inference.vectors import TextVectors
 from bert_jax.objectives.vector_scores import Scores, inner_products
-from bert_jax.search.bm25 import bm25_of
+from bert_jax.search.bm25 import make_bm25_scorer
 from bert_jax.search.top_documents import top_documents
 
 DEPTH = 1_000  # documents in a ranking, as in BEIR
@@ -27,9 +28,9 @@ def rank_by_vectors(
 
     Args:
         queries: vectors of the queries.
-        documents: vectors of the documents, in the order of ties.
-        scores: comparison of vectors.
-        depth: documents in a ranking.
+        documents: vectors of the documents, sorted as in `retrieval_files.sort_in_tie_order`.
+        scores: function that compares the vectors.
+        depth: maximum number of documents in a ranking.
     """
     return top_documents(queries, documents, depth, scores).indices
 
@@ -40,32 +41,32 @@ def rank_by_bm25(
     depth: int = DEPTH,
     progress: Progress = lambda num_done, total: None,
 ) -> np.ndarray:
-    """Return the documents with the largest scores of `bm25_of`, best first, int64 `[queries, min(depth, documents)]`.
+    """Return the documents with the largest BM25 scores, best first, int64 `[queries, min(depth, documents)]`.
 
-    A document without a word of the query is NOT_RETRIEVED.
+    NOT_RETRIEVED replaces the documents that have no word of the query.
 
     Args:
-        queries: texts.
-        documents: texts, in the order of ties.
-        depth: documents in a ranking.
+        queries: texts of the queries.
+        documents: texts of the documents, sorted as in `retrieval_files.sort_in_tie_order`.
+        depth: maximum number of documents in a ranking.
         progress: called with the number of finished queries and the number of all queries.
     """
     rankings = np.full((len(queries), min(depth, len(documents))), NOT_RETRIEVED, np.int64)
-    for row, scores in enumerate(bm25_of(documents)(queries)):
+    for row, scores in enumerate(make_bm25_scorer(documents)(queries)):
         best = np.argsort(-scores, kind="stable")[: rankings.shape[1]]
         rankings[row] = np.where(scores[best] > 0, best, NOT_RETRIEVED)
         progress(row + 1, len(queries))
     return rankings
 
 
-def measures_of_gains(gains: np.ndarray, judged: Sequence[Sequence[int]]) -> Mapping[str, np.ndarray]:
-    """Return the measures of each query: name -> float64 `[queries]`.
+def ndcg_recall_mrr_map(gains: np.ndarray, judged: Sequence[Sequence[int]]) -> Mapping[str, np.ndarray]:
+    """Return name of a measure -> value for each query, float64 `[queries]`.
 
-    nDCG has a linear gain and the discount log2(rank + 1) (Järvelin and Kekäläinen 2002). MAP is the mean over the
-    whole ranking. The values equal trec_eval's `ndcg_cut`, `recall`, `map`, and `recip_rank` of the first ten.
+    nDCG has a linear gain and the discount log2(rank + 1) (Järvelin and Kekäläinen 2002). MAP covers the whole ranking.
+    The values equal trec_eval's `ndcg_cut`, `recall` and `map`, and its `recip_rank` over the first ten documents.
 
     Args:
-        gains: relevance of each ranked document, int `[queries, depth]`; 0 without a judgment.
+        gains: relevance of each ranked document, int `[queries, depth]`; 0 for a document without a judgment.
         judged: the relevances of all judged documents of each query.
     """
     gains = np.maximum(gains, 0)
@@ -89,5 +90,5 @@ def measures_of_gains(gains: np.ndarray, judged: Sequence[Sequence[int]]) -> Map
 
 
 def _ratio_or_zero(values: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Return `values / totals`; like trec_eval, return 0 for a query without a relevant document."""
+    """Return `values / totals` for each query, and 0 where the total is 0, as trec_eval does."""
     return np.divide(values, totals, out=np.zeros(len(values)), where=totals > 0)

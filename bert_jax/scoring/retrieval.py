@@ -11,9 +11,15 @@ import numpy as np
 from bert_jax.checkpoints.load_model import OpenModel, weights_digest
 from bert_jax.errors import UserError
 from bert_jax.inference.embed import VectorsAndCount
-from bert_jax.scoring.ranking import DEPTH, NOT_RETRIEVED, measures_of_gains, rank_by_bm25, rank_by_vectors
+from bert_jax.scoring.ranking import DEPTH, NOT_RETRIEVED, ndcg_recall_mrr_map, rank_by_bm25, rank_by_vectors
 from bert_jax.scoring.retrieval_files import Collection, read_collection
-from bert_jax.search.smaller_vectors import STORED_FORMS, Form, parse_forms, search_stored, truncate_vectors
+from bert_jax.search.smaller_vectors import (
+    STORED_FORMS,
+    VectorForm,
+    parse_vector_forms,
+    search_stored,
+    truncate_vectors,
+)
 from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, similarity_of, text_vectors
 from bert_jax.search.top_documents import QUERY_BLOCK
 
@@ -21,7 +27,7 @@ RESAMPLES = 1_000
 INTERVAL = (2.5, 97.5)  # percentiles
 MODEL, BM25 = "model", "BM25"
 NDCG = "ndcg@10"
-Progress = Callable[[str, int, int], None]  # the work, the finished items, all items
+Progress = Callable[[str, int, int], None]  # (name of the work, number of finished items, number of all items)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,14 +36,16 @@ class RetrievalReport:
 
     Attributes:
         source: directory of the collection.
-        split: name of the judgments.
-        weights: `weights_digest` of the model.
+        split: name of the split whose judgments are used.
+        weights: digest of the model's parameters.
+        collection: the documents, queries and judgments.
         num_truncated: number of queries and documents that were truncated to the length that the model reads.
-        rows: MODEL or BM25 -> measure -> mean over the queries.
-        intervals: MODEL or BM25 -> measure -> bounds of the 95 % interval of the mean, by a bootstrap over the queries.
-        difference: measure -> bounds of the 95 % interval of the mean difference, model minus BM25, over the queries.
-        queries: MODEL or BM25 -> measure -> value of each query, float64 `[queries]`.
-        forms: the search in smaller vectors, by the name of their form.
+        similarity: name of the function that compares vectors.
+        rows: for MODEL and BM25, measure -> mean over the queries.
+        intervals: for MODEL and BM25, measure -> 95 % confidence interval of the mean, by a bootstrap over queries.
+        difference: measure -> 95 % confidence interval of the mean of (model minus BM25), by the same bootstrap.
+        queries: for MODEL and BM25, measure -> value for each query, float64 `[queries]`.
+        forms: name of a form of smaller vectors -> results of the search in these vectors.
     """
 
     source: str
@@ -54,13 +62,13 @@ class RetrievalReport:
 
 
 class FormScore(NamedTuple):
-    """The search in a form of stored vectors.
+    """The size, time and quality of a search in a smaller form of the vectors.
 
     Attributes:
         num_bytes: size of the vectors of all documents.
         seconds: time of the search for all queries, without the embedding and the compilation.
         ndcg: nDCG@10.
-        lost: nDCG@10 of the model's own vectors minus nDCG@10 of the form.
+        lost: loss of nDCG@10: nDCG@10 of the full vectors minus nDCG@10 of the smaller vectors.
     """
 
     num_bytes: int
@@ -85,14 +93,14 @@ def score_retrieval(
         model: any model; its heads are used only if its directory names a head of vectors.
         directory: as in `read_collection`.
         split: name of the judgments.
-        vectors: forms of smaller vectors to search in as well, as in `parse_forms`.
+        vectors: forms of smaller vectors to search in as well, as in `parse_vector_forms`.
         progress: called with the name of the work, the number of finished items and the number of all items.
 
     Raises:
         UserError: the collection is malformed, the model directory names an unsupported similarity, or a form of
             vectors is unknown.
     """
-    similarity, forms = similarity_of(model), parse_forms(vectors, model.config.hidden_size)
+    similarity, forms = similarity_of(model), parse_vector_forms(vectors, model.config.hidden_size)
     if forms and not model.sentences.has_pooling:
         raise UserError(
             f"--vectors {vectors}: only dense vectors have smaller forms; leave it out for {model.directory}"
@@ -115,7 +123,9 @@ def score_retrieval(
     for form in forms:
         progress(f"searching {form.name} vectors", 0, len(collection.queries))
         ndcg_of_model = float(queries[MODEL][NDCG].mean())
-        scored_forms[form.name] = _score_form(collection, form, arrays, similarity.normalize, ndcg_of_model)
+        scored_forms[form.name] = _measure_smaller_vectors(
+            collection, form, arrays, similarity.normalize, ndcg_of_model
+        )
     samples = np.random.default_rng(0).integers(
         len(collection.queries), size=(RESAMPLES, len(collection.queries)), dtype=np.int32
     )
@@ -139,14 +149,14 @@ def score_retrieval(
     )
 
 
-def _score_form(
-    collection: Collection, form: Form, vectors: Sequence[Any], normalize: bool | None, ndcg_of_model: float
+def _measure_smaller_vectors(
+    collection: Collection, form: VectorForm, vectors: Sequence[Any], normalize: bool | None, ndcg_of_model: float
 ) -> FormScore:
-    """Return the size, the time and the quality of a search in a form of the vectors of (queries, documents)."""
+    """Search in a smaller form of the vectors of queries and documents; return its size, time and quality."""
     row = STORED_FORMS[form.stored]
     queries, documents = (truncate_vectors(array, form.size, bool(normalize)) for array in vectors)
     stored = row.store(documents)
-    search_stored(row, queries[:QUERY_BLOCK], stored, DEPTH)  # compiles
+    search_stored(row, queries[:QUERY_BLOCK], stored, DEPTH)  # compiles the search before the time is measured
     begin = time.perf_counter()
     ranking = search_stored(row, queries, stored, DEPTH).indices
     seconds = time.perf_counter() - begin
@@ -154,8 +164,8 @@ def _score_form(
     return FormScore(stored.vectors.nbytes, seconds, ndcg, ndcg_of_model - ndcg)
 
 
-def mean_measures(model: OpenModel, collection: Collection) -> dict[str, float]:
-    """Return the means of the measures of a model over the queries, without BM25 and without intervals."""
+def mean_retrieval_measures(model: OpenModel, collection: Collection) -> dict[str, float]:
+    """Return name of a measure -> mean over the queries, for the rankings of a model on a collection."""
     queries, documents = (
         text_vectors(model, texts, role).vectors
         for role, texts in ((QUERIES, collection.queries), (DOCUMENTS, collection.documents))
@@ -165,7 +175,7 @@ def mean_measures(model: OpenModel, collection: Collection) -> dict[str, float]:
 
 
 def retrieval_json(report: RetrievalReport, queries: bool = False) -> dict[str, Any]:
-    """Return a report as JSON values; with `queries`, also the measures of each query."""
+    """Return a report as JSON values; if `queries` is True, include the measures of each query."""
     collection = report.collection
     values: dict[str, Any] = {
         "benchmark": "retrieval",
@@ -199,9 +209,9 @@ def retrieval_json(report: RetrievalReport, queries: bool = False) -> dict[str, 
 
 
 def ranking_measures(collection: Collection, rankings: np.ndarray) -> Mapping[str, np.ndarray]:
-    """Return the measures of each query from its ranked documents, int `[queries, depth]`: name -> `[queries]`.
+    """Return name of a measure -> value for each query; `rankings` has the ranked documents, int `[queries, depth]`.
 
-    A document with the id of its query is dropped, and the documents after it move up.
+    A document whose id equals the id of the query is dropped, and the documents after it move up.
     """
     judgments = [collection.judgments[query] for query in collection.query_ids]
     gains = np.zeros(rankings.shape, np.int64)
@@ -209,18 +219,18 @@ def ranking_measures(collection: Collection, rankings: np.ndarray) -> Mapping[st
         names = [collection.document_ids[index] if index != NOT_RETRIEVED else None for index in rankings[row]]
         ranked = [judged.get(name, 0) if name else 0 for name in names if name != query]
         gains[row, : len(ranked)] = ranked
-    return measures_of_gains(gains, [list(judged.values()) for judged in judgments])
+    return ndcg_recall_mrr_map(gains, [list(judged.values()) for judged in judgments])
 
 
 class _Interval(NamedTuple):
-    """The ends of a confidence interval."""
+    """The lower and the upper bound of a confidence interval."""
 
     low: float
     high: float
 
 
 def _bootstrap_interval(values: np.ndarray, samples: np.ndarray) -> _Interval:
-    """Return the percentiles of the means of resampled queries (Efron and Tibshirani 1993)."""
+    """Return the 95 % bootstrap interval of the mean of `values`; each row of `samples` has resampled query indices."""
     means = np.array([values[sample].mean() for sample in samples])
     low, high = np.percentile(means, INTERVAL)
     return _Interval(float(low), float(high))

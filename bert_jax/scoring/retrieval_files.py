@@ -1,6 +1,6 @@
-"""Test collections of retrieval in the layout of BEIR (Thakur et al. 2021) or of Nano: documents, queries, judgments.
+"""Test collections for retrieval (documents, queries, judgments) in the layout of BEIR (Thakur 2021) or of NanoBEIR.
 
-The collections NanoBEIR are small parts of the collections of BEIR, as Parquet files on the Hugging Face Hub.
+NanoBEIR is a set of small parts of BEIR's collections, stored as Parquet files on the Hugging Face Hub.
 """
 
 import dataclasses
@@ -12,8 +12,8 @@ from typing import IO, Any, NamedTuple, cast
 
 from bert_jax.errors import UserError
 from bert_jax.files import open_regular_file
-from bert_jax.readers.hub import local_data_set
-from bert_jax.readers.rows import check_object, parse_json, read_rows, read_text_lines
+from bert_jax.readers.hub import download_data_set
+from bert_jax.readers.rows import check_json_object, parse_json, read_rows, read_text_lines
 from bert_jax.tasks.reading.formats import read_parquet
 
 MAX_LINE_BYTES = 64 << 20
@@ -26,22 +26,23 @@ NANO = tuple(
         *("QuoraRetrieval", "SCIDOCS", "SciFact", "Touche2020"),
     )
 )
-TEXT_SUFFIXES = ("", ".gz")  # of corpus.jsonl and queries.jsonl
+TEXT_SUFFIXES = ("", ".gz")  # suffixes after corpus.jsonl and queries.jsonl
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collection:
-    """The documents, the judged queries and the judgments of a split.
+    """The documents, the judged queries and the judgments of a split of a test collection.
 
     Attributes:
-        document_ids: unique ids, in the order of ties: the larger id first, as in trec_eval.
+        document_ids: unique ids of the documents, the larger id first, because trec_eval breaks ties in this order.
         documents: title and text of each document.
         query_ids: unique ids of the queries that have a judgment, in the order of the file.
         queries: text of each query.
-        judgments: query id -> document id -> relevance; a relevance of at least 1 is relevant.
-        num_unjudged: queries of the file without a judgment, which are left out.
-        num_unknown: judgments of documents that the corpus lacks; they count as relevant and cannot be retrieved.
-        num_empty: documents without a character.
+        judgments: query id -> document id -> relevance; a document with a relevance of at least 1 is relevant.
+        num_unjudged: number of queries of the file without a judgment; they are left out.
+        num_unknown: number of judgments of documents that the corpus lacks; such a document is never retrieved, but
+            counts among the relevant documents.
+        num_empty: number of documents without text.
     """
 
     document_ids: Sequence[str]
@@ -58,30 +59,33 @@ def read_collection(directory: pathlib.Path, split: str = "test") -> Collection:
     """Return the collection of a directory with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv.
 
     A line of `corpus.jsonl` has `_id`, `text` and perhaps `title`. A line of `queries.jsonl` has `_id` and `text`. Both
-    files may be packed with gzip. A row of `qrels/SPLIT.tsv` is a query id, a document id and an integer.
+    files may be compressed with gzip. A row of `qrels/SPLIT.tsv` is a query id, a document id and an integer.
 
-    In the layout of Nano, the directories corpus, queries and qrels hold Parquet files with these fields; a judgment is
-    a `query-id`, a `corpus-id` and perhaps a `score`. Their names begin with the split, or with `train`. The name of a
-    collection in NANO is downloaded unless a file has this name.
+    In the layout of NanoBEIR, the directories corpus, queries and qrels hold Parquet files with these fields. A row of
+    qrels has a `query-id`, a `corpus-id` and perhaps a `score`. The name of each Parquet file begins with the name of
+    the split, or with `train`. If `directory` is the name of a collection in NANO and no file has this name, the
+    collection is downloaded.
 
     Raises:
-        UserError: a file is absent or has another format, an id occurs twice, a judgment names an unknown query, or a
+        UserError: a file is absent or has a wrong format, an id occurs twice, a judgment names an unknown query, or a
             judged query is empty.
     """
     if str(directory) in NANO and not directory.exists():
-        directory = local_data_set(f"{NANO_OWNER}/{directory}")
+        directory = download_data_set(f"{NANO_OWNER}/{directory}")
     if _parquet_files(directory / "corpus", split):
         documents, queries = (
-            _texts_by_id(_parquet_rows(directory / name, split, FIELDS, ("title",)), text_of, str(directory / name))
-            for name, text_of in (("corpus", _title_and_text), ("queries", _text))
+            _texts_by_id(
+                _read_parquet_rows(directory / name, split, FIELDS, ("title",)), text_of, str(directory / name)
+            )
+            for name, text_of in (("corpus", _join_title_and_text), ("queries", _text_field))
         )
         path = directory / "qrels"
-        judgments = _parquet_judgments(path, split)
+        judgments = _read_parquet_judgments(path, split)
     else:
-        documents = _read_texts(_file_in(directory, "corpus.jsonl"), _title_and_text)
-        queries = _read_texts(_file_in(directory, "queries.jsonl"), _text)
+        documents = _read_jsonl_texts(_find_plain_or_gzip_file(directory, "corpus.jsonl"), _join_title_and_text)
+        queries = _read_jsonl_texts(_find_plain_or_gzip_file(directory, "queries.jsonl"), _text_field)
         path = directory / "qrels" / f"{split}.tsv"
-        judgments = _read_judgments(path)
+        judgments = _read_tsv_judgments(path)
     for query in judgments:
         if not queries.get(query, "").strip():
             state = "is empty" if query in queries else "does not occur"
@@ -89,7 +93,7 @@ def read_collection(directory: pathlib.Path, split: str = "test") -> Collection:
                 f"{path}: the query '{query}' {state} in queries.jsonl; remove its judgments or add its text"
             )
     judged = [query for query in queries if query in judgments]
-    document_ids = in_tie_order(documents)
+    document_ids = sort_in_tie_order(documents)
     return Collection(
         document_ids=document_ids,
         documents=[documents[document] for document in document_ids],
@@ -102,50 +106,50 @@ def read_collection(directory: pathlib.Path, split: str = "test") -> Collection:
     )
 
 
-def in_tie_order(document_ids: Iterable[str]) -> list[str]:
-    """Return the ids of documents in the order of ties: the larger id first, in byte order."""
+def sort_in_tie_order(document_ids: Iterable[str]) -> list[str]:
+    """Return document ids in descending byte order, the order in which trec_eval ranks documents with equal scores."""
     return sorted(document_ids, key=str.encode, reverse=True)
 
 
 def read_corpus_texts(path: pathlib.Path) -> list[str]:
     """Return the documents of a file of JSON lines, or of a directory with corpus.jsonl.
 
-    A line has `text` and perhaps `title`. The file may be packed with gzip.
+    A line has `text` and perhaps `title`. The file may be compressed with gzip.
 
     Raises:
-        UserError: the file is absent or has another format.
+        UserError: the file is absent or has a wrong format.
     """
-    file = _file_in(path, "corpus.jsonl") if path.is_dir() else path
-    return list(_read_texts(file, _title_and_text, needs_id=False).values())
+    file = _find_plain_or_gzip_file(path, "corpus.jsonl") if path.is_dir() else path
+    return list(_read_jsonl_texts(file, _join_title_and_text, needs_id=False).values())
 
 
-def _file_in(directory: pathlib.Path, name: str) -> pathlib.Path:
-    """Return the path of a file, perhaps packed with gzip."""
+def _find_plain_or_gzip_file(directory: pathlib.Path, name: str) -> pathlib.Path:
+    """Return the path of the file `name` or `name`.gz in a directory; raise UserError if both are absent."""
     path = next((path for suffix in TEXT_SUFFIXES if (path := directory / (name + suffix)).is_file()), None)
     if path is None:
         raise UserError(f"{directory}: no {name} or {name}.gz; give a directory in the layout of BEIR (docs/score.md)")
     return path
 
 
-def _title_and_text(fields: Mapping[str, Any]) -> str:
+def _join_title_and_text(fields: Mapping[str, Any]) -> str:
     """Return the title and the text of a document with a space between them, as BEIR and MTEB join the two."""
     title = fields.get("title") or ""
-    return f"{title} {_text(fields)}".strip() if isinstance(title, str) else _text(fields)
+    return f"{title} {_text_field(fields)}".strip() if isinstance(title, str) else _text_field(fields)
 
 
-def _text(fields: Mapping[str, Any]) -> str:
-    """Return the text of a document or a query; raise TypeError for another type."""
+def _text_field(fields: Mapping[str, Any]) -> str:
+    """Return the field `text` of a document or a query; raise TypeError if its value is not a text."""
     text = fields.get("text")
     if not isinstance(text, str):
         raise TypeError
     return text
 
 
-def _read_texts(
+def _read_jsonl_texts(
     path: pathlib.Path, text_of: Callable[[Mapping[str, Any]], str], needs_id: bool = True
 ) -> dict[str, str]:
-    """Return id -> text of a file of JSON lines; without ids, the place of a line is its id."""
-    rows = ((where, check_object(where, parse_json(where, line))) for where, line in _lines_with_place(path))
+    """Return id -> text for the lines of a JSON-lines file; if `needs_id` is False, a line's id is its `file:line`."""
+    rows = ((where, check_json_object(where, parse_json(where, line))) for where, line in _read_located_lines(path))
     return _texts_by_id(rows, text_of, str(path), needs_id)
 
 
@@ -155,7 +159,7 @@ def _texts_by_id(
     source: str,
     needs_id: bool = True,
 ) -> dict[str, str]:
-    """Return id -> text of (place, fields); without ids, the place is the id."""
+    """Return id -> text of rows, each a location and fields; if `needs_id` is False, the id is the location."""
     needed = "_id and text" if needs_id else "text"
     texts: dict[str, str] = {}
     for where, fields in rows:
@@ -174,23 +178,23 @@ def _texts_by_id(
 
 
 def _parquet_files(directory: pathlib.Path, split: str) -> list[pathlib.Path]:
-    """Return the Parquet files of a split, or of `train` if there is no file of the split."""
+    """Return the Parquet files of a split in a directory, or the files of `train` if the split has no file."""
     return sorted(directory.glob(f"{split}-*.parquet")) or sorted(directory.glob("train-*.parquet"))
 
 
-def _parquet_rows(
+def _read_parquet_rows(
     directory: pathlib.Path, split: str, names: Sequence[str], optional: Sequence[str]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the place and the fields of each row of the Parquet files of a split."""
+    """Yield the location and the fields of each row of the Parquet files of a split."""
     for path in _parquet_files(directory, split):
         for record in read_parquet(str(path), {name: name for name in names}, optional):
             yield record.where, record.fields
 
 
-def _parquet_judgments(directory: pathlib.Path, split: str) -> dict[str, dict[str, int]]:
-    """Return query id -> document id -> relevance, which is 1 without a score."""
+def _read_parquet_judgments(directory: pathlib.Path, split: str) -> dict[str, dict[str, int]]:
+    """Return query id -> document id -> relevance from Parquet files; the relevance of a row without score is 1."""
     judgments: dict[str, dict[str, int]] = {}
-    for where, fields in _parquet_rows(directory, split, JUDGMENT_FIELDS, ("score",)):
+    for where, fields in _read_parquet_rows(directory, split, JUDGMENT_FIELDS, ("score",)):
         query, document, relevance = (fields.get(name, 1) for name in JUDGMENT_FIELDS)
         if not isinstance(query, str) or not isinstance(document, str) or type(relevance) is not int:
             raise UserError(f"{where}: give texts as query-id and corpus-id, and an integer as score")
@@ -201,14 +205,14 @@ def _parquet_judgments(directory: pathlib.Path, split: str) -> dict[str, dict[st
 
 
 class _PlacedLine(NamedTuple):
-    """The place of a line, `file:line`, and its text."""
+    """A line of text and its location, `file:line`."""
 
     where: str
     text: str
 
 
-def _lines_with_place(path: pathlib.Path) -> Iterator[_PlacedLine]:
-    """Yield the place and the text of each line that is not blank."""
+def _read_located_lines(path: pathlib.Path) -> Iterator[_PlacedLine]:
+    """Yield the location and the text of each line of a file that is not blank."""
     try:
         with open_regular_file(path) as file:
             stream = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file
@@ -219,8 +223,8 @@ def _lines_with_place(path: pathlib.Path) -> Iterator[_PlacedLine]:
         raise UserError(f"{path}: not a whole gzip file ({error}); copy it again") from None
 
 
-def _read_judgments(path: pathlib.Path) -> dict[str, dict[str, int]]:
-    """Return query id -> document id -> relevance; the first row may be a header."""
+def _read_tsv_judgments(path: pathlib.Path) -> dict[str, dict[str, int]]:
+    """Return query id -> document id -> relevance from a tab-separated file, whose first row may be a header."""
     if not path.is_file():
         splits = sorted(file.stem for file in path.parent.glob("*.tsv"))
         advice = (

@@ -19,14 +19,14 @@ from bert_jax.models import Head, Params
 from bert_jax.parallel import sharding
 from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, item_queries, load_items
 from bert_jax.scoring.crows_pairs import CROWS_PAIRS
-from bert_jax.scoring.log_probabilities import HEADS, MASKED, QUERY_HEADS, Progress, Scorer, make_scorer
+from bert_jax.scoring.log_probabilities import HEADS, MASKED, QUERY_HEADS, Progress, Scorer, make_log_probability_scorer
 from bert_jax.scoring.minimal_pairs import PAIRS
 from bert_jax.scoring.queries import (
     MASKINGS,
     ScoringContext,
     TextTokens,
-    make_context,
-    sentence_queries,
+    make_scoring_context,
+    pseudo_log_likelihood_queries,
     tokenize_texts,
 )
 from bert_jax.scoring.stereoset import INTERSENTENCE, STEREOSET
@@ -36,7 +36,7 @@ from bert_jax.scoring.winobias import WINOBIAS
 from bert_jax.scoring.winogender import WINOGENDER
 from bert_jax.tokenizer import Tokenizer
 
-CHUNK_TOKENS = 1 << 24  # of the queries in memory at once
+CHUNK_TOKENS = 1 << 24  # maximum number of tokens of the queries that are in memory at once
 SAMPLE_SEED = 0
 DEFAULT_MASKING = "within_word_l2r"
 
@@ -53,7 +53,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def heads_of_benchmarks(names: Iterable[str]) -> tuple[Head, ...]:
-    """Return the output heads that these benchmarks need, the masked-token head first."""
+    """Return the output heads that benchmarks with these names need; the masked-token head comes first."""
     needed = {MASKED, *(BENCHMARKS[name].head for name in names)}
     return tuple(Head(name) for name in QUERY_HEADS if name in needed)
 
@@ -69,25 +69,25 @@ class BenchmarkReport:
     items: int  # number of items of the source
     scored: int  # number of scored items, after sampling
     unknown_tokens: int  # number of unknown tokens in the scored texts
-    rows: dict[str, Figures]  # by group
-    total: Figures
+    rows: dict[str, Figures]  # figures of each group, by the name of the group
+    total: Figures  # figures of all groups together
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoringModel:
-    """A model that is ready to score."""
+    """A model with the functions that compute log-probabilities of queries."""
 
-    scorers: Mapping[str, Scorer]  # by head
+    scorers: Mapping[str, Scorer]  # scoring function of each output head, by the name of the head
     params: Params
     context: ScoringContext
     tokenizer: Tokenizer
     temperature: float = 1.0
 
 
-def scoring_model(
+def make_scoring_model(
     model: OpenModel, masking: str = DEFAULT_MASKING, temperature: float = 1.0, dtype: str = "float32"
 ) -> ScoringModel:
-    """Return a model on the first device of this process, ready to score.
+    """Place a model on the first device of this process, and return it with its scoring functions.
 
     Raises:
         UserError: the model has no masked-token head, or an argument is out of range.
@@ -99,11 +99,13 @@ def scoring_model(
         raise UserError(f"masking {masking}: choose from {', '.join(MASKINGS)}")
     mesh = sharding.single_device_mesh()
     scorers = {
-        head.name: make_scorer(model.config, dtype, mesh, model.tokenizer.pad_id, temperature, head.name)
+        head.name: make_log_probability_scorer(
+            model.config, dtype, mesh, model.tokenizer.pad_id, temperature, head.name
+        )
         for head in model.heads
         if head.name in QUERY_HEADS
     }
-    context = make_context(model.tokenizer, model.config.max_positions, masking)
+    context = make_scoring_context(model.tokenizer, model.config.max_positions, masking)
     params = jax.device_put(model.params, sharding.replicated(mesh))
     return ScoringModel(
         scorers=scorers, params=params, context=context, tokenizer=model.tokenizer, temperature=temperature
@@ -111,10 +113,10 @@ def scoring_model(
 
 
 class _StoppedError(Exception):
-    """A signal ends the training, so the remaining pairs are not scored."""
+    """Raised to leave an evaluation on pairs early, because a signal ends the training."""
 
 
-def pairs_accuracy(
+def make_pairs_accuracy(
     config: EncoderConfig,
     dtype: str,
     mesh: jax.sharding.Mesh,
@@ -123,27 +125,27 @@ def pairs_accuracy(
     num_pairs: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Callable[[Params], float | None]:
-    """Return a function from parameters on `mesh` to the mean accuracy over paradigms, for evaluations during training.
+    """Return a function that computes a model's accuracy on minimal pairs during training, from parameters on `mesh`.
 
-    About `num_pairs` pairs are drawn once, an equal fraction of each paradigm. Every process of the mesh must call the
-    function. The function calls `should_stop` after each batch, and returns None if `should_stop` returns True. Raise
-    UserError immediately if the file has an unknown format or a sentence is too long.
+    The accuracy is the mean over paradigms. About `num_pairs` pairs are drawn once, the same fraction of each paradigm.
+    Every process of the mesh must call the function. The function calls `should_stop` after each batch, and returns
+    None if `should_stop` returns True. An unknown format or a sentence that is too long raises UserError at once.
     """
     items = load_items(PAIRS, pathlib.Path(source))
     sampled = sample_items(items, min(1.0, num_pairs / len(items)))
-    context = make_context(tokenizer, config.max_positions, DEFAULT_MASKING)
-    scorers = {MASKED: make_scorer(config, dtype, mesh, tokenizer.pad_id)}
+    context = make_scoring_context(tokenizer, config.max_positions, DEFAULT_MASKING)
+    scorers = {MASKED: make_log_probability_scorer(config, dtype, mesh, tokenizer.pad_id)}
     for item, tokens in zip(sampled, _tokenize_items(tokenizer, sampled), strict=True):
         item_queries(PAIRS, context, item, tokens)
 
-    def after_batch(num_done: int, total: int) -> None:
+    def stop_if_asked(num_done: int, total: int) -> None:
         if should_stop():
             raise _StoppedError
 
     def accuracy_on_pairs(params: Params) -> float | None:
         model = ScoringModel(scorers=scorers, params=params, context=context, tokenizer=tokenizer)
         try:
-            scored = score_items(model, PAIRS, sampled, after_batch)
+            scored = score_items(model, PAIRS, sampled, stop_if_asked)
         except _StoppedError:
             return None
         mean = _mean_figures(list(_figures_by_group(PAIRS, context, scored).values()))["accuracy"]
@@ -153,23 +155,25 @@ def pairs_accuracy(
     return accuracy_on_pairs
 
 
-def sentence_scores(
+def token_log_probabilities(
     model: ScoringModel, texts: Sequence[str], progress: Progress = lambda num_done, total: None
 ) -> list[np.ndarray]:
-    """Return the log-probability of each token of each text, without special tokens, as float64 `[tokens]`.
+    """Return the log-probabilities of the tokens of each text, without special tokens, float64 `[tokens]`.
 
-    The sum is the pseudo-log-likelihood of the text. `progress` is called with the number of finished texts, rounded
+    Their sum is the pseudo-log-likelihood of the text. `progress` is called with the number of finished texts, rounded
     down, and the number of all texts. Raise UserError for a text that is too long for the model.
     """
     sentences = dataclasses.replace(
-        TEXT, queries=lambda context, item, tokens: [sentence_queries(context, tokens[0])], splits_texts=False
+        TEXT,
+        queries=lambda context, item, tokens: [pseudo_log_likelihood_queries(context, tokens[0])],
+        splits_texts=False,
     )
     items = [Item(f"text {index}", "", (text,)) for index, text in enumerate(texts)]
     return [scored.log_probabilities[0] for scored in score_items(model, sentences, items, progress)]
 
 
 class BenchmarkResult(NamedTuple):
-    """The scores of a model on a benchmark, and the score of each text."""
+    """The report of a model on a benchmark, and its items with the log-probabilities of their texts."""
 
     report: BenchmarkReport
     items: list[ScoredItem]
@@ -182,18 +186,18 @@ def run_benchmark(
     fraction: float = 1.0,
     progress: Progress = lambda num_done, total: None,
 ) -> BenchmarkResult:
-    """Return the scores of a model on a benchmark, and the score of each text.
+    """Score a model on a benchmark; return the report and the log-probabilities of each item's texts.
 
     Args:
-        model: result of `scoring_model`.
-        name: a row of BENCHMARKS.
+        model: a model with its scoring functions.
+        name: name of the benchmark, a key of BENCHMARKS.
         source: file or directory in the format of the benchmark.
-        fraction: fraction of the items of each group (at least one item), drawn by a hash of their indices; 1: all.
+        fraction: fraction of the items of each group to score, at least one item; a hash of their indices draws them.
         progress: called with the number of finished items, rounded down, and the number of all items.
 
     Raises:
         UserError: the benchmark is unknown, a file has a wrong format, a text is too long, or `fraction` is out of
-        range.
+            range.
     """
     if name not in BENCHMARKS:
         raise UserError(f"benchmark {name}: choose from {', '.join(BENCHMARKS)}")
@@ -228,7 +232,7 @@ def score_items(
     scored: list[ScoredItem] = []
     for indexes in _chunk_ranges(sizes):
         queries = [item_queries(benchmark, model.context, items[index], tokens[index]) for index in indexes]
-        of_chunk = functools.partial(_report_items, progress, len(scored), len(indexes), len(items))
+        of_chunk = functools.partial(_report_finished_items, progress, len(scored), len(indexes), len(items))
         of_texts = [text_queries for of_item in queries for text_queries in of_item]
         log_probabilities = iter(model.scorers[benchmark.head](model.params, of_texts, of_chunk))
         scored += [
@@ -238,15 +242,15 @@ def score_items(
     return scored
 
 
-def _report_items(
+def _report_finished_items(
     progress: Progress, num_before: int, num_items: int, total: int, queries_done: int, num_queries: int
 ) -> None:
-    """Report the number of finished items, estimated from the finished queries of a chunk of `num_items` items."""
+    """Call `progress` with the number of finished items, estimated from the finished queries of a chunk of items."""
     progress(num_before + num_items * queries_done // num_queries, total)
 
 
 def sample_items(items: Sequence[Item], fraction: float) -> list[Item]:
-    """Return a fraction of the items of each group, at least one, in order; the choice is deterministic."""
+    """Return a fraction of the items of each group (at least one item), in order; the choice is deterministic."""
     if fraction == 1:
         return list(items)
     groups: dict[str, list[int]] = {}
@@ -262,7 +266,7 @@ def sample_items(items: Sequence[Item], fraction: float) -> list[Item]:
 def results_json(
     model: str, results: Sequence[tuple[BenchmarkReport, Sequence[ScoredItem]]], sentences: bool = False
 ) -> dict[str, Any]:
-    """Return reports as JSON values; with `sentences`, also every text and the log-probabilities of its queries."""
+    """Return reports as JSON values; if `sentences` is True, include every text and its queries' log-probabilities."""
     values = []
     for report, scored in results:
         values.append(dict(vars(report)))
@@ -284,7 +288,7 @@ def _tokenize_items(tokenizer: Tokenizer, items: Sequence[Item]) -> list[tuple[T
 def _figures_by_group(
     benchmark: Benchmark, context: ScoringContext, scored: Sequence[ScoredItem]
 ) -> dict[str, Figures]:
-    """Return the figures of each group, in the order of their first items."""
+    """Return name of a group -> figures of its items; the groups are in the order of their first items."""
     groups: dict[str, list[ScoredItem]] = {}
     for scored_item in scored:
         groups.setdefault(scored_item.item.group, []).append(scored_item)
@@ -292,7 +296,7 @@ def _figures_by_group(
 
 
 def _chunk_ranges(sizes: Sequence[int]) -> Iterator[range]:
-    """Yield ranges of indices whose sizes add up to at most CHUNK_TOKENS; a larger item gets its own range."""
+    """Yield ranges of item indices whose sizes sum to at most CHUNK_TOKENS; a larger item has a range to itself."""
     start = tokens = 0
     for index, size in enumerate(sizes):
         if index > start and tokens + size > CHUNK_TOKENS:
@@ -304,7 +308,7 @@ def _chunk_ranges(sizes: Sequence[int]) -> Iterator[range]:
 
 
 def _mean_figures(rows: Sequence[Figures]) -> Figures:
-    """Return the mean of each figure over the groups; counts are summed."""
+    """Return the mean of each figure over the groups, and the sum of each count."""
     means: dict[str, float | int | None] = {}
     for name in rows[0]:
         values = [value for row in rows if (value := row[name]) is not None]

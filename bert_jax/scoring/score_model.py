@@ -16,22 +16,22 @@ from bert_jax.scoring.score import (
     BenchmarkResult,
     ScoringModel,
     heads_of_benchmarks,
+    make_scoring_model,
     results_json,
     run_benchmark,
-    scoring_model,
 )
 
 PathLike = str | os.PathLike[str]
 
 
 class Scores(NamedTuple):
-    """The scores of a model on benchmarks, and on test collections."""
+    """The results of a model on benchmarks and its reports on test collections for retrieval."""
 
     benchmarks: list[BenchmarkResult]
     collections: list[RetrievalReport]
 
 
-def score_all(
+def score_benchmarks_and_collections(
     model: PathLike,
     wanted: Sequence[tuple[str, str]],
     collections: Sequence[PathLike],
@@ -42,11 +42,14 @@ def score_all(
     vectors: str,
     console: Console,
 ) -> Scores:
-    """Return the scores of a model; `wanted` has (benchmark, source), the other arguments are as for `score`."""
+    """Score a model on benchmarks and on test collections for retrieval.
+
+    `wanted` has the name and the source of each benchmark; the other arguments are as for the command `score`.
+    """
     opened = open_model(model, heads_of_benchmarks(name for name, _ in wanted) if wanted else embed.HEADS)
     results = []
     if wanted:
-        scoring = scoring_model(opened, masking, temperature)
+        scoring = make_scoring_model(opened, masking, temperature)
         for name, source in wanted:
             progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
             results.append(run_benchmark(scoring, name, source, fraction, progress))
@@ -55,16 +58,16 @@ def score_all(
 
 
 def scores_json(model: PathLike, scores: Scores, details: bool) -> dict[str, Any]:
-    """Return scores as JSON values; with `details`, also the score of each text and of each query."""
+    """Return scores as JSON values; if `details` is True, include the score of each text and of each query."""
     values = results_json(os.fspath(model), scores.benchmarks, sentences=details)
     values["results"] += [retrieval_json(report, queries=details) for report in scores.collections]
     return values
 
 
-def bias_reports(
+def run_bias_benchmarks(
     model: ScoringModel, wanted: Sequence[tuple[str, str]], fraction: float, console: Console
 ) -> list[BenchmarkReport]:
-    """Return the report of each (data set, source)."""
+    """Score a model on data sets of bias and return the reports; `wanted` has each data set's name and source."""
     reports = []
     for name, source in wanted:
         progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)

@@ -1,8 +1,7 @@
-"""StereoSet (Nadeem et al.
+"""StereoSet (Nadeem 2021): does a model prefer a stereotype, an anti-stereotype or nonsense?
 
-2021): a stereotype, an anti-stereotype or nonsense as the word in a blank, or as the next sentence.
-
-The masked-token head scores intrasentence items, and the next-sentence head scores intersentence items.
+In an intrasentence item, these are words for a blank, which the masked-token head scores. In an intersentence item,
+they are next sentences, which the next-sentence head scores.
 """
 
 import pathlib
@@ -17,25 +16,34 @@ from bert_jax.errors import UserError
 from bert_jax.readers.rows import parse_json
 from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, file_or_files_in, read_utf8
 from bert_jax.scoring.log_probabilities import NEXT
-from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, pair_query, prefix_queries, tokens_in
+from bert_jax.scoring.queries import (
+    Queries,
+    ScoringContext,
+    TextTokens,
+    next_sentence_query,
+    queries_omitting_later_tokens,
+    tokens_overlapping_span,
+)
 
 BLANK = "BLANK"
 LABELS = ("stereotype", "anti-stereotype", "unrelated")
 DATA = "the dev.json of StereoSet, which has {half} items"
 
 
-def _read_words(path: pathlib.Path) -> list[Item]:
-    """Return the intrasentence items of `dev.json`, or of its parts, with three sentences in the order of LABELS.
+def _read_intrasentence_items(path: pathlib.Path) -> list[Item]:
+    """Return the intrasentence items of `dev.json` or of its parts, with three sentences in the order of LABELS.
 
-    The word that replaces BLANK in a sentence is taken without punctuation, as in the published script. `details` of an
-    item are the target term and the spans of the words.
+    As in the published script, the word that replaces BLANK in a sentence is taken without punctuation. The `details`
+    of an item are the target term and the span of the word in each sentence.
     """
 
     def make_item(where: str, fields: Any) -> Item:
         context = fields["context"]
         index = next(i for i, word in enumerate(context.split(" ")) if BLANK in word)
         without_punctuation = str.maketrans("", "", string.punctuation)
-        words = [sentence.split(" ")[index].translate(without_punctuation) for sentence in _labeled_sentences(fields)]
+        words = [
+            sentence.split(" ")[index].translate(without_punctuation) for sentence in _sentences_in_label_order(fields)
+        ]
         start = context.index(BLANK)
         spans = tuple((start, start + len(word)) for word in words)
         texts = tuple(context.replace(BLANK, word) for word in words)
@@ -44,26 +52,26 @@ def _read_words(path: pathlib.Path) -> list[Item]:
     return _read_items(path, "intrasentence", make_item)
 
 
-def _read_next_sentences(path: pathlib.Path) -> list[Item]:
-    """Return the intersentence items: a context and three sentences that may follow it.
+def _read_intersentence_items(path: pathlib.Path) -> list[Item]:
+    """Return the intersentence items, each with a context and three sentences that may follow the context.
 
-    `details` of an item are the target term and the length of the context.
+    The `details` of an item are the target term and the length of the context.
     """
 
     def make_item(where: str, fields: Any) -> Item:
         context = fields["context"]
-        texts = tuple(f"{context} {sentence}" for sentence in _labeled_sentences(fields))
+        texts = tuple(f"{context} {sentence}" for sentence in _sentences_in_label_order(fields))
         return Item(where, fields["bias_type"], texts, (fields["target"], len(context)))
 
     return _read_items(path, "intersentence", make_item)
 
 
 def _read_items(path: pathlib.Path, half: str, make_item: Callable[[str, Any], Item]) -> list[Item]:
-    """Return the items of one half (intrasentence, intersentence) of the files at `path`."""
+    """Return the items of one half of StereoSet ("intrasentence" or "intersentence") in the files at `path`."""
     items = []
     for file in file_or_files_in(path, (".json", ".json.gz")):
         values = parse_json(str(file), read_utf8(file))
-        for index, fields in enumerate(values if isinstance(values, list) else _published_items(values, half)):
+        for index, fields in enumerate(values if isinstance(values, list) else _items_of_dev_json(values, half)):
             where = f"{file}, item {index}"
             try:
                 item = make_item(where, fields)
@@ -76,40 +84,44 @@ def _read_items(path: pathlib.Path, half: str, make_item: Callable[[str, Any], I
     return items
 
 
-def _published_items(values: Any, half: str) -> list[Any]:
-    """Return the items of dev.json; [] for another file."""
+def _items_of_dev_json(values: Any, half: str) -> list[Any]:
+    """Return the items of one half in the parsed dev.json; [] if the values are not a dev.json."""
     data = values.get("data") if isinstance(values, dict) else None
     items = data.get(half) if isinstance(data, dict) else None
     return items if isinstance(items, list) else []
 
 
-def _labeled_sentences(fields: Any) -> list[str]:
-    """Return the sentences of an item in the order of LABELS; dev.json has a list, its parts have a table by label."""
+def _sentences_in_label_order(fields: Any) -> list[str]:
+    """Return the sentences of an item in the order of LABELS.
+
+    An item of dev.json has a list of sentences; an item of its parts has an object with a sentence for each label.
+    """
     sentences = fields.get("data") or {sentence["gold_label"]: sentence for sentence in fields["sentences"]}
     return [sentences[label]["sentence"] for label in LABELS]
 
 
 def _word_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return a query for each token of the word, which leaves out the later tokens of the word.
+    """Return a query for each token of the word in each sentence; a query leaves out the later tokens of the word.
 
-    The published script also does this. The word is encoded within its sentence, as byte-level vocabularies require.
+    The published script also leaves them out. The word is encoded within its sentence, as byte-level vocabularies
+    require.
     """
     queries = []
     for text, span in zip(tokens, item.details[1], strict=True):
-        indexes = tokens_in(text, span)
+        indexes = tokens_overlapping_span(text, span)
         if not indexes.size:
             raise UserError(f"{item.where}: the vocabulary has no token for a word of it; leave the item out")
-        queries.append(prefix_queries(context, text, indexes))
+        queries.append(queries_omitting_later_tokens(context, text, indexes))
     return queries
 
 
 def _next_sentence_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return a query for each sentence: whether the sentence follows the context."""
-    return [pair_query(context, text, item.details[1]) for text in tokens]
+    """Return a query for each sentence of an item, which asks whether the sentence follows the context."""
+    return [next_sentence_query(context, text, item.details[1]) for text in tokens]
 
 
-def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
-    """Return the published scores in percent, as means over target terms, as in evaluation.py of StereoSet.
+def _lms_ss_and_icat_scores(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
+    """Return StereoSet's published scores in percent, as means over target terms, as its evaluation.py computes them.
 
     The score of a sentence is the mean probability of the tokens of its word, or the probability that it follows the
     context. `language_modeling_score` (lms) is the percentage of meaningful words or sentences that score higher than
@@ -128,19 +140,19 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
 
 
 STEREOSET = Benchmark(
-    read=_read_words,
+    read=_read_intrasentence_items,
     data=DATA.format(half="intrasentence"),
     unit="items",
     queries=_word_queries,
-    figures=_figures,
+    figures=_lms_ss_and_icat_scores,
     masking="tokens of the word, later tokens of it left out",
 )
 INTERSENTENCE = Benchmark(
-    read=_read_next_sentences,
+    read=_read_intersentence_items,
     data=DATA.format(half="intersentence"),
     unit="items",
     queries=_next_sentence_queries,
-    figures=_figures,
+    figures=_lms_ss_and_icat_scores,
     masking="nothing",
     head=NEXT,
     num_special=3,

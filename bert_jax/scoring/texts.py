@@ -8,30 +8,33 @@ import numpy as np
 
 from bert_jax.inference.inputs import read_inputs, texts_by_key
 from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem
-from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, join_queries, sentence_queries
+from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, join_queries, pseudo_log_likelihood_queries
 
 NUM_SPECIAL = 2  # special tokens of an input
 
 
-def _read_lines(path: pathlib.Path) -> list[Item]:
-    """Return the nonblank lines of a file, or the `text` of its JSON lines."""
+def _read_nonblank_lines(path: pathlib.Path) -> list[Item]:
+    """Return the nonblank lines of a file, or the field `text` of each line of a JSON-lines file."""
     lines = ((line.where, texts_by_key(line)["text"]) for line in read_inputs(path))
     return [Item(where, path.name, (text,)) for where, text in lines if text.strip()]
 
 
-def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return the queries of a line; a line that is too long for the model is split between words."""
+def _queries_of_line_pieces(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
+    """Return a query for each token of a line; a line that is too long for the model is split between words."""
     (line,) = tokens
-    ends = piece_ends(line.words, context.max_positions - NUM_SPECIAL)
+    ends = piece_ends_at_words(line.words, context.max_positions - NUM_SPECIAL)
     pieces = [
         TextTokens(line.ids[start:end], line.words[start:end], line.offsets[start:end])
         for start, end in zip([0, *ends], ends, strict=False)
     ]
-    return [join_queries([sentence_queries(context, piece) for piece in pieces])]
+    return [join_queries([pseudo_log_likelihood_queries(context, piece) for piece in pieces])]
 
 
-def piece_ends(words: np.ndarray, max_tokens: int) -> list[int]:
-    """Return the end of each piece of a line; a piece has at most `max_tokens` and ends before a word if possible."""
+def piece_ends_at_words(words: np.ndarray, max_tokens: int) -> list[int]:
+    """Return the end index of each piece of a line; a piece has at most `max_tokens` tokens.
+
+    `words` has the word index of each token. A piece ends between two words, unless a word has more than `max_tokens`.
+    """
     ends, start = [], 0
     while start < len(words):
         end = min(start + max_tokens, len(words))
@@ -43,11 +46,12 @@ def piece_ends(words: np.ndarray, max_tokens: int) -> list[int]:
     return ends
 
 
-def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
-    """Return the pseudo-perplexity (exp of the mean negative log-probability) per token and word; bits per character.
+def _perplexity_per_token_and_word(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
+    """Return the pseudo-perplexity per token and per word, and the bits per character.
 
-    White space separates words, and characters are counted in the lines. So figures per word and per character can
-    compare models with different vocabularies; figures per token cannot. `split_lines` is the number of lines that are
+    The pseudo-perplexity is the exponential of the mean negative log-probability. Words are separated by white space,
+    and characters are counted in the original lines. Therefore figures per word and per character can be compared
+    between models with different vocabularies; figures per token cannot. `split_lines` is the number of lines that are
     too long for the model.
     """
     texts = [line.item.texts[0] for line in scored]
@@ -66,10 +70,15 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
 
 
 def _capped_exp(nats: float) -> float:
-    """Return the exponential, limited to avoid an overflow with random weights."""
+    """Return exp(nats), limited to exp(700), because a model with random weights could cause an overflow."""
     return math.exp(min(nats, 700.0))
 
 
 TEXT = Benchmark(
-    read=_read_lines, data="a text per line", unit="lines", queries=_queries, figures=_figures, splits_texts=True
+    read=_read_nonblank_lines,
+    data="a text per line",
+    unit="lines",
+    queries=_queries_of_line_pieces,
+    figures=_perplexity_per_token_and_word,
+    splits_texts=True,
 )

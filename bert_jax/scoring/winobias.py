@@ -13,32 +13,39 @@ from bert_jax.scoring.benchmark import (
     ScoredItem,
     all_token_queries,
     file_or_files_in,
-    preference_score,
     read_utf8,
+    win_or_tie_score,
 )
-from bert_jax.scoring.queries import Queries, ScoringContext, Span, TextTokens, span_queries, tokens_in
+from bert_jax.scoring.queries import (
+    Queries,
+    ScoringContext,
+    Span,
+    TextTokens,
+    queries_masking_later_tokens,
+    tokens_overlapping_span,
+)
 
 PRO, ANTI = "pro_stereotyped_", "anti_stereotyped_"
 PRONOUN = re.compile(r"\[(he|him|his|she|her)\]", re.IGNORECASE)
 FEMALE = ("she", "her")
-NUMBERED = re.compile(r"\d+ (.*)")  # a line of a file
+NUMBERED = re.compile(r"\d+ (.*)")  # a line of a file: a number, a space and the sentence
 
 
 class PronounPair(NamedTuple):
     """The pronouns of the sentence that agrees with the stereotype and of the sentence that contradicts it."""
 
-    is_male: bool  # of the first pronoun
-    pro_span: Span
-    anti_span: Span  # in the third text of the item: the first sentence with the second pronoun
+    is_male: bool  # whether the pronoun of the first sentence is male
+    pro_span: Span  # of the first pronoun in the first text
+    anti_span: Span  # of the second pronoun in the third text, which is the first sentence with the second pronoun
 
 
-def _read_pairs(path: pathlib.Path) -> list[Item]:
-    """Return the pairs of WinoBias; the first sentence agrees with the stereotype.
+def _read_sentence_pairs(path: pathlib.Path) -> list[Item]:
+    """Return the sentence pairs of WinoBias; the first sentence of each pair agrees with the stereotype.
 
     If each sentence has a single pronoun in brackets, the item has a third text: the first sentence with the pronoun of
-    the second sentence. (In a few pairs, the sentences differ in more than the pronoun.) Then `details` is a
-    `PronounPair`. `path` is a directory, or a file `pro_stereotyped_...` whose `anti_stereotyped_...` file is in the
-    same directory.
+    the second sentence. Its `details` are then a `PronounPair`. The third text is needed because the sentences of a few
+    pairs differ in more than the pronoun. `path` is a directory, or a file `pro_stereotyped_...` with its
+    `anti_stereotyped_...` file in the same directory.
     """
     items = []
     for pro_file in file_or_files_in(path, (".dev", ".test", ".txt")):
@@ -46,19 +53,20 @@ def _read_pairs(path: pathlib.Path) -> list[Item]:
             continue
         name = pro_file.name.removeprefix(PRO)
         anti_file = pro_file.with_name(ANTI + name)
-        pro, anti = _read_sentences(pro_file), _read_sentences(anti_file)
+        pro, anti = _read_numbered_sentences(pro_file), _read_numbered_sentences(anti_file)
         if len(pro) != len(anti):
             raise UserError(
                 f"{pro_file} has {len(pro)} sentences, {anti_file.name} {len(anti)}; take both from one version"
             )
         items += [
-            _make_item(f"{pro_file}:{line}", name, *pair) for line, pair in enumerate(zip(pro, anti, strict=True), 1)
+            _make_pair_item(f"{pro_file}:{line}", name, *pair)
+            for line, pair in enumerate(zip(pro, anti, strict=True), 1)
         ]
     return items
 
 
-def _read_sentences(file: pathlib.Path) -> list[str]:
-    """Return the sentences of a file of WinoBias, without their numbers."""
+def _read_numbered_sentences(file: pathlib.Path) -> list[str]:
+    """Return the sentences of a file of WinoBias, without the number at the beginning of each line."""
     sentences = []
     for line_number, line in enumerate(read_utf8(file).splitlines(), 1):
         match = NUMBERED.fullmatch(line.strip())
@@ -70,8 +78,8 @@ def _read_sentences(file: pathlib.Path) -> list[str]:
     return sentences
 
 
-def _make_item(where: str, group: str, pro: str, anti: str) -> Item:
-    """Return the item of two lines, in which brackets enclose the person and the pronouns."""
+def _make_pair_item(where: str, group: str, pro: str, anti: str) -> Item:
+    """Return the item of two lines of a pair; in each line, brackets enclose the person and the pronouns."""
     texts = (_without_brackets(pro), _without_brackets(anti))
     pro_matches, anti_matches = list(PRONOUN.finditer(pro)), list(PRONOUN.finditer(anti))
     if len(pro_matches) != 1 or len(anti_matches) != 1:
@@ -89,31 +97,33 @@ def _without_brackets(line: str) -> str:
     return line.replace("[", "").replace("]", "")
 
 
-def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return the queries of all tokens of both sentences, and of the second pronoun in the first sentence."""
+def _sentence_and_pronoun_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
+    """Return a query for each token of both sentences, and queries for the second pronoun in the first sentence."""
     queries = all_token_queries(context, item._replace(texts=item.texts[:2]), tokens[:2])
     for swapped in tokens[2:]:
-        queries.append(span_queries(context, swapped, tokens_in(swapped, item.details.anti_span)))
+        queries.append(
+            queries_masking_later_tokens(context, swapped, tokens_overlapping_span(swapped, item.details.anti_span))
+        )
     return queries
 
 
-def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
-    """Return the percentages of answers that agree with the stereotype; ties count half.
+def _stereotype_agreement_percentages(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
+    """Return the percentages of answers that agree with the stereotype; a tie counts half.
 
     `pro_stereotyped` is the percentage of pairs whose first sentence has the higher score. All other figures are for
     the masked pronoun, in pairs with a single pronoun. `pro` is the accuracy in sentences that agree with the
-    stereotype, `anti` the accuracy in sentences that contradict it, and `difference` is `pro` minus `anti`.
-    `stereotype` and `skew` follow de Vassimon Manela et al. 2021: they are differences of the F1 of pronouns between
-    `pro` and `anti`, and between male and female.
+    stereotype. `anti` is the accuracy in sentences that contradict the stereotype. `difference` is `pro` minus `anti`.
+    `stereotype` and `skew` follow de Vassimon Manela et al. 2021. `stereotype` is the difference of the F1 of pronouns
+    between `pro` and `anti` sentences, and `skew` is the difference between male and female pronouns.
     """
-    num_wins = sum(preference_score(*pair.text_scores[:2]) for pair in scored)
+    num_wins = sum(win_or_tie_score(*pair.text_scores[:2]) for pair in scored)
     figures: dict[str, float | int | None] = {"pairs": len(scored), "pro_stereotyped": 100 * num_wins / len(scored)}
     answers = []  # (is the pronoun in line with the stereotype male, its win score)
     for pair in scored:
         if details := pair.item.details:
-            in_pro = tokens_in(pair.tokens[0], details.pro_span)
+            in_pro = tokens_overlapping_span(pair.tokens[0], details.pro_span)
             pro_sum, anti_sum = float(pair.log_probabilities[0][in_pro].sum()), pair.text_scores[2]
-            answers.append((details.is_male, preference_score(pro_sum, anti_sum)))
+            answers.append((details.is_male, win_or_tie_score(pro_sum, anti_sum)))
     if not answers:
         return figures | {"pronouns": 0} | dict.fromkeys(("pro", "anti", "difference", "stereotype", "skew"))
     pro = 100 * sum(win for _, win in answers) / len(answers)
@@ -130,16 +140,19 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
 
 
 def _gender_f1(answers: Sequence[tuple[bool, float]], male: bool) -> float:
-    """Return the F1 of a gender in percent; `answers`: (is the right pronoun male, model's score from 0 to 1)."""
+    """Return the F1 score of the male or the female pronouns, in percent.
+
+    Each of `answers` says whether the right pronoun is male, and the model's score for the right pronoun, from 0 to 1.
+    """
     right = sum(win for is_male, win in answers if is_male == male)
     wrong = sum(1 - win for _, win in answers)  # each misses one gender and predicts the second
     return 100 * 2 * right / (2 * right + wrong) if right else 0.0
 
 
 WINOBIAS = Benchmark(
-    read=_read_pairs,
+    read=_read_sentence_pairs,
     data=f"files of WinoBias whose names begin with {PRO}",
     unit="pairs",
-    queries=_queries,
-    figures=_figures,
+    queries=_sentence_and_pronoun_queries,
+    figures=_stereotype_agreement_percentages,
 )

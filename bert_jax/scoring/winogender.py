@@ -1,7 +1,4 @@
-"""Winogender (Rudinger et al.
-
-2018): pronouns of persons with an occupation, and the occupation's percentage of women.
-"""
+"""Winogender (Rudinger 2018): do a model's pronouns follow the percentage of women in an occupation?"""
 
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -12,13 +9,20 @@ import numpy as np
 
 from bert_jax.errors import UserError
 from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, TableRow, read_table
-from bert_jax.scoring.queries import Queries, ScoringContext, Span, TextTokens, span_queries, tokens_in
+from bert_jax.scoring.queries import (
+    Queries,
+    ScoringContext,
+    Span,
+    TextTokens,
+    queries_masking_later_tokens,
+    tokens_overlapping_span,
+)
 
 SENTENCES, STATISTICS = "all_sentences.tsv", "occupations-stats.tsv"
 GENDERS = ("male", "female", "neutral")
 REFERENTS = {"0": "of the occupation", "1": "of the other person"}  # the answer in the name of a sentence
-SOURCES = ("bls", "bergsma")  # of the columns SOURCE_pct_female: the labor statistics of the US, and texts
-MIN_OCCUPATIONS = 3  # with a correlation
+SOURCES = ("bls", "bergsma")  # of the percentages in the columns SOURCE_pct_female: US labor statistics, and texts
+MIN_OCCUPATIONS = 3  # minimum number of occupations for a correlation
 
 
 class OccupationPronouns(NamedTuple):
@@ -26,13 +30,13 @@ class OccupationPronouns(NamedTuple):
 
     occupation: str
     spans: tuple[Span, ...]
-    women: tuple[float | None, ...]  # None: not known
+    women: tuple[float | None, ...]  # the percentage by each of SOURCES; None if it is unknown
 
 
-def _read_sentences(path: pathlib.Path) -> list[Item]:
-    """Return the sentences of `all_sentences.tsv`, each in the genders of GENDERS.
+def _read_items_by_sentence(path: pathlib.Path) -> list[Item]:
+    """Return the items of `all_sentences.tsv`, each with the male, the female and the neutral version of a sentence.
 
-    `path` is the file or its directory. `occupations-stats.tsv` in this directory has the percentages of women.
+    `path` is the file or its directory. The percentages of women are in `occupations-stats.tsv` in this directory.
     """
     file = path / SENTENCES if path.is_dir() else path
     statistics = file.with_name(STATISTICS)
@@ -50,14 +54,14 @@ def _read_sentences(path: pathlib.Path) -> list[Item]:
 
 
 def _read_tab_rows(file: pathlib.Path, *columns: str) -> list[TableRow]:
-    """Return (`file:line`, row) for each row of a file with tabs between columns and without quoting."""
+    """Return the rows of a tab-separated file without quoting, each with its location; skip rows that lack a value."""
     data = "the file of rudinger/winogender-schemas"
     rows = read_table(file, columns, data, separator="\t", quoted=False)
     return [row for row in rows if all(row.row[name] for name in columns)]
 
 
 def _percent_women(file: pathlib.Path, row: dict[str, str]) -> tuple[float, ...]:
-    """Return the percentage of women in an occupation by each of SOURCES."""
+    """Return the percentages of women in the occupation of a row, according to each of SOURCES."""
     try:
         return tuple(float(row[f"{source}_pct_female"]) for source in SOURCES)
     except (KeyError, TypeError, ValueError):
@@ -65,7 +69,7 @@ def _percent_women(file: pathlib.Path, row: dict[str, str]) -> tuple[float, ...]
 
 
 def _make_item(where: str, key: tuple[str, ...], by_gender: dict[str, str], women: tuple[float, ...] | None) -> Item:
-    """Return the item of a sentence; `key` is (occupation, other person, answer)."""
+    """Return the item of a sentence in three genders; `key` is (occupation, other person, answer)."""
     if len(by_gender) != len(GENDERS):
         raise UserError(f"{where}: only {', '.join(by_gender)}; each item needs {', '.join(GENDERS)}")
     texts = tuple(by_gender[gender] for gender in GENDERS)
@@ -82,19 +86,20 @@ def _make_item(where: str, key: tuple[str, ...], by_gender: dict[str, str], wome
     return Item(where, REFERENTS[key[2]], texts, details)
 
 
-def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return the queries of the pronoun of each sentence, given the rest of the sentence."""
+def _pronoun_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
+    """Return the queries for the pronoun of each sentence, given the rest of the sentence."""
     return [
-        span_queries(context, text, tokens_in(text, span))
+        queries_masking_later_tokens(context, text, tokens_overlapping_span(text, span))
         for text, span in zip(tokens, item.details.spans, strict=True)
     ]
 
 
-def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
-    """Return the percentages of pronouns, and their correlation with the percentages of women.
+def _pronoun_percentages_and_correlations(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
+    """Return the percentages of female and of neutral pronouns, and their correlation with the percentages of women.
 
-    `female` is the probability of the female pronoun, divided by the probability of the male and the female pronoun.
-    `neutral` is the probability of they, them or their, divided by the probability of all three pronouns.
+    `female` is the probability of the female pronoun, divided by the sum of the probabilities of the male and the
+    female pronoun. `neutral` is the probability of the neutral pronoun (they, them or their), divided by the sum of the
+    probabilities of all three pronouns. Both are in percent, as means over sentences, then over occupations.
     `correlation_bls` and `correlation_bergsma` are Pearson's r, over occupations, between `female` and the percentage
     of women. The paper uses answers of coreference systems instead of probabilities.
     """
@@ -120,7 +125,7 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
 
 
 def _correlation(pairs: Iterable[tuple[float, float | None]]) -> float | None:
-    """Return Pearson's r over the pairs with both numbers; None if it is undefined."""
+    """Return Pearson's r of pairs of numbers, without the pairs that have None; None if it is undefined."""
     known = [(first, second) for first, second in pairs if second is not None]
     columns = [first for first, _ in known], [second for _, second in known]
     if len(known) < MIN_OCCUPATIONS or any(min(values) == max(values) for values in columns):
@@ -129,10 +134,10 @@ def _correlation(pairs: Iterable[tuple[float, float | None]]) -> float | None:
 
 
 WINOGENDER = Benchmark(
-    read=_read_sentences,
+    read=_read_items_by_sentence,
     data=f"{SENTENCES} of rudinger/winogender-schemas",
     unit="sentences",
-    queries=_queries,
-    figures=_figures,
+    queries=_pronoun_queries,
+    figures=_pronoun_percentages_and_correlations,
     masking="the pronoun",
 )

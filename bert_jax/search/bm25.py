@@ -12,14 +12,14 @@ K1, B = 0.9, 0.4
 Bm25 = Callable[[Sequence[str]], Iterator[np.ndarray]]
 
 
-def bm25_of(documents: Sequence[str]) -> Bm25:
-    """Return a function that yields the scores of all documents for each query, float32 `[documents]`.
+def make_bm25_scorer(documents: Sequence[str]) -> Bm25:
+    """Return a function of queries that yields, for each query, the scores of all documents, float32 `[documents]`.
 
     A word is a sequence of two or more word characters, in lower case. There is no stemming and no list of stop words,
     so the scores suit any language that separates words by spaces. A document without a word of the query has score 0.
     The scores are Lucene's, computed by the package `bm25s`.
     """
-    import bm25s  # here, as the import of bm25s runs a JAX computation
+    import bm25s  # imported here, as this import runs a JAX computation
 
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # bm25s sets its own level to DEBUG
     split = functools.partial(bm25s.tokenize, stopwords=None, return_ids=False, show_progress=False)

@@ -18,12 +18,12 @@ from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, similarity_of, text
 
 
 def mteb_encoder(directory: str | os.PathLike[str]) -> "MtebEncoder":
-    """Return the model of a directory of any family as an encoder of `mteb`."""
+    """Open a model directory of any family as an encoder for `mteb`."""
     return MtebEncoder(open_model(directory, HEADS))
 
 
 class MtebEncoder:
-    """The functions of `mteb.EncoderProtocol` for a model; its prompts and its similarity apply."""
+    """An encoder with the functions of `mteb.EncoderProtocol`; it uses the prompts and the similarity of a model."""
 
     def __init__(self, model: OpenModel):
         self._model = model
@@ -37,7 +37,7 @@ class MtebEncoder:
         Args:
             inputs: batches with a list `text`.
             prompt_type: "query" for queries; everything else is a document.
-            unused: the task and its split, which the vectors do not depend on.
+            unused: the task and its split; the vectors do not depend on them.
         """
         texts = [text for batch in inputs for text in batch["text"]]
         role = QUERIES if getattr(prompt_type, "value", prompt_type) == "query" else DOCUMENTS
@@ -52,7 +52,7 @@ class MtebEncoder:
         return torch.from_numpy(np.array(self._scores(first, second)))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the score of each vector with the vector at its position, as a tensor `[pairs]`."""
+        """Return the score of each vector of the first list with its partner in the second list, a tensor `[pairs]`."""
         import torch
 
         first, second = (jnp.asarray(vectors, jnp.float32) for vectors in (embeddings1, embeddings2))
@@ -61,7 +61,7 @@ class MtebEncoder:
 
     @property
     def mteb_model_meta(self) -> Any:
-        """The facts of the model that `mteb` writes beside its scores."""
+        """Name, size and other facts of the model, which `mteb` writes beside the scores."""
         from mteb.models import ModelMeta
 
         directory = self._model.directory

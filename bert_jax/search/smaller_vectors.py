@@ -1,7 +1,7 @@
 """Vectors of documents with fewer numbers or fewer bits, and the search in them.
 
-A form is a size, a row of STORED_FORMS, or both, such as `64`, `int8` or `64-int8`. The vectors of queries keep
-float32.
+A form is a size, a row of STORED_FORMS, or both, such as `64`, `int8` or `64-int8`. The vectors of queries stay
+in float32.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from bert_jax.objectives.vector_scores import Scores, inner_products
 from bert_jax.search.top_documents import TopDocuments, top_documents
 
 FLOAT, INT8, BINARY = "float", "int8", "binary"
-RESCORED = 4  # candidates of the binary search for each document of the result
+RESCORED = 4  # candidates of the search by bits for each document of the result
 RESCORE_BLOCK = 32  # queries whose candidates are decoded at once
 INT8_STEPS = 255
 MAX_WIDTH = 1 << 20  # numbers of a vector
 
 
-class Form(NamedTuple):
-    """The form of stored vectors: their name, their numbers (None: all), and the row of STORED_FORMS."""
+class VectorForm(NamedTuple):
+    """A form of stored vectors: its name, its numbers per vector (None: all), and its row of STORED_FORMS."""
 
     name: str
     size: int | None
@@ -47,7 +47,7 @@ class StoredForm(NamedTuple):
 
     Attributes:
         store: float32 vectors `[documents, width]` -> stored vectors.
-        prepare: (float32 vectors of queries `[queries, width]`, ranges) -> argument of `scores`.
+        prepare: (float32 vectors of queries `[queries, width]`, ranges) -> first argument of `scores`.
         scores: the scores of prepared queries and stored documents.
         rescore: (float32 vectors of queries, stored vectors of candidates `[queries, candidates, ...]`) -> scores;
             None: the order of `scores` is final.
@@ -59,24 +59,24 @@ class StoredForm(NamedTuple):
     rescore: Callable[[Any, Any], jax.Array] | None = None
 
 
-def int8_vectors(vectors: np.ndarray) -> Stored:
+def quantize_int8(vectors: np.ndarray) -> Stored:
     """Return vectors as int8 `[texts, width]`, and the ranges of their numbers, float32 `[2, width]`.
 
     The smallest and the largest value of each number over all texts are -128 and 127, as in
     `sentence_transformers.quantize_embeddings`.
     """
     ranges = np.stack([vectors.min(axis=0), vectors.max(axis=0)]).astype(np.float32)
-    codes = np.clip(np.floor((vectors - ranges[0]) / int8_steps(ranges)), 0, INT8_STEPS) - 128
+    codes = np.clip(np.floor((vectors - ranges[0]) / int8_step_sizes(ranges)), 0, INT8_STEPS) - 128
     return Stored(codes.astype(np.int8), ranges)
 
 
-def int8_steps(ranges: np.ndarray) -> np.ndarray:
+def int8_step_sizes(ranges: np.ndarray) -> np.ndarray:
     """Return the difference of two neighboring int8 values, float32 `[width]`; 1 for a number that never changes."""
     steps = (ranges[1] - ranges[0]) / np.float32(INT8_STEPS)
     return np.where(steps > 0, steps, np.float32(1))
 
 
-def binary_vectors(vectors: np.ndarray) -> Stored:
+def quantize_binary(vectors: np.ndarray) -> Stored:
     """Return the signs of vectors as bits, uint8 `[texts, ceil(width / 8)]`; a bit is 1 for a number above 0.
 
     The bytes equal `sentence_transformers.quantize_embeddings` with the precision `ubinary`.
@@ -84,15 +84,15 @@ def binary_vectors(vectors: np.ndarray) -> Stored:
     return Stored(np.packbits(vectors > 0, axis=1), np.zeros(0, np.float32))
 
 
-def equal_bits(queries: jax.Array, documents: jax.Array) -> jax.Array:
-    """Return minus the number of different bits of vectors `[queries, bytes]` and `[documents, bytes]`."""
-    queries, documents = (_wide_words(vectors) for vectors in (queries, documents))
+def negative_hamming_distance(queries: jax.Array, documents: jax.Array) -> jax.Array:
+    """Return minus the number of bits that differ between each query and each document, `[queries, documents]`."""
+    queries, documents = (_pack_bytes_into_words(vectors) for vectors in (queries, documents))
     different = jax.lax.population_count(queries[:, None] ^ documents[None])
     return -different.astype(jnp.int32).sum(axis=-1).astype(jnp.float32)
 
 
-def _wide_words(vectors: jax.Array) -> jax.Array:
-    """Return bytes as words of 32 bits if their number allows."""
+def _pack_bytes_into_words(vectors: jax.Array) -> jax.Array:
+    """Return vectors of bytes as vectors of 32-bit words, or unchanged if 4 does not divide the number of bytes."""
     if vectors.shape[1] % 4:
         return vectors
     return jax.lax.bitcast_convert_type(vectors.reshape(len(vectors), -1, 4), jnp.uint32)
@@ -104,30 +104,33 @@ def score_signs(queries: jax.Array, candidates: jax.Array) -> jax.Array:
 
     Args:
         queries: float32 vectors.
-        candidates: uint8 `[queries, candidates, bytes]`, from `binary_vectors`.
+        candidates: uint8 `[queries, candidates, bytes]`, from `quantize_binary`.
     """
     bits = jnp.unpackbits(candidates, axis=2, count=queries.shape[1])
     return 2 * jnp.einsum("qw,qcw->qc", queries, bits.astype(jnp.float32)) - queries.sum(axis=1, keepdims=True)
 
 
-# Form -> how vectors are stored and compared. `ranges` turn int8 codes into numbers: the ranking by the products of the
-# codes with (query x step) equals the ranking by the products with the decoded vectors.
+# Name of a form -> functions that store and compare vectors in this form. For int8, the products of the codes with
+# (query x step) rank the documents as the products with the decoded vectors do.
 STORED_FORMS: dict[str, StoredForm] = {
     FLOAT: StoredForm(
         lambda vectors: Stored(vectors, np.zeros(0, np.float32)), lambda queries, ranges: queries, inner_products
     ),
     INT8: StoredForm(
-        int8_vectors,
-        lambda queries, ranges: queries * int8_steps(ranges),
+        quantize_int8,
+        lambda queries, ranges: queries * int8_step_sizes(ranges),
         lambda queries, codes: inner_products(queries, codes.astype(jnp.float32)),
     ),
     BINARY: StoredForm(
-        binary_vectors, lambda queries, ranges: binary_vectors(queries).vectors, equal_bits, rescore=score_signs
+        quantize_binary,
+        lambda queries, ranges: quantize_binary(queries).vectors,
+        negative_hamming_distance,
+        rescore=score_signs,
     ),
 }
 
 
-def parse_forms(text: str, width: int) -> list[Form]:
+def parse_vector_forms(text: str, width: int) -> list[VectorForm]:
     """Return the forms of a list such as 'float,int8,binary,64,64-int8'.
 
     Args:
@@ -137,10 +140,10 @@ def parse_forms(text: str, width: int) -> list[Form]:
     Raises:
         UserError: a form is unknown, or its size is not from 1 to the width of the vectors.
     """
-    return [_parse_form(name.strip(), width) for name in text.split(",") if name.strip()]
+    return [_parse_vector_form(name.strip(), width) for name in text.split(",") if name.strip()]
 
 
-def _parse_form(name: str, width: int) -> Form:
+def _parse_vector_form(name: str, width: int) -> VectorForm:
     match = re.fullmatch(r"(?:(\d+)(?:-|$))?([a-z]\w*)?", name)
     stored = match and (match[2] or FLOAT)
     if not match or stored not in STORED_FORMS:
@@ -153,11 +156,11 @@ def _parse_form(name: str, width: int) -> Form:
         raise UserError(
             f"--vectors {name}: the vectors of this model have {width} numbers; give a size from 1 to {width}"
         )
-    return Form(name, size, stored)
+    return VectorForm(name, size, stored)
 
 
 def truncate_vectors(vectors: np.ndarray, size: int | None, normalize: bool) -> np.ndarray:
-    """Return the first `size` numbers of vectors, with `normalize` scaled to length 1 again; None: all numbers."""
+    """Return vectors cut to `size` numbers (None: uncut); with `normalize`, cut vectors are scaled to length 1."""
     if size is None or size == vectors.shape[1]:
         return vectors
     vectors = vectors[:, :size]
@@ -170,22 +173,22 @@ def truncate_vectors(vectors: np.ndarray, size: int | None, normalize: bool) -> 
 
 def check_embed_form(name: str, output: str, projector: str | None) -> None:
     """Raise UserError if `embed` cannot write a form of vectors; the size is checked when the width is known."""
-    if len(parse_forms(name, MAX_WIDTH)) != 1:
+    if len(parse_vector_forms(name, MAX_WIDTH)) != 1:
         raise UserError(f"--vectors {name}: a file has one form; give one such as 64-int8")
     if projector or not output.endswith(".npy"):
         raise UserError("--vectors is for vectors of texts in a .npy file, without --projector and --pooling tokens")
 
 
 @contextlib.contextmanager
-def float_vectors_file(output: pathlib.Path, name: str | None) -> Iterator[pathlib.Path]:
-    """Yield the path of a `.npy` file for float vectors, whose form `name` is then written to `output`.
+def float_vectors_file_to_convert(output: pathlib.Path, name: str | None) -> Iterator[pathlib.Path]:
+    """Yield the path of a `.npy` file for float vectors; at the end, write the vectors in the form `name` to `output`.
 
     Shortened vectors are scaled to length 1 if all vectors of the file have length 1. Ranges of int8 are written beside
     the output as `NAME.ranges.npy`.
 
     Args:
         output: `.npy` file to create.
-        name: name of a form, as in `parse_forms`; None: the float vectors are the output.
+        name: name of a form, as in `parse_vector_forms`; None: the float vectors are the output.
     """
     if name is None:
         yield output
@@ -195,13 +198,13 @@ def float_vectors_file(output: pathlib.Path, name: str | None) -> Iterator[pathl
             directory = stack.enter_context(tempfile.TemporaryDirectory(dir=output.absolute().parent))
         path = pathlib.Path(directory, "vectors.npy")
         yield path
-        _store_smaller(path, output, name)
+        _convert_vectors_file(path, output, name)
 
 
-def _store_smaller(path: pathlib.Path, output: pathlib.Path, name: str) -> None:
-    """Write a form of the float vectors of a `.npy` file."""
+def _convert_vectors_file(path: pathlib.Path, output: pathlib.Path, name: str) -> None:
+    """Write the float vectors of the `.npy` file `path` in the form `name` to `output`."""
     vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    (form,) = parse_forms(name, vectors.shape[1])
+    (form,) = parse_vector_forms(name, vectors.shape[1])
     are_units = np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-4)
     stored = STORED_FORMS[form.stored].store(truncate_vectors(vectors, form.size, are_units))
     files = {output: stored.vectors}
@@ -213,7 +216,7 @@ def _store_smaller(path: pathlib.Path, output: pathlib.Path, name: str) -> None:
 
 
 def search_stored(form: StoredForm, queries: np.ndarray, stored: Stored, depth: int) -> TopDocuments:
-    """Return the best documents of each query, by the search of a row of STORED_FORMS.
+    """Return the best documents of each query among stored vectors, by the search of a row of STORED_FORMS.
 
     Args:
         form: a row of STORED_FORMS.
@@ -225,10 +228,10 @@ def search_stored(form: StoredForm, queries: np.ndarray, stored: Stored, depth: 
     if form.rescore is None:
         return top_documents(prepared, stored.vectors, depth, form.scores)
     candidates = top_documents(prepared, stored.vectors, RESCORED * depth, form.scores).indices
-    return _rescored(form.rescore, queries, stored.vectors, np.sort(candidates, axis=1), depth)
+    return _rescore_candidates(form.rescore, queries, stored.vectors, np.sort(candidates, axis=1), depth)
 
 
-def _rescored(
+def _rescore_candidates(
     rescore: Callable[[Any, Any], jax.Array],
     queries: np.ndarray,
     documents: np.ndarray,

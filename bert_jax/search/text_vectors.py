@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.errors import UserError
-from bert_jax.inference.embed import EmbedOptions, VectorsAndCount, encode_with_count
+from bert_jax.inference.embed import EmbedOptions, VectorsAndCount, encode_and_count_truncated
 from bert_jax.inference.vectors import join_vectors
 from bert_jax.objectives.vector_scores import SCORES, Scores
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 
 CHUNK = 8_192  # texts that are tokenized at once
 QUERIES, DOCUMENTS = "queries", "documents"
-# Role of a text -> names of its prompt, as sentence-transformers looks for them; without one of them, the default
-# prompt of the directory applies.
+# Role of a text -> names of its prompt, in the order of sentence-transformers. If a model directory has none of these
+# prompts, its default prompt applies.
 PROMPTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {QUERIES: ("query",), DOCUMENTS: ("document", "passage", "corpus")}
 )
@@ -57,7 +57,7 @@ def text_vectors(
     chunks, num_truncated = [], 0
     for start in range(0, len(texts), CHUNK):
         progress(start)
-        values, num_cut = encode_with_count(model, texts[start : start + CHUNK], options)
+        values, num_cut = encode_and_count_truncated(model, texts[start : start + CHUNK], options)
         chunks.append(values)
         num_truncated += num_cut
     return VectorsAndCount(join_vectors(chunks), num_truncated)

@@ -30,7 +30,7 @@ class TopDocuments(NamedTuple):
 def top_documents(
     queries: TextVectors, documents: TextVectors, depth: int, scores: Scores = inner_products
 ) -> TopDocuments:
-    """Return the documents with the largest scores; of equal scores, the earlier document comes first.
+    """Return the documents with the largest scores for each query; of equal scores, the earlier document is first.
 
     Memory holds the scores of QUERY_BLOCK queries and DOCUMENT_BLOCK documents, and BLOCK_NUMBERS numbers of documents,
     whatever the number of documents.
@@ -39,19 +39,19 @@ def top_documents(
         queries: float32 `[queries, width]`, or vectors of another kind.
         documents: vectors of the same kind; an array may be mapped from a file.
         depth: documents for each query; at most the number of documents.
-        scores: comparison of vectors.
+        scores: function that compares vectors of queries with vectors of documents.
     """
     depth, rows = min(depth, len(documents)), min(DOCUMENT_BLOCK, len(documents))
-    rows = min(rows, max(1, BLOCK_NUMBERS // _block(documents, 0, 1).size))
+    rows = min(rows, max(1, BLOCK_NUMBERS // _slice_vectors(documents, 0, 1).size))
     parts = []
     for start in range(0, len(queries), QUERY_BLOCK):
-        of_queries = _block(queries, start, QUERY_BLOCK)
-        size, of_queries = len(of_queries), _padded(of_queries, min(QUERY_BLOCK, len(queries)))
+        of_queries = _slice_vectors(queries, start, QUERY_BLOCK)
+        size, of_queries = len(of_queries), _padded_rows(of_queries, min(QUERY_BLOCK, len(queries)))
         shape = (len(of_queries), depth)
         best = _Best(jnp.full(shape, -jnp.inf, jnp.float32), jnp.zeros(shape, jnp.int32))
         for first in range(0, len(documents), rows):
-            block = _block(documents, first, rows)
-            best = _merge_block(scores, best, of_queries, _padded(block, rows), first, len(block))
+            block = _slice_vectors(documents, first, rows)
+            best = _merge_block(scores, best, of_queries, _padded_rows(block, rows), first, len(block))
         parts.append([np.asarray(array)[:size] for array in best])
     best_scores, indices = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return TopDocuments(best_scores, indices.astype(np.int64))
@@ -68,7 +68,7 @@ class _Best(NamedTuple):
 def _merge_block(
     scores_of: Scores, best: _Best, queries: jax.Array, documents: jax.Array, first: int, size: int
 ) -> _Best:
-    """Return the best documents of before and of a block, whose first `size` items are documents.
+    """Return the best documents among `best` and a block; only the first `size` rows of the block are documents.
 
     A document among the best `depth` lies in one of the `depth` groups with the largest maxima. So the scores of the
     other groups are not sorted. `top_k` prefers the earlier of equal values, and the earlier documents come first.
@@ -89,13 +89,13 @@ def _merge_block(
     return _Best(scores, jnp.take_along_axis(indices, columns, axis=1))
 
 
-def _block(vectors: TextVectors, start: int, size: int) -> np.ndarray:
-    """Return the vectors of at most `size` texts from `start` on; of an array, a view."""
+def _slice_vectors(vectors: TextVectors, start: int, size: int) -> np.ndarray:
+    """Return the vectors of at most `size` texts, beginning at index `start`; an array gives a view."""
     end = min(start + size, len(vectors))
     return vectors[start:end] if isinstance(vectors, np.ndarray) else vectors[np.arange(start, end)]
 
 
-def _padded(vectors: np.ndarray, rows: int) -> np.ndarray:
-    """Return vectors with zeros for further texts, so that all blocks have one shape and one compiled program."""
+def _padded_rows(vectors: np.ndarray, rows: int) -> np.ndarray:
+    """Return vectors padded with zeros to `rows` texts, so that all blocks have one shape and one compiled program."""
     missing = rows - len(vectors)
     return np.pad(vectors, [(0, missing)] + [(0, 0)] * (vectors.ndim - 1)) if missing else vectors

@@ -1,6 +1,6 @@
 """Tasks for a model: examples, features, batches, predictions and scores. This package does not import jax.
 
-kinds/            kinds of tasks, a file each
+kinds/            kinds of tasks, such as sequence classification, a file for each kind
 reading/          published files or a user's own files -> examples
 batching.py       features -> batches: the length, the features and the arrays of each batch
 class_weights.py  weights of rare labels in the loss, and repeated training examples
@@ -8,8 +8,8 @@ custom.py         a task that a configuration describes
 features.py       inputs of a model
 label_report.py   scores of each label, confusion, calibration and the worst errors of a classifier
 labels.py         names of labels: their order, names that look alike, the row of a trained head for each label
-prediction_batches.py  inputs of predictions and vectors -> batches in rows, by a budget of tokens
-rows.py           sequences of a batch laid end to end in rows
+prediction_batches.py  inputs of predictions and vectors -> batches packed in rows, with a maximum number of tokens
+rows.py           packing of the sequences of a batch in rows, end to end
 scoring.py        metrics: add a row to METRICS
 submission.py     files in the formats of benchmarks: add a row to FORMATS
 table.py          known tasks: add a row to TASKS for a task of a known kind

@@ -9,7 +9,7 @@ import numpy as np
 from bert_jax.batches.hashing import Stream, random_bits
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
-from bert_jax.tasks.rows import RowLimits, RowShape, deal_batches, lay_in_rows, num_rows_needed
+from bert_jax.tasks.rows import RowLimits, RowShape, batches_of_similar_length, map_tokens_to_rows, num_rows_needed
 
 if TYPE_CHECKING:
     from bert_jax.parallel.sharding import BatchBlocks
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 Batch = dict[str, np.ndarray]
 
 MAX_BUCKETS = 6
-MULTIPLE = 8  # tokens; bucket lengths are multiples of it, since matrix units work in such blocks
-SHORTEST = 16  # tokens of the shortest bucket, if the buckets are chosen before any input is known
+MULTIPLE = 8  # bucket lengths are multiples of 8 tokens, because matrix units work in blocks of this size
+SHORTEST = 16  # length of the shortest bucket, if the buckets are chosen before any input is known
 # The cost of compiling the programs of a further bucket, in tokens. Compiling takes about half a minute, in which a CPU
 # trains on some ten thousand tokens and an accelerator on millions. The cost is a constant, so that the choice of
 # buckets depends on the data alone.
 PROGRAM_TOKENS = 200_000
-# Lengths of rows to try, in lengths of the longest sequence: so many that some number of rows has little filler.
+# Lengths of rows to try, as multiples of the longest sequence. With many candidates, one of them has little filler.
 ROW_FACTORS = (*(1.0 + step / 16 for step in range(17)), 2.5, 3.0, 3.5, 4.0)
-SAMPLED_BATCHES = 128  # from which the number of rows of a batch is found; a batch with more tokens has more rows
+SAMPLED_BATCHES = 128  # batches that determine the number of rows per batch; a batch with more tokens gets more rows
 
 
 class Feed(NamedTuple):
     """The shapes and the padding of batches."""
 
-    buckets: tuple[int, ...]  # lengths to pad to
+    buckets: tuple[int, ...]  # lengths to which sequences are padded
     batch_size: int
     num_token_types: int
     pad_id: int
-    rows: RowShape | None = None  # of the sequences, which are also padded to the last bucket; None: no rows
+    rows: RowShape | None = None  # shape of the rows in which sequences are packed for the encoder; None: no packing
 
 
 class PlannedBatch(NamedTuple):
@@ -50,12 +50,12 @@ class PlannedBatch(NamedTuple):
 def choose_buckets(
     lengths: np.ndarray, max_seq_len: int, passes: float = 1.0, program_tokens: int = PROGRAM_TOKENS
 ) -> tuple[int, ...]:
-    """Return the lengths to pad to with the lowest cost: at most `MAX_BUCKETS`, and the last is `max_seq_len`.
+    """Return the cheapest lengths to which sequences can be padded: at most `MAX_BUCKETS`; the last is `max_seq_len`.
 
-    The cost is the number of tokens over all passes, with padding, plus `program_tokens` per bucket. So small data sets
-    get one or two buckets and large data sets up to six. The other lengths are multiples of `MULTIPLE`. The search is
-    exact, by dynamic programming over the ends of the buckets: of b buckets up to an end, the last bucket begins where
-    its cost plus the cost of the best b - 1 earlier buckets is lowest.
+    The cost is the number of tokens over all passes, with padding, plus `program_tokens` per bucket. Therefore a small
+    data set gets one or two buckets, and a large data set up to six. All lengths except `max_seq_len` are multiples of
+    `MULTIPLE`. The search is exact: dynamic programming over the candidate lengths finds the best b buckets up to a
+    length from the best b - 1 buckets up to each shorter length.
 
     Args:
         lengths: number of tokens of each feature, at most `max_seq_len`; usually of the training and dev sets.
@@ -83,11 +83,11 @@ def choose_buckets(
     return tuple(reversed(buckets))
 
 
-def fixed_buckets(longest: int) -> tuple[int, ...]:
-    """Return a few lengths that depend on the maximum length alone, so that each program is compiled once.
+def doubling_buckets(longest: int) -> tuple[int, ...]:
+    """Return the lengths 16, 32, 64 ... up to `longest`, to which inputs are padded.
 
-    Each length is twice the previous length, and the last is `longest`. So a model of 8,192 positions reads short texts
-    without much padding.
+    The lengths depend only on `longest`, so that each program is compiled once. With them, a model of 8,192 positions
+    reads short texts without much padding.
     """
     doubled = (SHORTEST << n for n in range(longest.bit_length()))
     return (*(length for length in doubled if length < longest), longest)
@@ -96,16 +96,16 @@ def fixed_buckets(longest: int) -> tuple[int, ...]:
 def plan_feature_batches(
     lengths: np.ndarray, buckets: Sequence[int], batch_size: int, seed: int, epoch: int, shuffle: bool
 ) -> list[PlannedBatch]:
-    """Return the batches of an epoch with all features; the result depends only on the arguments.
+    """Return the padded batches of an epoch over all features; the result depends only on the arguments.
 
-    Features are sorted by bucket and cut into batches, so at most one batch is not full, and at most one batch per
-    border between two buckets has features of both buckets. With `shuffle`, seed and epoch determine the order of
-    features within a bucket and of the batches; otherwise features keep their order within a bucket, and the shortest
-    bucket comes first.
+    Features are sorted by bucket and cut into batches. So at most one batch is not full, and between two buckets at
+    most one batch has features of both. If `shuffle` is True, seed and epoch determine the order of the batches, and
+    the order of the features within a bucket. Otherwise features keep their order within a bucket, and the batches of
+    the shortest bucket come first.
 
     Args:
-        lengths: int `[features]`, number of tokens.
-        buckets: lengths to pad to.
+        lengths: number of tokens of each feature, int `[features]`.
+        buckets: lengths to which features are padded.
         batch_size: number of features in a batch.
         seed: seed of the run.
         epoch: counted from 0.
@@ -133,24 +133,24 @@ def plan_feature_batches(
 
 
 def plan_training_epoch(feed: Feed, features: Sequence[Features], seed: int, epoch: int) -> list[PlannedBatch]:
-    """Return the batches of an epoch of training; seed and epoch, counted from 0, determine their order."""
+    """Return the batches of a training epoch; the seed and the epoch, counted from 0, determine their order."""
     if feed.rows is None:
         lengths = np.array([feature.length for feature in features], np.int64)
         return plan_feature_batches(lengths, feed.buckets, feed.batch_size, seed, epoch, shuffle=True)
     num_tokens = np.array([feature.num_tokens for feature in features], np.int64)
-    batches = deal_batches(num_tokens, feed.batch_size, feed.rows, seed, epoch, shuffle=True)
+    batches = batches_of_similar_length(num_tokens, feed.batch_size, feed.rows, seed, epoch, shuffle=True)
     return [PlannedBatch(indices, feed.buckets[-1], feed.batch_size, feed.rows) for indices in batches]
 
 
 def _sequence_lengths(features: Sequence[Features], planned: PlannedBatch) -> np.ndarray:
-    """Return the tokens of each sequence of a batch, int64 `[batch, sequences of an example]`; 0 in the filler."""
+    """Return the length of each sequence of a batch, int64 `[batch, sequences of an example]`; 0 for filler."""
     lengths = np.zeros((planned.batch_size, len(features[planned.indices[0]].sequences)), np.int64)
     for row, index in enumerate(planned.indices):
         lengths[row] = [len(ids) for ids, _ in features[index].sequences]
     return lengths
 
 
-def choose_rows(
+def choose_packing_or_padding(
     feed: Feed,
     features: Sequence[Features],
     empty: RowShape,
@@ -158,28 +158,28 @@ def choose_rows(
     passes: float,
     limits: RowLimits,
 ) -> Feed:
-    """Return the feed with the rows of the lowest cost, or without rows if padding to its buckets is cheaper.
+    """Return the feed that packs sequences in the cheapest rows, or the feed without rows if its padding is cheaper.
 
-    The cost is the number of computed tokens over all passes, plus the cost of the pairs of a query and a key, plus
-    `PROGRAM_TOKENS` per compiled program. Rows need a single program, so small data sets gain most. Where attention
-    computes all pairs of a row, a large data set of long sequences is cheaper with padding.
+    The cost is the number of computed tokens over all passes, plus the cost of the pairs of tokens in attention, plus
+    `PROGRAM_TOKENS` per compiled program. Rows need only one program, so small data sets gain most. If attention
+    computes all pairs of tokens of a row, padding is cheaper for a large data set of long sequences.
 
     Args:
-        feed: lengths to pad to, and the batch size.
+        feed: lengths to which sequences are padded, and the batch size.
         features: features of the training set.
-        empty: the parts of a batch and the number of devices; length and number of rows have no meaning.
+        empty: a shape with the parts of a batch and the number of devices; its length and number of rows are not used.
         passes: number of passes over the features.
-        limits: the longest row, and the cost of a pair.
+        limits: the longest row, and the cost of a pair of tokens.
     """
 
     def cost(candidate: Feed) -> float:
-        computed = _computed_tokens(candidate, features).items()
+        computed = _computed_tokens_by_length(candidate, features).items()
         tokens = sum(places * (1.0 + limits.pair_cost * length) for length, places in computed)
         return passes * tokens + PROGRAM_TOKENS * len(candidate.buckets)
 
     longest = feed.buckets[-1]
     in_rows = feed._replace(buckets=(longest,), rows=empty)
-    # A small set is sampled in all its epochs, because a batch that needs more rows is another program.
+    # A small set is sampled in all its epochs, because a batch that needs more rows needs another compiled program.
     num_epochs = min(math.ceil(passes), -(-SAMPLED_BATCHES * feed.batch_size // len(features)))
     planned = [
         batch for epoch in range(num_epochs) for batch in plan_training_epoch(in_rows, features, seed=0, epoch=epoch)
@@ -194,10 +194,11 @@ def choose_rows(
     return min(candidates, key=cost)
 
 
-def _computed_tokens(feed: Feed, features: Sequence[Features]) -> dict[int, int]:
-    """Return length of rows or of padded sequences -> tokens that the encoder computes in an epoch, filler included.
+def _computed_tokens_by_length(feed: Feed, features: Sequence[Features]) -> dict[int, int]:
+    """Return length -> number of tokens that the encoder computes in an epoch at this length, filler included.
 
-    Without rows, the copies that fill the last batch of a length are not counted.
+    The length is the length of a row or, without rows, of a padded sequence. Without rows, the copies that fill the
+    last batch of a length are not counted.
     """
     if feed.rows:
         num_batches = -(-len(features) // feed.batch_size)
@@ -209,9 +210,11 @@ def _computed_tokens(feed: Feed, features: Sequence[Features]) -> dict[int, int]
     return computed
 
 
-def describe_shapes(feed: Feed, features: Sequence[Features]) -> str:
-    """Return the shapes of batches and the fraction of the computed tokens that is filler, as text."""
-    filler = 1.0 - sum(feature.num_tokens for feature in features) / sum(_computed_tokens(feed, features).values())
+def describe_batch_shapes(feed: Feed, features: Sequence[Features]) -> str:
+    """Return a text about the shapes of batches and the percentage of filler among the computed tokens."""
+    filler = 1.0 - sum(feature.num_tokens for feature in features) / sum(
+        _computed_tokens_by_length(feed, features).values()
+    )
     shapes = f"padded to {', '.join(map(str, feed.buckets))} tokens"
     if feed.rows:
         shapes = f"end to end in {feed.rows.num_rows} rows of {feed.rows.length} tokens"
@@ -221,9 +224,9 @@ def describe_shapes(feed: Feed, features: Sequence[Features]) -> str:
 def collate_batches(
     feed: Feed, features: Sequence[Features], batches: Iterable[PlannedBatch], blocks: "BatchBlocks"
 ) -> Generator[Batch, None, None]:
-    """Yield, for each planned batch, the rows of this process."""
+    """Yield the arrays of each planned batch; with several processes, only the rows of this process."""
 
-    def of_process(x: np.ndarray) -> np.ndarray:
+    def rows_of_process(x: np.ndarray) -> np.ndarray:
         parts = np.split(x, blocks.num_blocks)
         return np.concatenate([parts[block] for block in blocks.blocks])
 
@@ -231,17 +234,17 @@ def collate_batches(
         chosen = [features[i] for i in planned.indices]
         batch = collate(chosen, planned.length, feed.num_token_types, feed.pad_id, planned.batch_size)
         if planned.rows:
-            batch |= lay_in_rows(_sequence_lengths(features, planned), planned.length, planned.rows)
+            batch |= map_tokens_to_rows(_sequence_lengths(features, planned), planned.length, planned.rows)
             batch["token_places"] = batch["token_places"].reshape(batch["input_ids"].shape)
-        yield {name: of_process(x) for name, x in batch.items()} if blocks.num_blocks > 1 else batch
+        yield {name: rows_of_process(x) for name, x in batch.items()} if blocks.num_blocks > 1 else batch
 
 
 def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pad_id: int, batch_size: int) -> Batch:
-    """Return features as C-contiguous arrays. Copies of the first feature, with weight 0, fill the batch.
+    """Return the padded arrays of a batch of features; copies of the first feature, with weight 0, fill the batch.
 
     Args:
         features: 1 to `batch_size` features of the same kind, either all labeled or all unlabeled.
-        seq_len: the length of each sequence after padding.
+        seq_len: length of each sequence after padding.
         num_token_types: number of token types of the model; if it is below 2, all types are 0.
         pad_id: token id of the padding.
         batch_size: number of features in the batch.

@@ -12,8 +12,8 @@ from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.task import Example
 
-# Name -> function from a ratio to the weight of a label. The ratio is the number of examples without the label, or of
-# all examples, divided by the number of examples with the label.
+# Name of a scheme -> function from a ratio to the weight of a label. The ratio is n / count if each example has exactly
+# one label, else (n - count) / count, for n examples of which `count` have the label.
 SCHEMES: dict[str, Callable[[float], float]] = {
     "balanced": lambda ratio: ratio,
     "inverse_square_root": math.sqrt,
@@ -25,16 +25,16 @@ def label_weights(
 ) -> np.ndarray:
     """Return the weight of each label in the loss, float32 `[labels]`.
 
-    Let n be the number of examples, and count the number of examples with a label. If each example has exactly one
-    label, a scheme gives a label the weight n / count, or its square root, scaled so that the mean weight of the
-    examples is 1: `balanced` is scikit-learn's n / (labels * count). If an example has a set of labels, a scheme gives
-    the positive examples of a label the weight (n - count) / count, or its square root: the `pos_weight` of torch. A
-    label without examples has the weight 1.
+    Let n be the number of examples, and let `count` be the number of examples with a label. If each example has exactly
+    one label, the weight of a label is n / count or, in the scheme `inverse_square_root`, its square root. The weights
+    are scaled so that the mean weight of the examples is 1; `balanced` then equals scikit-learn's n / (labels * count).
+    If an example has a set of labels, the weight of a label's positive examples is (n - count) / count or its square
+    root, like the `pos_weight` of torch. A label without examples has the weight 1.
 
     Args:
         spec: a key of `SCHEMES`, or weights such as 'spam=5,ham=1'; labels that are not named have the weight 1.
-        labels: names.
-        counts: index of a label -> number of training examples (or words) with it.
+        labels: names of the labels.
+        counts: index of a label -> number of training examples (or words) with the label.
         total: number of training examples (or words).
         exclusive: True if each example has exactly one label.
 
@@ -54,7 +54,7 @@ def label_weights(
 
 
 def _parse_user_weights(spec: str, labels: Sequence[str], counts: Mapping[int, int]) -> dict[int, float]:
-    """Return index of a label -> weight, from weights that the user gives."""
+    """Return index of a label -> weight, parsed from weights that the user gives, such as 'spam=5,ham=1'."""
     weights: dict[int, float] = {}
     for part in spec.split(","):
         name, equals, written = (piece.strip() for piece in part.rpartition("="))
@@ -78,16 +78,16 @@ def _parse_user_weights(spec: str, labels: Sequence[str], counts: Mapping[int, i
     return weights
 
 
-def weighted_features(kind: TaskKind, features: Sequence[Features], weights: np.ndarray) -> list[Features]:
-    """Return the features; their targets also have the weights of their labels, for the loss.
+def add_label_weights(kind: TaskKind, features: Sequence[Features], weights: np.ndarray) -> list[Features]:
+    """Return the features with the weights of their labels in the targets, for the loss.
 
     The weight of a target is multiplied by the weight of its label, so that the loss is a weighted mean, as with the
-    `weight` of torch's cross entropy. If an example has a set of labels, the target `label_weights` multiplies the
-    losses: the weight of a label if the label is true, else 1.
+    `weight` of torch's cross entropy. If an example has a set of labels, a further target `label_weights` multiplies
+    the loss of each label. It is the weight of the label if the example has the label, else 1.
     """
     label_key, weight_key = kind.loss.targets[0][1], kind.loss.weights
 
-    def weighted(feature: Features) -> Features:
+    def with_label_weight(feature: Features) -> Features:
         labels = feature.targets[label_key]
         if kind.problem:
             added = {"label_weights": np.where(labels > 0, weights, np.float32(1))}
@@ -95,16 +95,16 @@ def weighted_features(kind: TaskKind, features: Sequence[Features], weights: np.
             added = {weight_key: weights[labels] * feature.targets.get(weight_key, np.float32(1))}
         return feature._replace(targets={**feature.targets, **added})
 
-    return [weighted(feature) for feature in features]
+    return [with_label_weight(feature) for feature in features]
 
 
-def oversampled_features(
+def oversample_rare_labels(
     kind: TaskKind, examples: Sequence[Example], features: Sequence[Features], seed: int
 ) -> list[Features]:
     """Repeat the features of rare labels until each label is as frequent as the most frequent label.
 
-    An example counts for its rarest label. If the number of repetitions is no whole number, a hash of the seed
-    decides which examples are repeated once more.
+    The rarest label of an example decides how often the example is repeated. If this number is not an integer, a hash
+    of the seed decides which examples are repeated once more.
     """
     counts = Counter(label for example in examples for label in set(kind.label_indices(example)))
     most = max(counts.values())

@@ -1,4 +1,4 @@
-"""A custom task: the configuration and the training file define its columns and labels."""
+"""Custom tasks, whose columns and labels are defined by the configuration and the training file."""
 
 import dataclasses
 from collections import Counter
@@ -7,28 +7,29 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
-from bert_jax.tasks.labels import sorted_labels
+from bert_jax.tasks.labels import sort_labels_naturally
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.examples import SPLITS, read_records
 from bert_jax.tasks.reading.formats import FORMATS, TOKEN_PER_LINE, format_of_suffix
 from bert_jax.tasks.task import SetSource, Task
 
 NAME = "custom"
-FORMAT = "format"  # key of the columns whose value names a row of FORMATS
+FORMAT = "format"  # key in config.task.columns whose value is a format instead of a column
 MAX_LIST_COLUMNS = 100
 
 
 def custom_task(config: TaskConfig) -> Task:
-    """Return the task that `config` describes by kind, columns ('field=column,...', 'format=NAME') and labels.
+    """Return the task that `config` describes by its kind, its columns ('field=column,...') and its labels.
 
     Raises:
-        UserError: no kind, an unknown field, a repeated label, fewer than two labels, or an error in the training file.
+        UserError: the kind is missing, a field is unknown, a label is repeated, there are fewer than two labels, or the
+            training file has an error.
     """
     if config.kind not in KINDS:
         raise UserError(f"task 'custom' needs config.task.kind, one of {', '.join(KINDS)}")
     kind = KINDS[config.kind]
-    columns = custom_columns(config, kind)
-    source = SetSource(format=columns.pop(FORMAT, ""), columns=columns, given=[*given_columns(config, kind)])
+    columns = resolve_custom_columns(config, kind)
+    source = SetSource(format=columns.pop(FORMAT, ""), columns=columns, given=[*parse_columns_setting(config, kind)])
     task = Task(
         name=NAME,
         kind=config.kind,
@@ -39,17 +40,17 @@ def custom_task(config: TaskConfig) -> Task:
         label_separator=config.label_separator or "",
         published=False,
     )
-    labels = _custom_labels(task, config, kind) if kind.label_names else ()
+    labels = _resolve_custom_labels(task, config, kind) if kind.label_names else ()
     metrics, best = kind.default_metrics(labels)
     return dataclasses.replace(task, labels=labels, metrics=metrics, best=best)
 
 
-def custom_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
-    """Return field -> column from the configuration, and `FORMAT` -> name if the configuration names a format.
+def resolve_custom_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
+    """Return field -> column of a custom task, and `FORMAT` -> name of the format if the configuration names a format.
 
-    If the configuration names no column, each field of the kind is in the column with the name of the field.
+    A field without a column in the configuration is in the column with the name of the field.
     """
-    given = given_columns(config, kind)
+    given = parse_columns_setting(config, kind)
     columns = {field: field for field in kind.fields}
     if kind.numbered_columns and _has_token_per_line(config, kind, given.get(FORMAT)):
         columns = dict(kind.numbered_columns)
@@ -62,14 +63,18 @@ def custom_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
 
 
 def _has_token_per_line(config: TaskConfig, kind: TaskKind, format: str | None) -> bool:
-    """Return whether the files of a custom task have a token per line."""
+    """Return whether the files of a custom task have one token per line."""
     file = config.train or config.dev or config.test or ""
     in_files = not (config.data or "").startswith(PREFIX)
     return in_files and (format or format_of_suffix(file, kind.suffixes)) in TOKEN_PER_LINE
 
 
-def given_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
-    """Return `config.columns` as field or `FORMAT` -> value; raise UserError for an unknown or repeated field."""
+def parse_columns_setting(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
+    """Return the parsed `config.columns`: field -> column, and perhaps `FORMAT` -> name of a format.
+
+    Raises:
+        UserError: a field is unknown or repeated, or the format is unknown.
+    """
     columns: dict[str, str] = {}
     listed = [f"{prefix}{n}" for prefix in kind.column_lists.values() for n in range(MAX_LIST_COLUMNS)]
     known = (*kind.fields, *kind.optional_fields, *listed[:4], FORMAT)
@@ -88,8 +93,11 @@ def given_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
     return columns
 
 
-def _custom_labels(task: Task, config: TaskConfig, kind: TaskKind) -> tuple[str, ...]:
-    """Return the labels in the order of config.task.labels, of the data set in TFDS, or of the alphabet."""
+def _resolve_custom_labels(task: Task, config: TaskConfig, kind: TaskKind) -> tuple[str, ...]:
+    """Return the labels that config.task.labels, the data set in TFDS or else the training file gives.
+
+    The labels of a training file are sorted by name.
+    """
     assert kind.label_names
     given = tuple(label.strip() for label in config.labels.split(",")) if config.labels else ()
     if not given and (config.data or "").startswith(PREFIX):
@@ -101,7 +109,7 @@ def _custom_labels(task: Task, config: TaskConfig, kind: TaskKind) -> tuple[str,
         for record in read_records(task, config, "train", Counter()):
             if kind.label in record.fields:
                 names.update(kind.label_names(record, task))
-        given = sorted_labels(names)
+        given = sort_labels_naturally(names)
     if len(set(given)) < len(given) or "" in given or len(given) < 2:
         raise UserError(
             f"task 'custom' has the labels {', '.join(map(repr, given)) or 'none'}, but needs two or more, each once; "

@@ -8,14 +8,14 @@ import numpy as np
 
 Encoded = TypeVar("Encoded")
 
-SPELLED = "texts_with_spelled_special_tokens"  # name of a count: inputs whose text spells [PAD], [CLS], [SEP] or [MASK]
-UNKNOWN = "texts_of_mostly_unknown_tokens"  # name of a count, which is absent if it is 0
+SPELLED = "texts_with_spelled_special_tokens"  # count of inputs whose text spells [PAD], [CLS], [SEP] or [MASK]
+UNKNOWN = "texts_of_mostly_unknown_tokens"  # count of inputs with mostly unknown tokens; absent if it is 0
 CHUNK = 1_000  # texts per call of the tokenizer library, to bound its memory
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class TokenSequence(NamedTuple):
-    """Token ids, and the index of the first token of type 1."""
+    """The token ids of a sequence, and the index of its first token with token type 1."""
 
     ids: np.ndarray
     type_1_start: int
@@ -24,18 +24,19 @@ class TokenSequence(NamedTuple):
 class Features(NamedTuple):
     """An input of a model; an example whose text is longer than a sequence has several inputs."""
 
-    input_ids: np.ndarray | list[np.ndarray]  # int32 [n] with special tokens, no padding; a list: an array per choice
-    type_1_start: int | list[int]  # index of the first token of type 1, or n; a list: an index per choice
+    # Token ids with special tokens and without padding, int32 [n]; for an example with choices, an array per choice.
+    input_ids: np.ndarray | list[np.ndarray]
+    # Index of the first token of type 1, or n if there is none; for an example with choices, an index per choice.
+    type_1_start: int | list[int]
     example: int  # index of the example
-    # Key in the batch -> target, with the dtype in the batch: a number, an array [n] with a number per token (of
-    # all choices), or an array [1, ...] for the example. Without a label, the mapping has only further inputs of the
-    # head.
+    # Key in the batch -> target, with the dtype of the batch. A target is a number, an array [n] with a number for each
+    # token (of all choices), or an array [1, ...]. An unlabeled example has only targets that the head reads as inputs.
     targets: Mapping[str, Any] = _NONE
     alignment: Mapping[str, np.ndarray] = _NONE  # arrays [n, ...] that map tokens back to the example
 
     @property
     def sequences(self) -> list[TokenSequence]:
-        """The token sequence of the example, or of each of its choices."""
+        """The token sequences of the input: a single sequence, or a sequence for each choice."""
         if isinstance(self.input_ids, list):
             assert isinstance(self.type_1_start, list)
             return [TokenSequence(*sequence) for sequence in zip(self.input_ids, self.type_1_start, strict=True)]
@@ -44,17 +45,17 @@ class Features(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Number of tokens (of the longest choice)."""
+        """Number of tokens of the sequence, or of the longest choice."""
         return max(len(ids) for ids, _ in self.sequences)
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens of all choices."""
+        """Number of tokens of all sequences of the input."""
         return sum(len(ids) for ids, _ in self.sequences)
 
 
 def encode_distinct(texts: Iterable[str], encode: Callable[[Sequence[str]], list[Encoded]]) -> dict[str, Encoded]:
-    """Return text -> its encoding. Each distinct text is encoded once, because questions share contexts.
+    """Return text -> its encoding; a text that occurs several times, such as a shared context, is encoded once.
 
     Args:
         texts: texts in any order, perhaps with repetitions.

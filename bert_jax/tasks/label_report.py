@@ -9,8 +9,8 @@ from bert_jax.tasks.kinds.kind import Predictions, TaskKind
 from bert_jax.tasks.task import Example
 
 NUM_BINS = 15  # number of bins of probabilities, as in Guo et al. 2017
-MAX_CONFUSION = 50  # labels in a confusion matrix
-MAX_ERRORS = 20
+MAX_CONFUSION = 50  # maximum number of labels in a confusion matrix
+MAX_ERRORS = 20  # maximum number of examples in the list of errors
 
 
 def label_report(
@@ -18,15 +18,17 @@ def label_report(
 ) -> dict[str, Any] | None:
     """Return the report on a labeled set as JSON values; None for a kind without labels.
 
-    Keys: labels: for each label, its name, precision, recall, F1, number of gold occurrences (support), and number of
-    predictions.
+    The report has the following keys.
+
+        labels: for each label, its name, precision, recall, F1, number of gold occurrences (support), and number of
+            predictions.
         confusion: matrix with a row per gold label and a column per predicted label; only if each example or word has
             exactly one label, and there are at most `MAX_CONFUSION` labels.
-        calibration: `ece`, the expected calibration error (Guo et al. 2017), and `bins`: mean confidence, fraction of
-            right decisions, and number of decisions. A decision is the predicted label of an example or word; for sets
-            of labels, it is the yes or no for each label.
-        errors: the examples whose gold labels have the lowest probabilities: id, text, gold, predicted and probability.
-            Missing in token classification.
+        calibration: `ece`, the expected calibration error (Guo et al. 2017), and `bins`, each with the mean confidence,
+            the fraction of right decisions and the number of decisions. A decision is the predicted label of an example
+            or word; for sets of labels, a decision is the yes or no for each label.
+        errors: the wrongly predicted examples whose gold labels have the lowest probabilities, each with id, text,
+            gold, predicted and probability; not for token classification.
     """
     if kind.label_names is None or predictions.details is None:
         return None
@@ -46,7 +48,10 @@ def label_report(
         of_label = np.concatenate(predictions.details) if is_of_words else np.asarray(predictions.details)
         confidences = of_label if is_of_words else of_label.max(1)
         lowest = None if is_of_words else of_label[gold]
-    report = {"labels": _scores_by_label(labels, gold, predicted), "calibration": calibration(confidences, right)}
+    report: dict[str, Any] = {
+        "labels": _scores_by_label(labels, gold, predicted),
+        "calibration": calibration_error_and_bins(confidences, right),
+    }
     if not kind.problem and len(labels) <= MAX_CONFUSION:
         report["confusion"] = (gold.astype(np.int64).T @ predicted.astype(np.int64)).tolist()
     if lowest is not None:
@@ -68,7 +73,7 @@ def label_report(
 
 
 def _scores_by_label(labels: Sequence[str], gold: np.ndarray, predicted: np.ndarray) -> list[dict[str, Any]]:
-    """Return the scores of each label; an undefined score is 0. Both arrays are bool `[n, labels]`."""
+    """Return the scores of each label from bool arrays `[n, labels]`; an undefined score is 0."""
     right, support, given = (gold & predicted).sum(0), gold.sum(0), predicted.sum(0)
     return [
         {
@@ -83,12 +88,14 @@ def _scores_by_label(labels: Sequence[str], gold: np.ndarray, predicted: np.ndar
     ]
 
 
-def calibration(confidences: np.ndarray, right: np.ndarray) -> dict[str, Any]:
-    """Return `ece`, the mean distance between confidence and accuracy over bins of equal width, and `bins`.
+def calibration_error_and_bins(confidences: np.ndarray, right: np.ndarray) -> dict[str, Any]:
+    """Return the expected calibration error as `ece`, and the bins of confidence as `bins`.
+
+    The error is the mean distance between confidence and accuracy over bins of equal width.
 
     Args:
-        confidences: float `[n]`, probabilities of the decisions.
-        right: bool `[n]`.
+        confidences: probabilities of the decisions, float `[n]`.
+        right: whether each decision is right, bool `[n]`.
     """
     numbers = np.clip(np.ceil(confidences * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
     bins = [

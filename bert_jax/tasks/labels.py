@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?", re.ASCII)
 DIGITS = re.compile(r"(\d+)", re.ASCII)
 MISSING = {"nan", "na", "n/a", "none", "null", "?", "<na>"}  # how programs write a missing value
-SEPARATORS = ";|,/+"  # between the labels of a text with several labels
-MAX_SHOWN = 60  # labels in a line
+SEPARATORS = ";|,/+"  # possible separators between the labels of a text with several labels
+MAX_SHOWN = 60  # maximum number of labels in a message
 
 
-def sorted_labels(names: Iterable[str]) -> tuple[str, ...]:
-    """Return distinct labels in order; numbers, also inside of names, are compared by value.
+def sort_labels_naturally(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the distinct labels in natural order, in which numbers, also inside of names, are compared by value.
 
-    Transformers names the labels of a model without label names LABEL_0, LABEL_1 and so on; this order is the order of
-    their rows in the head.
+    If a model has no names of labels, transformers calls the labels LABEL_0, LABEL_1 and so on. The natural order of
+    these names is the order of their rows in the head.
     """
     distinct = set(names)
     if all(NUMBER.fullmatch(name) for name in distinct):
@@ -25,20 +25,20 @@ def sorted_labels(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _natural_key(name: str) -> tuple[tuple[str, int], ...]:
-    """Return the texts and the numbers of a name alternately, so that B-X2 precedes B-X10."""
+    """Return a sort key of a name, with its texts and numbers in turn, so that B-X2 precedes B-X10."""
     parts = DIGITS.split(name)
     return (*((text, int(number)) for text, number in zip(parts[::2], [*parts[1::2], "-1"], strict=True)), (name, 0))
 
 
 def label_counts_text(labels: Sequence[str], counts: Mapping[int, int]) -> str:
-    """Return "labels 0 'no' 12, 1 'yes' 8": index, name and number of examples or words of each label."""
+    """Return a line with index, name and count of each label, such as "labels 0 'no' 12, 1 'yes' 8"."""
     shown = [f"{index} '{name}' {counts.get(index, 0):,}" for index, name in enumerate(labels[:MAX_SHOWN])]
     rest = [f"and {len(labels) - MAX_SHOWN} labels more"] if len(labels) > MAX_SHOWN else []
     return "labels " + ", ".join([*shown, *rest])
 
 
 def label_warnings(labels: Sequence[str], counts: Mapping[int, int]) -> list[str]:
-    """Return a line for each group of labels that may be one label, and for labels that may be missing values or lists.
+    """Return warnings about labels that differ only in spelling, look like missing values, or look like lists.
 
     Args:
         labels: names in the order of the indices.
@@ -50,7 +50,7 @@ def label_warnings(labels: Sequence[str], counts: Mapping[int, int]) -> list[str
 
     alike: dict[str, list[int]] = {}
     for index, name in enumerate(labels):
-        alike.setdefault(_plain_name(name), []).append(index)
+        alike.setdefault(_comparable_label_name(name), []).append(index)
     lines = [
         f"labels that differ in spelling alone: {with_counts(group)}; give a single spelling in all rows"
         for group in alike.values()
@@ -58,7 +58,7 @@ def label_warnings(labels: Sequence[str], counts: Mapping[int, int]) -> list[str
     ]
     if missing := [index for index, name in enumerate(labels) if name.casefold() in MISSING]:
         lines.append(f"labels that may be missing values: {with_counts(missing)}; remove them from the file if so")
-    if separator := list_separator(labels):
+    if separator := detect_list_separator(labels):
         joined = [index for index, name in enumerate(labels) if separator in name]
         lines.append(
             f"{len(joined)} labels look like lists: {with_counts(joined[:5])}; to split them, add "
@@ -67,18 +67,18 @@ def label_warnings(labels: Sequence[str], counts: Mapping[int, int]) -> list[str
     return lines
 
 
-def _plain_name(name: str) -> str:
-    """Return a name in lower case, with one encoding of accents, without white space, '-' and '_'.
+def _comparable_label_name(name: str) -> str:
+    """Return a name in lower case, with one encoding of accents, without white space, '-' and '_', for comparisons.
 
-    Two spellings of a number have the same result.
+    Two spellings of the same number give the same result.
     """
     if NUMBER.fullmatch(name):
         return format(float(name), ".12g")
     return re.sub(r"[\s_-]+", "", unicodedata.normalize("NFKC", name).casefold()) or name
 
 
-def list_separator(labels: Iterable[str]) -> str:
-    """Return the separator that splits several labels into names that are mostly labels, too; "" if there is none."""
+def detect_list_separator(labels: Iterable[str]) -> str:
+    """Return the separator that splits some labels into parts that are mostly labels as well; "" if there is none."""
     names = set(labels)
     for separator in SEPARATORS:
         joined = [[part.strip() for part in name.split(separator)] for name in names if separator in name]
@@ -89,11 +89,11 @@ def list_separator(labels: Iterable[str]) -> str:
     return ""
 
 
-def match_rows_by_label(labels: Sequence[str], head_labels: Sequence[str]) -> list[int]:
+def match_head_rows_to_labels(labels: Sequence[str], head_labels: Sequence[str]) -> list[int]:
     """Return the row of a trained head for each label of a task.
 
-    Labels take the rows of equal names, then the rows of names that differ only in case. The other labels take the
-    remaining rows in order.
+    A label takes the row with an equal name or, if there is none, the row whose name differs only in case. Labels
+    without such a row take the remaining rows in order.
 
     Args:
         labels: labels of the task.

@@ -1,4 +1,4 @@
-"""The tokens of late interaction (ColBERT): expanded queries, and documents without punctuation."""
+"""The tokens that late interaction (ColBERT) compares: expanded queries, and documents without punctuation."""
 
 import string
 from collections.abc import Callable, Sequence
@@ -10,8 +10,8 @@ from bert_jax.config import TaskConfig
 from bert_jax.tasks.features import Features
 from bert_jax.tokenizer import Tokenizer
 
-# Keys of a batch, int32 in the shape of `input_ids`: 1 for a token whose vector is compared, and 1 for a token that no
-# token reads.
+# Keys of a batch. Both arrays are int32 in the shape of `input_ids`. In the first, 1 marks a token whose vector is
+# compared; in the second, 1 marks a token to which no token attends.
 SCORED, UNREAD = "scored_tokens", "unread_tokens"
 PUNCTUATION = tuple(string.punctuation)
 QUERY = "query"  # name of the prompt of a query
@@ -20,11 +20,11 @@ QUERY = "query"  # name of the prompt of a query
 class TokenRules(NamedTuple):
     """The rules that choose the tokens with a vector.
 
-    query_length: maximum tokens of a query; None: the maximum of the model
-    document_length: maximum tokens of a document; None: the maximum of the model
+    query_length: maximum number of tokens of a query; None: the maximum of the model
+    document_length: maximum number of tokens of a document; None: the maximum of the model
     expands: whether mask tokens fill a query up to `query_length`
-    attends: whether tokens read these mask tokens
-    skipped_words: tokens of documents that have no vector; words that are no token of the vocabulary have no effect
+    attends: whether tokens attend to these mask tokens
+    skipped_words: tokens that get no vector in documents; a word that is not in the vocabulary has no effect
     """
 
     query_length: int | None = None
@@ -35,7 +35,7 @@ class TokenRules(NamedTuple):
 
 
 def token_rules(settings: TaskConfig) -> TokenRules:
-    """Return the rules in the settings of a task."""
+    """Return the rules that the settings of a task give for queries and documents."""
     return TokenRules(
         query_length=settings.query_length or settings.max_seq_len,
         document_length=settings.max_seq_len,
@@ -45,11 +45,11 @@ def token_rules(settings: TaskConfig) -> TokenRules:
     )
 
 
-def token_marker(rules: TokenRules, tokenizer: Tokenizer) -> Callable[[Features, Sequence[bool]], Features]:
-    """Return a function that adds the arrays SCORED and, if tokens do not read the expansion, UNREAD to an input.
+def make_token_marker(rules: TokenRules, tokenizer: Tokenizer) -> Callable[[Features, Sequence[bool]], Features]:
+    """Return a function that adds the arrays SCORED and UNREAD to an input.
 
-    The function takes an input of one or several texts, each a sequence of tokens of type 0, and for each text whether
-    it is a query.
+    UNREAD is added only if tokens do not attend to the mask tokens that expand a query. The function takes an input of
+    one or several texts (each a sequence of tokens of type 0), and whether each text is a query.
     """
     ids_of_tokens = {token: token_id for token_id, token in enumerate(tokenizer.tokens)}
     skipped = [ids_of_tokens[word] for word in rules.skipped_words if word in ids_of_tokens]
@@ -75,8 +75,11 @@ def token_marker(rules: TokenRules, tokenizer: Tokenizer) -> Callable[[Features,
     return mark_tokens
 
 
-def scored_tokens(features: Features, values: np.ndarray) -> np.ndarray:
-    """Return the values `[at least tokens, ...]` of the tokens of a text with a vector; all values without a mark."""
+def select_scored_tokens(features: Features, values: np.ndarray) -> np.ndarray:
+    """Return the values of the tokens that have a vector; all values if the text has no array SCORED.
+
+    `values` has a row for each token of the text, and perhaps further rows for padding.
+    """
     if SCORED not in features.targets:
         return values
     scored = np.asarray(features.targets[SCORED]) != 0

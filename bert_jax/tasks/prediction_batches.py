@@ -1,8 +1,8 @@
-"""Batches of inputs for predictions and vectors: inputs of similar length share rows, by a budget of tokens.
+"""Batches of inputs for predictions and vectors: inputs of similar length share rows, up to a number of tokens.
 
-The shape of a batch consists of numbers from short fixed lists: the length that sequences are padded to after the
-encoder, the length and the number of rows, and the number of inputs. So few programs are compiled, and later runs find
-the programs in the persistent cache.
+The shape of a batch is the length to which sequences are padded after the encoder, the length and the number of rows,
+and the number of inputs. Each of these numbers is from a short fixed list. So few programs are compiled, and later runs
+find the programs in the persistent cache.
 """
 
 import dataclasses
@@ -13,38 +13,39 @@ import numpy as np
 from bert_jax.tasks.batching import Feed, PlannedBatch, plan_feature_batches
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.late_interaction import UNREAD
-from bert_jax.tasks.rows import RowLimits, RowShape, deal_batches, num_rows_needed
+from bert_jax.tasks.rows import RowLimits, RowShape, batches_of_similar_length, num_rows_needed
 
-ROW_FACTORS = (1, 2, 4)  # lengths of rows to try, in padded lengths
-MAX_INPUTS_FACTOR = 4  # inputs of a batch divided by the batch size, so that padding after the encoder stays small
-# The cost of a further program in tokens. A forward pass compiles in one to two seconds, in which a CPU computes some
-# ten thousand tokens of a small model.
+ROW_FACTORS = (1, 2, 4)  # lengths of rows to try, as multiples of the padded length
+MAX_INPUTS_FACTOR = 4  # maximum inputs per batch divided by the batch size, to limit the padding after the encoder
+# The cost of compiling a further program, in tokens. A forward pass compiles in one to two seconds, in which a CPU
+# computes about ten thousand tokens of a small model.
 PROGRAM_TOKENS = 10_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Group:
-    """Inputs whose batches have one shape."""
+    """A group of inputs whose batches all have the same shape."""
 
-    indices: np.ndarray  # int64 [inputs]
-    length: int  # after padding
+    indices: np.ndarray  # indices of the inputs, int64 [inputs]
+    length: int  # length of a padded sequence
     row_length: int
-    num_rows: int  # of a batch
-    num_batches: int  # at least
-    cost: float  # in tokens
+    num_rows: int  # number of rows of a batch
+    num_batches: int  # minimum number of batches
+    cost: float  # cost of the group in tokens
 
 
-def plan_predictions(feed: Feed, features: Sequence[Features], limits: RowLimits | None) -> list[PlannedBatch]:
+def plan_prediction_batches(feed: Feed, features: Sequence[Features], limits: RowLimits | None) -> list[PlannedBatch]:
     """Return the batches of all inputs, the shortest inputs first.
 
-    A batch has the tokens of `feed.batch_size` padded inputs, or a quarter or less for a few inputs. Inputs are divided
-    by length into groups, so that the cost of computed tokens and of compiled programs is lowest. A further group needs
-    a program. In long rows, a sequence computes pairs with tokens of other sequences if the kernel skips no pairs.
+    A batch has as many tokens as `feed.batch_size` padded inputs, or a quarter or less if there are few inputs. Inputs
+    are divided by length into groups, so that the total cost of computed tokens and compiled programs is lowest. Each
+    group needs a program. Unless the attention kernel skips pairs of tokens of different sequences, long rows cost
+    more, because these pairs are computed.
 
     Args:
-        feed: lengths to pad to, and the number of padded inputs that a batch has the tokens of.
-        features: the inputs; all have an equal number of sequences.
-        limits: the rows that the model can read; None: sequences are padded.
+        feed: lengths to which sequences are padded, and the batch size.
+        features: the inputs; all have the same number of sequences.
+        limits: the rows that the model can read; None: sequences are padded, not packed in rows.
     """
     longest = np.array([feature.length for feature in features], np.int64)
     if limits is None or (features and UNREAD in features[0].targets):
@@ -64,11 +65,11 @@ def plan_predictions(feed: Feed, features: Sequence[Features], limits: RowLimits
 def _cheapest_groups(
     feed: Feed, lengths: np.ndarray, order: np.ndarray, ends: np.ndarray, limits: RowLimits
 ) -> list[_Group]:
-    """Return the division into groups with the lowest cost, by dynamic programming over the lengths to pad to.
+    """Return the cheapest division of inputs into groups, by dynamic programming over the padded lengths.
 
     Args:
-        feed: as in `plan_predictions`.
-        lengths: int64 `[inputs, sequences of an input]`.
+        feed: lengths to which sequences are padded, and the batch size.
+        lengths: number of tokens of each sequence, int64 `[inputs, sequences of an input]`.
         order: indices of the inputs, the shortest first.
         ends: number of inputs that fit into each length of `feed.buckets`.
         limits: the rows that the model can read.
@@ -80,10 +81,10 @@ def _cheapest_groups(
             begin = ends[first - 1] if first else 0
             if begin == end:
                 divisions.append(groups)
-            elif last == first or ends[last - 1] < end:  # no group has a longer padded length than it needs
+            elif last == first or ends[last - 1] < end:  # a group does not pad to a longer length than it needs
                 indices, length = order[begin:end], feed.buckets[last]
                 candidates = [
-                    _group(feed, lengths, indices, length, factor * length, limits)
+                    _group_with_cost(feed, lengths, indices, length, factor * length, limits)
                     for factor in ROW_FACTORS
                     if factor == 1 or factor * length <= limits.max_length
                 ]
@@ -92,17 +93,20 @@ def _cheapest_groups(
     return best[-1]
 
 
-def _group(
+def _group_with_cost(
     feed: Feed, lengths: np.ndarray, indices: np.ndarray, length: int, row_length: int, limits: RowLimits
 ) -> _Group:
-    """Return a group, with a lower bound of its number of rows, which best fit almost reaches."""
+    """Return a group of inputs with its cost, estimated from a lower bound of the number of rows.
+
+    Best-fit packing almost reaches this bound.
+    """
     sizes, num_rows = lengths[indices], max(1, feed.batch_size * length // row_length)
     # A row has room for at most n sequences above 1 / (n + 1) of its length.
     bounds = [-(-int(np.count_nonzero((n + 1) * sizes > row_length)) // n) for n in range(1, 5)]
     needed = max(-(-int(sizes.sum()) // row_length), *bounds)
     while num_rows >= 4 * needed:
         num_rows //= 4
-    num_rows = _multiple(num_rows, limits.num_devices)
+    num_rows = _round_up_to_multiple(num_rows, limits.num_devices)
     num_batches = max(-(-needed // num_rows), -(-len(indices) // (MAX_INPUTS_FACTOR * feed.batch_size)))
     cost = num_batches * num_rows * row_length * (1 + limits.pair_cost * row_length) + PROGRAM_TOKENS
     return _Group(
@@ -111,20 +115,24 @@ def _group(
 
 
 def _batches_of_group(feed: Feed, lengths: np.ndarray, group: _Group, num_devices: int) -> list[PlannedBatch]:
-    """Return the batches of a group, with nearly equal numbers of tokens and as few as fit into the rows."""
+    """Return the batches of a group: as few as possible, with nearly equal numbers of tokens."""
     shape = RowShape(group.row_length, group.num_rows, num_devices)
     tokens, num_batches = lengths[group.indices].sum(1), group.num_batches
     while True:
         size = -(-len(tokens) // num_batches)
-        batches = [group.indices[batch] for batch in deal_batches(tokens, size, shape, 0, 0, shuffle=False)]
+        batches = [
+            group.indices[batch] for batch in batches_of_similar_length(tokens, size, shape, 0, 0, shuffle=False)
+        ]
         if size == 1 or all(num_rows_needed(lengths[batch], shape) <= shape.num_rows for batch in batches):
             break
         num_batches += 1
     usual = int(shape.length * shape.num_rows / tokens.mean())  # inputs of a full batch
-    batch_size = _multiple(max(size, min(1 << usual.bit_length(), MAX_INPUTS_FACTOR * feed.batch_size)), num_devices)
+    batch_size = _round_up_to_multiple(
+        max(size, min(1 << usual.bit_length(), MAX_INPUTS_FACTOR * feed.batch_size)), num_devices
+    )
     return [PlannedBatch(batch, group.length, batch_size, shape) for batch in batches]
 
 
-def _multiple(count: int, divisor: int) -> int:
-    """Return the least multiple of a divisor that is not below a count."""
+def _round_up_to_multiple(count: int, divisor: int) -> int:
+    """Return `count`, rounded up to a multiple of `divisor`."""
     return -(-count // divisor) * divisor

@@ -1,4 +1,4 @@
-"""Scores of predictions from scikit-learn, scipy and the rules of benchmarks; a metric is a row of `METRICS`."""
+"""Scores of predictions by scikit-learn, scipy and the rules of benchmarks; a metric is a row of `METRICS`."""
 
 import functools
 import importlib
@@ -17,7 +17,7 @@ from bert_jax.tasks.kinds.token_classification import ENTITY_TAGS
 from bert_jax.tasks.task import Example, Task
 
 Scores = dict[str, float]
-# (labeled examples, their predictions (`Predictions.values`), names of the labels) -> scores. Higher scores are better.
+# (labeled examples, predicted values of the examples, names of the labels) -> scores. Higher scores are better.
 Metric = Callable[[Sequence[Example], Values, Sequence[str]], Scores]
 
 PACKAGES = {"sklearn": "scikit-learn", "scipy": "scipy"}
@@ -25,7 +25,7 @@ SYNONYMS = {"L": "E", "U": "S"}  # prefix of BILOU, which spaCy writes -> prefix
 
 
 def score_predictions(task: Task, examples: Sequence[Example], predictions: Values) -> Scores:
-    """Return the scores of all metrics of a task. Scores are fractions or correlations; for answers, percentages.
+    """Return name -> score for all metrics of a task; scores are fractions or correlations, for answers percentages.
 
     Args:
         task: a row of the table, or a custom task.
@@ -54,7 +54,7 @@ def score_predictions(task: Task, examples: Sequence[Example], predictions: Valu
 
 
 def accuracy(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Fraction of correct labels."""
+    """Return the fraction of examples with the correct label."""
     metrics = _import_library("sklearn.metrics")
     return {"accuracy": float(metrics.accuracy_score(_gold_labels(examples), np.asarray(predictions)))}
 
@@ -68,7 +68,7 @@ def binary_f1(examples: Sequence[Example], predictions: Values, labels: Sequence
 
 
 def macro_f1(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Mean of the F1 of all labels; 0 for a label that neither occurs nor is predicted."""
+    """Return the mean of the F1 of all labels; a label that neither occurs nor is predicted counts 0."""
     metrics = _import_library("sklearn.metrics")
     every = np.arange(len(labels))
     score = metrics.f1_score(
@@ -83,7 +83,7 @@ def multilabel_f1(examples: Sequence[Example], predictions: Values, labels: Sequ
 
 
 def matthews(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Matthews correlation (CoLA); 0 if all labels or all predictions are the same."""
+    """Return the Matthews correlation, as for CoLA; 0 if all labels or all predictions are the same."""
     gold, predicted = _gold_labels(examples), np.asarray(predictions)
     if _is_constant(gold, predicted):
         return {"matthews": 0.0}
@@ -91,13 +91,13 @@ def matthews(examples: Sequence[Example], predictions: Values, labels: Sequence[
 
 
 def pearson(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Pearson correlation (STS-B); 0 if it is undefined, because all labels or all predictions are equal."""
-    return {"pearson": _correlation("pearsonr", examples, predictions)}
+    """Return the Pearson correlation, as for STS-B; 0 if all labels or all predictions are equal."""
+    return {"pearson": _correlation_or_zero("pearsonr", examples, predictions)}
 
 
 def spearman(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Spearman rank correlation; 0 if it is undefined."""
-    return {"spearman": _correlation("spearmanr", examples, predictions)}
+    """Return the Spearman rank correlation; 0 if all labels or all predictions are equal."""
+    return {"spearman": _correlation_or_zero("spearmanr", examples, predictions)}
 
 
 def entity_scores(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
@@ -122,7 +122,7 @@ def entity_scores(examples: Sequence[Example], predictions: Values, labels: Sequ
 
 
 class EntitySpan(NamedTuple):
-    """The first word of an entity, the word after its last, and its type."""
+    """An entity: the index of its first word, the index of its last word + 1, and its type."""
 
     first_word: int
     end: int
@@ -148,7 +148,7 @@ def entity_spans(labels: Sequence[str]) -> set[EntitySpan]:
 
 
 def token_accuracy(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Fraction of words with the correct label."""
+    """Return the fraction of words with the correct label."""
     golds = np.concatenate([np.asarray(example["labels"], np.int64) for example in examples])
     predicted = np.concatenate([np.asarray(sentence, np.int64) for sentence in predictions])
     if not len(golds):
@@ -156,19 +156,19 @@ def token_accuracy(examples: Sequence[Example], predictions: Values, labels: Seq
     return {"token_accuracy": float(_import_library("sklearn.metrics").accuracy_score(golds, predicted))}
 
 
-def squad_metric(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Exact match and F1 of SQuAD 2.0 in percent: see kinds/squad_score.py."""
+def squad2_scores(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
+    """Return exact match and F1 in percent by the rule of SQuAD 2.0 (kinds/squad_score.py)."""
     return squad_scores(examples, _predictions_by_id(examples, predictions))
 
 
 def answer_scores(
     rule: BenchmarkRule, examples: Sequence[Example], predictions: Values, labels: Sequence[str]
 ) -> Scores:
-    """Exact match and F1 in percent: see kinds/benchmark_scores.py."""
+    """Return exact match and F1 in percent by the rule of a benchmark (kinds/benchmark_scores.py)."""
     return benchmark_scores(rule, examples, _predictions_by_id(examples, predictions))
 
 
-CORRELATIONS = ("pearson", "spearman")  # undefined if all labels are equal
+CORRELATIONS = ("pearson", "spearman")  # metrics that are undefined if all labels are equal
 METRICS: dict[str, Metric] = {
     "accuracy": accuracy,
     "f1": binary_f1,
@@ -179,7 +179,7 @@ METRICS: dict[str, Metric] = {
     "spearman": spearman,
     "entities": entity_scores,
     "token_accuracy": token_accuracy,
-    "squad": squad_metric,
+    "squad": squad2_scores,
     "squad1": functools.partial(answer_scores, SQUAD1),
     "korquad": functools.partial(answer_scores, KORQUAD),
     "cmrc": functools.partial(answer_scores, CMRC),
@@ -195,8 +195,8 @@ def _gold_labels(examples: Sequence[Example]) -> np.ndarray:
     return np.array([example["label"] for example in examples])
 
 
-def _correlation(name: str, examples: Sequence[Example], predictions: Values) -> float:
-    """Return a correlation of scipy.stats between labels and predictions; 0 if it is undefined."""
+def _correlation_or_zero(name: str, examples: Sequence[Example], predictions: Values) -> float:
+    """Return the correlation `name` of scipy.stats between labels and predictions; 0 if it is undefined."""
     gold, predicted = _gold_labels(examples).astype(np.float64), np.asarray(predictions, np.float64)
     if _is_constant(gold, predicted):
         return 0.0
@@ -204,7 +204,7 @@ def _correlation(name: str, examples: Sequence[Example], predictions: Values) ->
 
 
 def _is_constant(gold: np.ndarray, predicted: np.ndarray) -> bool:
-    """Return whether one of the arrays is constant. The correlation is then undefined, and the libraries warn."""
+    """Return whether one of the arrays is constant, so that the correlation is undefined."""
     return bool(np.ptp(gold) == 0 or np.ptp(predicted) == 0)
 
 

@@ -17,7 +17,7 @@ SUFFIXES = {"glue": ".tsv", "squad": ".json", "conll": ".conll", "conll_tab": ".
 
 
 def submission_file_name(task: Task, split: str) -> str:
-    """Return the file name of a set: the name that the benchmark demands, or the names of the task and of the set."""
+    """Return the file name for the predictions of a set: the name that the benchmark demands, or TASK-SET.SUFFIX."""
     source = task.sets.get(split)
     return (source.submission if source else "") or f"{task.name}-{split}{SUFFIXES.get(task.submission, '.jsonl')}"
 
@@ -31,11 +31,11 @@ def write_submission(
     `input`.
 
     Args:
-        task: a row of the table, or a custom task.
-        examples: the set, in order; labels are not needed.
-        predictions: a value per example, as `TaskKind.predict` returns them.
+        task: a task of `TASKS`, or a custom task.
+        examples: examples of the set, in order; labels are not needed.
+        predictions: a predicted value for each example, as `TaskKind.predict` returns them.
         path: path of the file.
-        details: `Predictions.details`, for the probabilities.
+        details: details of the predictions, such as probabilities.
 
     Raises:
         UserError: the file cannot be written.
@@ -50,25 +50,25 @@ def write_submission(
 
 
 def _glue_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return a header, then lines of index and prediction for GLUE's server, with the labels of the training file."""
+    """Return a TSV text for GLUE's server: a header, then indices and labels, spelled as in the training file."""
     spelled = task.codes or task.labels
     rows = [
         (example["id"], spelled[prediction] if spelled else format(prediction, ".3f"))
         for example, prediction in zip(examples, predictions, strict=True)
     ]
-    # Sorted by number, because TFDS shuffles a data set when it prepares it.
+    # The rows are sorted by index, because TFDS shuffles a data set when it prepares the data set.
     rows.sort(key=lambda row: (len(row[0]), row[0]))
     return "".join(f"{index}\t{label}\n" for index, label in [("index", "prediction"), *rows])
 
 
 def _squad_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return a JSON object of ids and answers ('' for no answer) for the official script."""
+    """Return a JSON text for the official script of SQuAD: an object from id to answer, with '' for no answer."""
     answers = {example["id"]: answer for example, answer in zip(examples, predictions, strict=True)}
     return json.dumps(answers, ensure_ascii=False) + "\n"
 
 
 def _conll_text(task: Task, examples: Examples, predictions: Values, separator: str) -> str:
-    """Return lines of token, label (if known) and prediction for conlleval."""
+    """Return a text for the script conlleval: lines of token, label (if it is known) and prediction."""
     lines = []
     for example, predicted in zip(examples, predictions, strict=True):
         columns = [example["tokens"], *([example["labels"]] if "labels" in example else []), predicted]
@@ -79,7 +79,7 @@ def _conll_text(task: Task, examples: Examples, predictions: Values, separator: 
 
 
 def _csv_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return a header, then lines of id and number of the class."""
+    """Return a CSV text: a header, then lines of id and number of the predicted class."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["id", "label"])
@@ -88,7 +88,7 @@ def _csv_text(task: Task, examples: Examples, predictions: Values) -> str:
 
 
 def _json_lines_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return a JSON object per line, with the id and the prediction, in the names of fields and labels."""
+    """Return JSON lines, each with the id and the prediction of an example, by the names of fields and labels."""
     to_json = KINDS[task.kind].to_json
     lines = [
         {"id": example["id"]} | to_json(task.labels, example, prediction)
@@ -98,7 +98,7 @@ def _json_lines_text(task: Task, examples: Examples, predictions: Values) -> str
 
 
 def _prediction_lines_text(task: Task, examples: Examples, predictions: Values, details: Values | None) -> str:
-    """Return a JSON object per line: the prediction, its probabilities, the gold label and the columns of the row."""
+    """Return JSON lines with the prediction, its probabilities, the gold label and the columns of each example."""
     kind, lines = KINDS[task.kind], []
     for index, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
         line = {"id": example["id"]} | kind.to_json(task.labels, example, prediction)

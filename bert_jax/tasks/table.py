@@ -1,4 +1,4 @@
-"""The tasks that have a name; each is a row of `TASKS`.
+"""The known tasks, such as the tasks of GLUE; each task is a row of `TASKS`.
 
 The files of GLUE come from its download. Their columns are separated by tabs, and quotes are text (Wang et al., 2019).
 """
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.tasks.custom import FORMAT, NAME, custom_columns, custom_task
+from bert_jax.tasks.custom import FORMAT, NAME, custom_task, resolve_custom_columns
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.task import Columns, SetSource, Task
@@ -49,18 +49,18 @@ def _glue_task(
     tfds_texts: Columns | None = None,
     labeled: SetSource | None = None,
 ) -> Task:
-    """Return a task of GLUE with train.tsv, dev.tsv and test.tsv. The test set has ids and no labels.
+    """Return a task of GLUE with train.tsv, dev.tsv and test.tsv, whose test set has ids and no labels.
 
     Args:
         name: name of the task and of its data set in TFDS.
         folder: directory of the files, and name of the file to submit.
-        texts: columns that hold the texts.
+        texts: field -> column, for the texts.
         label: column of the label.
-        labels: labels in the published order; () if the label is a number.
-        codes: spellings of the labels in the files, if they differ.
-        metrics: metrics, of which the first selects the best checkpoint.
+        labels: names of the labels in the published order; () if the label is a number.
+        codes: spellings of the labels in the files, if they differ from `labels`.
+        metrics: names of metrics; the first metric selects the best checkpoint.
         test_id: column of the ids in test.tsv.
-        tfds_texts: features of the texts in TFDS; None: `texts`.
+        tfds_texts: field -> feature in TFDS, for the texts; None: `texts`.
         labeled: format and columns of train.tsv and dev.tsv, if they differ from `texts` and `label`.
     """
     labeled = labeled or SetSource(format="tsv_plain", columns={**texts, "label": label})
@@ -168,7 +168,7 @@ _GLUE = (
 
 
 def _squad_task(name: str, version: str, impossible: bool) -> Task:
-    """Return a task of SQuAD. Its test sets are not public; config.task.test may name a file without answers."""
+    """Return a task of SQuAD; its test set is not public, but config.task.test may name a file without answers."""
     fields = ("id", "question", "context", "answers", *(("is_impossible",) if impossible else ()))
     task = _extractive_answer_task(
         name,
@@ -188,7 +188,10 @@ def _squad_task(name: str, version: str, impossible: bool) -> Task:
 
 
 def _extractive_answer_task(name: str, metric: str, train: tuple[str, ...], dev: Mapping[str, tuple[str, ...]]) -> Task:
-    """Return a task with files in the layout of SQuAD, one or several for each set; every question has an answer."""
+    """Return a question-answering task with one or several files per set in the layout of SQuAD.
+
+    Every question has an answer.
+    """
     sets = {key: SetSource(files=(names,), format="squad") for key, names in {"train": train, **dev}.items()}
     sets["test"] = SetSource(format="squad", submission="predictions.json")
     return Task(name=name, kind="question_answering", sets=sets, metrics=(metric,), best="f1", submission="squad")
@@ -198,7 +201,7 @@ _XQUAD = ("ar", "de", "el", "en", "es", "hi", "ro", "ru", "th", "tr", "vi", "zh"
 
 _OTHER_LANGUAGES = (
     _extractive_answer_task("korquad", "korquad", ("KorQuAD_v1.0_train.json",), {"dev": ("KorQuAD_v1.0_dev.json",)}),
-    # The files of the folder squad-style-data.
+    # The files are in the folder squad-style-data of the published repository.
     _extractive_answer_task("cmrc2018", "cmrc", ("cmrc2018_train.json",), {"dev": ("cmrc2018_dev.json",)}),
     _extractive_answer_task(
         "jaquad",
@@ -230,7 +233,10 @@ def _entity_task(
     tfds: str = "",
     submission: str = "conll",
 ) -> Task:
-    """Return a task of named entities; if a file has several names, the first name that exists counts."""
+    """Return a task of named entities.
+
+    `train`, `dev` and `test` are alternative names of a file; the first file that exists is read.
+    """
     return Task(
         name=name,
         kind="token_classification",
@@ -273,9 +279,10 @@ _ENTITIES = (
         test=("emerging.test.annotated", "emerging.test.conll"),
         submission="conll_tab",
     ),
-    # The data set is one file, which its authors use as a test set; to train on a part of it, make files and name them.
+    # The data set is one file, which its authors use as a test set. To train on a part of the file, split it into files
+    # of your own and name them in config.task.
     _entity_task("wikigold", _CONLL, "conll_space", test=("wikigold.conll.txt",)),
-    # A token is one character; white space is a token, too.
+    # Each character is a token, including white space.
     _entity_task(
         "klue-ner",
         _KLUE,
@@ -290,7 +297,7 @@ _ENTITIES = (
 def _ending_choice_task(
     name: str, format: str, columns: Columns, *, train: str, dev: str, test: str, test_columns: Columns
 ) -> Task:
-    """Return a task in which a single ending of a text, among several endings, is right."""
+    """Return a multiple-choice task: choose the right ending of a text among several endings."""
     return Task(
         name=name,
         kind="multiple_choice",
@@ -305,9 +312,9 @@ def _ending_choice_task(
     )
 
 
-# sent1 is followed by sent2 and an ending; the first text is sent1 (Devlin et al., 2019, section 4.4).
+# The text is sent1; each choice is sent2 followed by an ending (Devlin et al., 2019, section 4.4).
 _SWAG = {"text": "sent1", "start": "sent2"} | {f"choice{n}": f"ending{n}" for n in range(4)}
-# Category of the question, the question, four endings, the number of the right ending.
+# Columns: category of the question, the question, four endings, the number of the right ending.
 _CODAH = {"text": "1", "label": "6"} | {f"choice{n}": str(n + 2) for n in range(4)}
 
 _ENDINGS = (
@@ -320,7 +327,7 @@ _ENDINGS = (
         test="test.csv",
         test_columns=_SWAG,
     ),
-    # One fold of the authors' cross-validation; config.task.train may name full_data.tsv instead.
+    # The files are one fold of the authors' cross-validation; config.task.train may name full_data.tsv instead.
     _ending_choice_task(
         "codah", "tsv_headless", _CODAH, train="train.tsv", dev="dev.tsv", test="test.tsv", test_columns=_CODAH
     ),
@@ -336,7 +343,7 @@ def _sentence_pair_task(
     labels: tuple[str, ...] = (),
     metrics: tuple[str, ...],
 ) -> Task:
-    """Return a task of sentence pairs. A set may have several files, which are read in order."""
+    """Return a classification or regression task of sentence pairs; the files of a set are read in order."""
     return Task(
         name=name,
         kind="sequence_classification" if labels else "regression",
@@ -398,21 +405,21 @@ TASKS: dict[str, Task] = {
 }
 
 
-def prediction_source(config: TaskConfig, kind: TaskKind, file: str) -> SetSource:
-    """Return the format and columns of a file to predict; they equal the format and columns of the task's dev set.
+def source_of_prediction_file(config: TaskConfig, kind: TaskKind, file: str) -> SetSource:
+    """Return the format and the columns with which a file to predict is read, as for the task's dev set.
 
     Args:
-        config: configuration of the task that the model was trained on.
+        config: configuration of the task on which the model was trained.
         kind: kind of this task.
-        file: name of the file; in a custom task, its suffix decides on the format.
+        file: name of the file to predict; for a custom task, its suffix decides on the format.
     """
     if config.name in TASKS and "dev" in TASKS[config.name].sets:
         return TASKS[config.name].sets["dev"]
-    columns = custom_columns(dataclasses.replace(config, data=None, train=file), kind)
+    columns = resolve_custom_columns(dataclasses.replace(config, data=None, train=file), kind)
     return SetSource(format=columns.pop(FORMAT, ""), columns=columns)
 
 
-# Words that stand for no task but for a kind of task -> the kind.
+# Word that users give as a task, but that is a kind of task -> name of the kind.
 KINDS_OF_WORDS = {
     **dict.fromkeys(("ner", "pos", "tagging"), "token_classification"),
     **dict.fromkeys(("qa", "squad"), "question_answering"),
@@ -425,11 +432,13 @@ KINDS_OF_WORDS = {
 
 
 def resolve_task(config: TaskConfig) -> Task:
-    """Return the task that a configuration names, or a custom task; `config.metric` chooses its best checkpoint.
+    """Return the known task that a configuration names, or the custom task that it describes.
+
+    The score `config.metric`, if it is given, selects the best checkpoint.
 
     Raises:
-        UserError: the name is missing or unknown, another task has settings of custom tasks, or `custom_task` raises
-            UserError.
+        UserError: the name is missing or unknown, settings of custom tasks are given for a known task, or the custom
+            task is wrong.
     """
     if config.name == NAME:
         task = custom_task(config)

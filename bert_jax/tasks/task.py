@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-Columns = Mapping[str, str]  # field of a record -> column of a file: name, number from 0, or 'key.key' in JSON
-Example = Mapping[str, Any]  # a checked record: "id", the fields of its kind, and "row" in a user's files
+Columns = Mapping[str, str]  # field of a record -> column of a file: its name, its number from 0, or 'key.key' in JSON
+Example = Mapping[str, Any]  # a checked record: "id", the fields of its kind and, from a user's files, "row"
 
 
 class Record(NamedTuple):
-    """An example from a file, before the checks."""
+    """The values of an example in a file, before they are checked."""
 
-    where: str  # 'file:line' or the like, for messages
-    fields: Mapping[str, Any]
-    row: Mapping[str, Any] = MappingProxyType({})  # all columns of a user's file, by their names
+    where: str  # location of the record, such as 'file:line', for messages
+    fields: Mapping[str, Any]  # name of a field -> value
+    row: Mapping[str, Any] = MappingProxyType({})  # name of a column -> value, for all columns of a user's file
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,13 +22,13 @@ class SetSource:
     """The source of a set of examples of a task: the published files, or a split of the data set in TFDS.
 
     Attributes:
-        files: alternatives; the first alternative that exists is read. An alternative is one or several file names,
-            which are read in order.
+        files: alternatives of file names; the first alternative that exists is read. If an alternative has several
+            files, they are read in order.
         format: name of a row of `reading.formats.FORMATS`; '': the suffix of the file decides.
-        columns: columns of the files.
-        tfds: name of the split.
+        columns: field -> column in the files.
+        tfds: name of the split in TFDS.
         submission: name of the file to submit.
-        given: fields whose columns the user names; they must exist.
+        given: fields whose columns the user names; these columns must exist.
         broken_rows: True if the published file has rows with a wrong number of columns, which are skipped and counted.
     """
 
@@ -43,24 +43,24 @@ class SetSource:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """A row of the table of tasks.
+    """A task: the sources of its sets of examples, its labels and its metrics; a row of `TASKS` or a custom task.
 
     Attributes:
         name: value of `config.task.name`.
         kind: name of a row of `kinds.KINDS`.
-        sets: 'train', 'dev', 'test' -> its source; a second set of a split is 'dev_NAME' or 'test_NAME'.
+        sets: name of a set ('train', 'dev', 'test') -> source; a further set of a split is 'dev_NAME' or 'test_NAME'.
         metrics: names of rows of `scoring.METRICS`.
         best: name of the score that selects the best checkpoint; higher is better.
-        labels: labels in the published order, for kinds with labels.
-        codes: spellings of the labels in the files, if they differ from the names.
+        labels: names of the labels in the published order, for kinds with labels.
+        codes: spellings of the labels in the files, if they differ from `labels`.
         folder: subdirectory of the task in the download of its benchmark.
         tfds: name of the data set in TFDS.
-        tfds_columns: features of the data set.
+        tfds_columns: field -> feature of the data set in TFDS.
         submission: a key of `submission.FORMATS`.
         impossible: True if questions may have no answer.
         label_separator: character between the labels of a text in files; "": a text in a file is one label.
-        published: True for published files, in which empty texts are counted, because they belong to the data. In a
-            user's own files, empty texts are refused.
+        published: True for published files, where empty texts are part of the data and only counted; False for a user's
+            own files, where empty texts raise UserError.
     """
 
     name: str

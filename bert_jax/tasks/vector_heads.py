@@ -1,23 +1,22 @@
-"""Heads that make vectors of texts, as rows of a table of data, because this package does not import jax."""
+"""Descriptions of the heads that make vectors of texts; they are data, because this package does not import jax."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VectorHead:
-    """A row of VECTOR_HEADS.
+    """The description of a head that makes vectors of texts; a row of VECTOR_HEADS.
 
-    head: a key of models.heads.HEADS, whose output is `sentence_vectors`, `[batch, texts, ...]`
-    scores: a key of objectives.vector_scores.SCORES, the comparison of the vectors of queries and documents
-    similarity: name of this comparison in sentence-transformers
+    head: a key of models.heads.HEADS; the head's output is `sentence_vectors`, `[batch, texts, ...]`
+    scores: a key of objectives.vector_scores.SCORES: the function that compares vectors of queries and documents
+    similarity: name of this function in sentence-transformers
     opener: class of sentence-transformers that opens an exported model
     description: sentence for the card of a model
-    temperature: divisor of the scores in the loss, unless the user gives a divisor
-    has_pooling: whether a pooling of the hidden states makes a vector, so that `embed` may choose pooling and layer
+    temperature: divisor of the scores in the loss, unless the user gives a temperature
+    has_pooling: whether the vector is a pooling of the hidden states, so that `embed` may choose pooling and layer
     is_sparse: whether a vector has a number for each token of the vocabulary, most of them 0
-    can_shorten: whether the first numbers of a vector are a vector
-    has_token_vectors: whether a text has a vector for each token; roles and settings choose the tokens
-        (late_interaction.py)
+    can_shorten: whether the first numbers of a vector can be used alone as a shorter vector
+    has_token_vectors: whether a text has a vector for each token; late_interaction.py chooses the tokens
     """
 
     head: str

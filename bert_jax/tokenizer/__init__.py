@@ -1,12 +1,12 @@
-"""Text <-> token ids: tokenizers of five kinds, trained on text, read from a directory, saved for `AutoTokenizer`.
+"""Tokenizers of five kinds: they are trained on text, read from a directory, and saved for `AutoTokenizer`.
 
-The way from a directory to ids: `load.py` reads the files, `classes.py` has the rules of the class that the directory
-names, `tokenizer_json.py` completes the definition, `kinds.py` finds its kind, `bounds.py` refuses unsafe definitions,
-and `tokenizer.py` builds the `Tokenizer`, which encodes.
+A directory becomes a `Tokenizer` in six steps. `load.py` reads the files, `classes.py` has the rules of the class that
+the directory names, `tokenizer_json.py` completes the definition, `kinds.py` finds its kind, `bounds.py` refuses unsafe
+definitions, and `tokenizer.py` builds the `Tokenizer`, which encodes texts.
 
-bounds.py           limits on a definition from outside: encoding must end, and a text must not grow much
+bounds.py           limits on a definition from outside: encoding must end, and must not lengthen a text much
 byte_level.py       byte-level BPE as in RoBERTa
-changes.py          characters that a normalizer changes, by kind of change: to add a kind, add a row of KINDS
+changes.py          counts of the characters that a normalizer changes; add a row to KINDS for a kind of change
 classes.py          CLASSES: the classes of transformers that a directory names, with their files and settings
 kinds.py            TOKENIZERS: how each kind is trained and used
 load.py             a directory or vocabulary file -> a `Tokenizer`; lists every file it reads, in order
@@ -17,8 +17,8 @@ tokenizer.py        the class `Tokenizer`, and its construction from a definitio
 tokenizer_json.py   the definition: the content of a `tokenizer.json` as plain data
 train.py            files of one or several sources -> a trained tokenizer
 training_report.py  how a trained vocabulary encodes each source, and warnings
-training_sample.py  selection of the text of each source that a vocabulary is trained on
-wordpiece.py        WordPiece, and BPE, over BERT's words
+training_sample.py  choice of the text of each source on which a vocabulary is trained
+wordpiece.py        WordPiece and BPE, which split BERT's words into pieces
 """
 
 from bert_jax.tokenizer.kinds import TOKENIZERS

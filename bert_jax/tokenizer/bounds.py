@@ -1,8 +1,8 @@
-"""Limits on a `tokenizer.json` from outside: encoding must end, and a text must not grow much.
+"""Limits on a `tokenizer.json` from outside: encoding must end, and must not lengthen a text much.
 
-The library matches regular expressions by backtracking, which may take for ever or end in a panic. No short program can
-decide whether a pattern is safe, and a thread of the library cannot be stopped. So only the patterns in PATTERNS, from
-published tokenizers, are accepted.
+The library matches regular expressions by backtracking, which may take forever or end in a panic. No short program can
+decide whether a pattern is safe, and a thread of the library cannot be stopped. Therefore only the patterns in
+PATTERNS, which are from published tokenizers, are accepted.
 """
 
 import base64
@@ -17,7 +17,7 @@ from bert_jax.tokenizer.tokenizer_json import Definition, steps_of_part
 _CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
 _WORD_THEN_REST = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 PATTERNS = {
-    "spaces": " {2,}",  # SentencePiece: ALBERT, T5, XLM-R
+    "spaces": " {2,}",  # of SentencePiece, in ALBERT, T5 and XLM-R
     "white space": r"\s+",
     "white space or line end": r"\s{2,}|[\n\r\t]",
     "one white space": r"\s",
@@ -30,29 +30,29 @@ PATTERNS = {
     "qwen2": rf"(?i:{_CONTRACTIONS})|" + _WORD_THEN_REST % "",
 }
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
-MAX_COMPONENTS = 16  # steps in a part; ALBERT's normalizer has eight
+MAX_COMPONENTS = 16  # maximum number of steps in a part; ALBERT's normalizer has eight
 LENGTHENING = (
     "ByteLevel",
     "NFKC",
     "NFKD",
     "Precompiled",
     "Prepend",
-)  # types of steps that may double a text, or more; each type may occur once
-MAX_MAPPED = 64  # bytes that replace a character; in Unicode's tables, at most 33 bytes do, for U+FDFA
-MAX_PREFIX = 8  # characters that a step puts before every text
-MAX_WORD = 1_000  # characters of a word, because WordPiece tries all prefixes of a word; BERT's limit is 100
+)  # types of steps that may double the length of a text or more; each type may occur once
+MAX_MAPPED = 64  # maximum number of bytes that replace a character; Unicode's tables need at most 33, for U+FDFA
+MAX_PREFIX = 8  # maximum number of characters that a step puts before every text
+MAX_WORD = 1_000  # maximum characters of a word, because WordPiece tries all prefixes of a word; BERT's limit is 100
 
 
-def check_bounds(definition: Definition) -> None:
-    """Raise UserError for a definition that may take for ever on a text, or make a text many times longer."""
+def refuse_unsafe_definition(definition: Definition) -> None:
+    """Raise UserError for a definition that may encode a text forever, or make a text many times longer."""
     for part in PARTS:
         steps = list(steps_of_part(definition[part]))
         counts = collections.Counter(str(step.get("type")) for step in steps)
         if len(steps) > MAX_COMPONENTS or any(counts[kind] > 1 for kind in LENGTHENING):
             raise UserError(f"its {part} has {len(steps)} steps, some of them repeated, which may lengthen a text much")
         for step in steps:
-            _check_step(part, step)
-        for pattern in _regular_expressions(definition[part]):
+            _refuse_lengthening_step(part, step)
+        for pattern in _find_regular_expressions(definition[part]):
             if pattern not in PATTERNS.values():
                 raise UserError(
                     f"its {part} has the regular expression {str(pattern)!r:.80}, which is of no published tokenizer "
@@ -63,8 +63,8 @@ def check_bounds(definition: Definition) -> None:
         raise UserError(f"max_input_chars_per_word is {longest!r:.40}; give an integer of at most {MAX_WORD:,}")
 
 
-def _check_step(part: str, component: Definition) -> None:
-    """Raise UserError for a step that may lengthen a text."""
+def _refuse_lengthening_step(part: str, component: Definition) -> None:
+    """Raise UserError if a step of a part, such as the normalizer, may lengthen a text."""
     kind = component.get("type")
     if not isinstance(kind, str):  # the library would infer a type from the other keys
         raise UserError(f"its {part} has a step without a type")
@@ -85,7 +85,7 @@ def _check_step(part: str, component: Definition) -> None:
             raise UserError(f"its {part} maps a character to more than {MAX_MAPPED} bytes")
 
 
-def _regular_expressions(value: Any) -> Iterator[Any]:
+def _find_regular_expressions(value: Any) -> Iterator[Any]:
     """Yield every regular expression in a part of a definition."""
     if isinstance(value, dict):
         if "Regex" in value:
@@ -93,4 +93,4 @@ def _regular_expressions(value: Any) -> Iterator[Any]:
         value = list(value.values())
     if isinstance(value, list):
         for item in value:
-            yield from _regular_expressions(item)
+            yield from _find_regular_expressions(item)

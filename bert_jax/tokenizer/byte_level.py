@@ -18,14 +18,14 @@ from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 SPECIAL = SpecialTokens("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 SEPARATORS = 2
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
-# --normalization -> function that returns the steps of the normalizer.
+# Value of --normalization -> function that returns the steps of the normalizer.
 NORMALIZATIONS: dict[str, Callable[[], list[Definition]]] = {
     "identity": list,
     "nfc": lambda: [{"type": "NFC"}],
     "nfkc": lambda: [{"type": "NFKC"}],
     "nmt_nfkc": lambda: [sentencepiece.library_normalization_step("nmt_nfkc")],
 }
-SPACES = ("Ġ", "Ċ", "ĉ", "č")  # how the bytes of a space, a line feed, a tab and a carriage return are written
+SPACES = ("Ġ", "Ċ", "ĉ", "č")  # spellings of the bytes of a space, a line feed, a tab and a carriage return
 
 
 def define_byte_level(
@@ -35,10 +35,10 @@ def define_byte_level(
     add_prefix_space: bool = False,
     normalizer: Definition | None = None,
 ) -> Definition:
-    """Return the definition of a vocabulary (token -> id) and its merges, in the order of learning.
+    """Return the definition of a byte-level tokenizer from its vocabulary (token -> id) and its merges.
 
-    With `add_prefix_space`, the first word of a text is encoded like a word inside the text. RoBERTa's vocabulary has
-    neither `add_prefix_space` nor a normalizer.
+    The merges are in the order of learning. If `add_prefix_space` is True, the first word of a text is encoded like a
+    word inside the text. RoBERTa's tokenizer has neither `add_prefix_space` nor a normalizer.
     """
     space = {"add_prefix_space": add_prefix_space, "trim_offsets": True}
     byte_level = {"type": "ByteLevel", **space, "use_regex": True}
@@ -64,13 +64,13 @@ def define_byte_level(
     return {**definition, "post_processor": {**definition["post_processor"], **space}}
 
 
-def tokens_without_space(definition: Definition, tokens: Sequence[str]) -> list[bool]:
-    """Return whether each token continues a word: its first byte is no space or line end."""
+def byte_level_continuation_flags(definition: Definition, tokens: Sequence[str]) -> list[bool]:
+    """Return, for each token, whether it continues the word before it: its first byte is no space or line end."""
     return [not token.startswith(SPACES) for token in tokens]
 
 
 def with_prefix_space(definition: Definition) -> Definition:
-    """Return the definition with `add_prefix_space`, so that a word alone is encoded as inside a sentence."""
+    """Return the definition with `add_prefix_space`, so that a single word is encoded like a word in a sentence."""
 
     def component_with_prefix_space(part: Any) -> Any:
         if isinstance(part, list):
@@ -86,7 +86,7 @@ def with_prefix_space(definition: Definition) -> Definition:
 
 
 def byte_level_settings(definition: Definition) -> dict[str, Any]:
-    """Return the settings of a `tokenizer_config.json` that the definition implements."""
+    """Return the settings of `tokenizer_config.json` that a byte-level definition implements."""
     steps = tokenizer_json.steps_of_part(definition["pre_tokenizer"])
     return {"add_prefix_space": any(bool(step.get("add_prefix_space")) for step in steps)}
 
@@ -94,7 +94,9 @@ def byte_level_settings(definition: Definition) -> dict[str, Any]:
 def parse_vocab_json(
     files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
 ) -> Definition:
-    """Return the definition of a `vocab.json` and a `merges.txt`; see `TokenizerClass.parse`.
+    """Return the definition of a tokenizer from the bytes of its `vocab.json` and its `merges.txt`.
+
+    The arguments are as in `TokenizerClass.parse`.
 
     Raises:
         UserError: a file is broken, the ids have gaps, a merge is not a pair of tokens, or `lowercase` is True.
@@ -111,8 +113,8 @@ def parse_vocab_json(
 
 
 def vocab_json_tokens(data: bytes) -> list[str]:
-    """Return the tokens of a `vocab.json` in the order of ids; raise UserError as `tokens_in_order` does."""
-    return list(tokenizer_json.tokens_in_order(strict_json.parse_object(data, VOCABULARY)))
+    """Return the tokens of a `vocab.json` in the order of ids; raise UserError if the ids have gaps or repetitions."""
+    return list(tokenizer_json.sort_tokens_by_id(strict_json.parse_object(data, VOCABULARY)))
 
 
 def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, normalization: str) -> TrainedVocabulary:
@@ -129,13 +131,13 @@ def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, norma
     # The space before each line makes its first word look like a word inside a text.
     lines = (" " + line for piece in text.pieces() for line in piece.split("\n"))
     byte_letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokens, merges = pair_merging.merge_pairs(lines, vocab_size, untrained, SPECIAL, first, byte_letters)
+    tokens, merges = pair_merging.learn_merges(lines, vocab_size, untrained, SPECIAL, first, byte_letters)
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     return TrainedVocabulary(define_byte_level(vocabulary, merges, normalizer=normalizer))
 
 
 def _parse_merges(data: bytes, vocabulary: Mapping[str, int]) -> list[list[str]]:
-    """Return the merges in a `merges.txt`; raise UserError for a merge that is not a pair of tokens."""
+    """Return the merges in the bytes of a `merges.txt`; raise UserError if a merge is not a pair of tokens."""
     try:
         lines = data.decode().split("\n")
     except UnicodeDecodeError:

@@ -11,18 +11,18 @@ from typing import NamedTuple
 from bert_jax.tokenizer import tokenizer_json
 from bert_jax.tokenizer.tokenizer import Tokenizer
 
-MANY_CHANGED = 0.001  # a warning is given if a larger fraction of the characters has a change that nobody asked for
-NO_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}  # pre-tokenizers that drop white space anyway
+MANY_CHANGED = 0.001  # a warning is given if a larger fraction of the characters has an unexpected change
+NO_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}  # pre-tokenizers that drop white space in any case
 _KEEP = "one of --kind byte_level, or of --kind unigram with --normalization identity, keeps them"
 
 
 class ChangeKind(NamedTuple):
-    """A row of KINDS.
+    """A kind of change that a normalizer makes, such as removed accents; a row of KINDS.
 
     Attributes:
-        project: function that makes two texts equal if they differ by such changes alone.
-        asked_for: function of a tokenizer: True if its user asked for such changes, so that there is no warning.
-        cure: how to keep the characters.
+        project: function of a text; it gives equal results for two texts that differ only by changes of this kind.
+        asked_for: function of a tokenizer; it returns True if the user asked for such changes and needs no warning.
+        cure: advice how to keep the characters.
     """
 
     project: Callable[[str], str]
@@ -31,7 +31,7 @@ class ChangeKind(NamedTuple):
 
 
 def _has_normalizer_step(*types: str) -> Callable[[Tokenizer], bool]:
-    """Return a function that tells whether the normalizer of a tokenizer has a step of one of the types."""
+    """Return a function of a tokenizer: whether its normalizer has a step of one of the given types."""
 
     def has_step(tokenizer: Tokenizer) -> bool:
         return any(
@@ -52,27 +52,28 @@ def _without_invisible(text: str) -> str:
         character
         for character in text
         if unicodedata.category(character)[0] != "C" and not "\ufe00" <= character <= "\ufe0f"
-    )  # the test of the category does not cover variation selectors, which Unicode counts as marks
+    )  # variation selectors need a separate test, because Unicode counts them as marks
 
 
 def _is_mark(character: str) -> bool:
     return unicodedata.category(character)[0] == "M"
 
 
-def _drops_spaces(tokenizer: Tokenizer) -> bool:
+def _expects_space_changes(tokenizer: Tokenizer) -> bool:
     """Return whether the user of a tokenizer expects changes of white space."""
     steps = tokenizer_json.steps_of_part(tokenizer.definition["pre_tokenizer"])
     return any(step.get("type") in NO_SPACES for step in steps) or _has_normalizer_step("NFKC")(tokenizer)
 
 
-OTHER = "replaced by other characters"  # changes that no combination of the other kinds explains
-# A change gets the first kind that explains it alone; otherwise the first two kinds that explain it, and so on.
+OTHER = "replaced by other characters"  # kind of the changes that no combination of the other kinds explains
+# A change gets the first kind that explains the change alone; otherwise the first two kinds that explain it together,
+# and so on.
 KINDS = {
     "canonical form (NFC)": ChangeKind(
         functools.partial(unicodedata.normalize, "NFC"), _has_normalizer_step("NFC", "NFKC")
     ),
     "control or zero-width character removed": ChangeKind(_without_invisible, lambda tokenizer: False),
-    "white space changed": ChangeKind(lambda text: "".join(text.split()), _drops_spaces),
+    "white space changed": ChangeKind(lambda text: "".join(text.split()), _expects_space_changes),
     "compatibility form (NFKC)": ChangeKind(
         functools.partial(unicodedata.normalize, "NFKC"), _has_normalizer_step("NFKC")
     ),
@@ -86,12 +87,12 @@ KINDS = {
 }
 
 
-def count_changes(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
-    """Return kind of change -> number of characters of the texts that the normalizer does not keep, sorted by kind.
+def count_changed_characters(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
+    """Return kind of change -> number of characters in the texts that the normalizer changes, sorted by kind.
 
     Texts are compared by units that a normalizer maps independently of each other. A unit is a single character if
-    possible; otherwise a character with its combining marks, a Korean syllable in parts, a run of white space, or a
-    quote of two characters. A unit counts for every kind of its change: É that becomes e lost its case and its accent.
+    possible. Otherwise it is a character with its combining marks, a Korean syllable in parts, a run of white space, or
+    a quote of two characters. A unit may count for several kinds: if É becomes e, its case and its accent changed.
 
     Raises:
         UserError: the library `tokenizers` fails on a text.
@@ -112,28 +113,28 @@ def count_changes(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
         for before, after in alone:
             if before != after:
                 lost = sum(max(0, before.count(character) - after.count(character)) for character in set(before))
-                for kind in _change_kinds(before, after):
+                for kind in _kinds_explaining_change(before, after):
                     counts[kind] += times * max(1, lost)
     return dict(sorted(counts.items()))
 
 
 @functools.lru_cache(1 << 12)
-def _change_kinds(unit: str, normal: str) -> tuple[str, ...]:
+def _kinds_explaining_change(unit: str, normal: str) -> tuple[str, ...]:
     """Return the smallest set of kinds of change that explains why the normalizer turned a unit into `normal`.
 
-    Spaces around `normal` do not count, unless the unit is white space. If no set explains the change, return OTHER.
+    Spaces around `normal` are ignored, unless the unit is white space. If no set explains the change, return (OTHER,).
     """
     results = {normal} if unit.isspace() else {normal, normal.strip()}
     named = [name for name in KINDS if name != OTHER]
     for size in range(1, len(named) + 1):
         for kinds in itertools.combinations(named, size):
-            if any(_without_changes(unit, kinds) == _without_changes(result, kinds) for result in results):
+            if any(_text_ignoring_changes(unit, kinds) == _text_ignoring_changes(result, kinds) for result in results):
                 return kinds
     return (OTHER,)
 
 
-def _without_changes(text: str, kinds: Iterable[str]) -> str:
-    """Return a text after the `project` of each kind of change."""
+def _text_ignoring_changes(text: str, kinds: Iterable[str]) -> str:
+    """Return a text without its properties that changes of these kinds affect, such as its accents or its case."""
     for name in kinds:
         text = KINDS[name].project(text)
     return text

@@ -1,7 +1,7 @@
-"""The tokenizer classes of transformers that a directory names: their vocabulary files, rules and settings.
+"""The tokenizer classes of transformers: their vocabulary files, rules and settings.
 
 The rules follow transformers 4.57.1 and 5.24.0. A class builds its tokenizer from the vocabulary and from settings of
-`tokenizer_config.json`, so these settings and `tokenizer.json` have to agree.
+`tokenizer_config.json`, so these settings and `tokenizer.json` must agree.
 """
 
 import dataclasses
@@ -19,18 +19,19 @@ Parse = Callable[[Sequence[bytes], SpecialTokens, Mapping[str, Any], bool | None
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerClass:
-    """A row of CLASSES.
+    """A tokenizer class of transformers; a row of CLASSES.
 
     Attributes:
-        files: names of the vocabulary files of a directory without `tokenizer.json`; the first identifies the row.
-        parse: (contents of `files`, special tokens, tokenizer_config.json, lowercase) -> definition, where lowercase is
-            the wish of the caller or None; raises UserError. None: the class needs `tokenizer.json` here.
+        files: names of the vocabulary files of a directory without `tokenizer.json`; the first name identifies the row.
+        parse: function (contents of `files`, special tokens, tokenizer_config.json, lowercase) -> definition, which may
+            raise UserError; `lowercase` is True, False, or None for no wish. If `parse` is None, bert_jax reads this
+            class only from `tokenizer.json`.
         special: names of the special tokens if the directory does not give them.
-        settings: the entries of `tokenizer_config.json` that the class follows, and their defaults.
+        settings: the entries of `tokenizer_config.json` that the class follows, with their defaults.
         has_token_types: True if the class returns token types for a directory without `model_input_names`.
         has_token_types_in_5: value of `has_token_types` for transformers 5; None: equal to `has_token_types`.
         normalizer: type of the normalizer that the class builds in transformers 5, which ignores the normalizer of
-            `tokenizer.json`; "" for a class without a normalizer, None if the settings tell all.
+            `tokenizer.json`; "" for a class without a normalizer; None if `settings` determine the normalizer.
     """
 
     files: tuple[str, ...] = ()
@@ -42,7 +43,7 @@ class TokenizerClass:
     normalizer: str | None = None
 
 
-_GENERAL = TokenizerClass(has_token_types_in_5=False)  # takes tokenizer.json as it is
+_GENERAL = TokenizerClass(has_token_types_in_5=False)  # the general class, which takes tokenizer.json as it is
 _BERT = TokenizerClass(
     files=("vocab.txt",),
     parse=wordpiece.parse_vocab_txt,
@@ -65,7 +66,7 @@ _ALBERT = TokenizerClass(
     settings={"do_lower_case": True, "keep_accents": False, "add_prefix_space": True},
     has_token_types_in_5=False,
 )
-GENERAL_CLASS = "PreTrainedTokenizerFast"  # its name in a file, which both versions of transformers know
+GENERAL_CLASS = "PreTrainedTokenizerFast"  # name of the general class in files, which transformers 4 and 5 know
 CLASSES: dict[str, TokenizerClass] = {
     **dict.fromkeys(("BertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "ConvBertTokenizer"), _BERT),
     **dict.fromkeys(("SqueezeBertTokenizer", "LayoutLMTokenizer"), _BERT),
@@ -95,7 +96,8 @@ CLASSES: dict[str, TokenizerClass] = {
     ),
     **dict.fromkeys(("", "PreTrainedTokenizer", "TokenizersBackend"), _GENERAL),
 }
-# The class of a directory that names no class: by `model_type` in the model's config.json, else by vocabulary file.
+# For a directory that names no class: `model_type` in the model's config.json -> class. If the model type is unknown,
+# CLASS_OF_FILE gives the class by the name of the vocabulary file.
 CLASS_OF_MODEL = {
     **dict.fromkeys(("bert", "electra", "mobilebert", "nomic_bert"), "BertTokenizer"),
     **dict.fromkeys(("roberta", "longformer"), "RobertaTokenizer"),
@@ -112,8 +114,8 @@ CLASS_OF_FILE = {
 }
 
 
-def name_class(config: Mapping[str, Any], model_config: Mapping[str, Any]) -> str:
-    """Return the class that a directory names, without the suffix Fast; "" if it names none.
+def tokenizer_class_name(config: Mapping[str, Any], model_config: Mapping[str, Any]) -> str:
+    """Return the name of a directory's tokenizer class, without the suffix Fast; "" if the directory names no class.
 
     Args:
         config: content of `tokenizer_config.json`.
@@ -123,11 +125,11 @@ def name_class(config: Mapping[str, Any], model_config: Mapping[str, Any]) -> st
     return str(name or CLASS_OF_MODEL.get(str(model_config.get("model_type")), "")).removesuffix("Fast")
 
 
-def class_of_vocabulary(class_name: str, file_name: str) -> TokenizerClass:
-    """Return the row of CLASSES whose rules apply to a vocabulary file.
+def class_for_vocabulary_file(class_name: str, file_name: str) -> TokenizerClass:
+    """Return the row of CLASSES whose rules apply to a vocabulary file in a directory that names a class.
 
     Raises:
-        UserError: the class is unknown, or reads another file.
+        UserError: the class is unknown, or reads a different file.
     """
     by_file = CLASSES[CLASS_OF_FILE[file_name]]
     row = CLASSES.get(class_name)
@@ -143,9 +145,10 @@ def class_of_vocabulary(class_name: str, file_name: str) -> TokenizerClass:
 
 
 def has_token_types(class_name: str, config: Mapping[str, Any]) -> bool:
-    """Return whether the tokenizer gives a model the token types of its post-processor; False: the types are all 0.
+    """Return whether a tokenizer of a class returns the token types of its post-processor; if not, all types are 0.
 
-    Versions 4 and 5 of transformers differ for some classes. Only version 5 writes `backend` into a config.
+    Versions 4 and 5 of transformers differ for some classes. Only version 5 writes the entry `backend` into
+    `tokenizer_config.json`.
     """
     row = CLASSES.get(class_name, _GENERAL)
     names = config.get("model_input_names")
@@ -156,10 +159,10 @@ def has_token_types(class_name: str, config: Mapping[str, Any]) -> bool:
     return row.has_token_types
 
 
-def check_settings(
+def check_settings_agree(
     class_name: str, config: Mapping[str, Any], definition: Definition, in_definition: Mapping[str, Any]
 ) -> None:
-    """Raise UserError if transformers opens the directory with other rules than `tokenizer.json` has.
+    """Raise UserError if transformers would open the directory with rules that contradict `tokenizer.json`.
 
     Version 5 of transformers, which writes `backend` into a config, builds a normalizer from the class and its
     settings. Version 4 does so only for a `BertNormalizer`; it applies any other normalizer of the file.
@@ -172,7 +175,7 @@ def check_settings(
     """
     row = CLASSES.get(class_name, _GENERAL)
     for name, default in (row.settings if class_name else in_definition).items():
-        is_followed = "backend" in config or _follows_in_4(name, definition)
+        is_followed = "backend" in config or _transformers_4_follows_setting(name, definition)
         if is_followed and name in in_definition and config.get(name, default) != in_definition[name]:
             value = config.get(name, f"missing, which means {default},")
             raise UserError(
@@ -185,18 +188,21 @@ def check_settings(
         )
 
 
-def is_opened_alike(
+def opens_alike_in_transformers_5(
     class_name: str, config: Mapping[str, Any], definition: Definition, in_definition: Mapping[str, Any]
 ) -> bool:
-    """Return whether transformers 5 opens the directory with the rules of `tokenizer.json`; see `check_settings`."""
+    """Return whether transformers 5 opens the directory with the rules of `tokenizer.json`.
+
+    The arguments are as in `check_settings_agree`.
+    """
     try:
-        check_settings(class_name, {**config, "backend": "tokenizers"}, definition, in_definition)
+        check_settings_agree(class_name, {**config, "backend": "tokenizers"}, definition, in_definition)
     except UserError:
         return False
     return True
 
 
-def _follows_in_4(name: str, definition: Definition) -> bool:
+def _transformers_4_follows_setting(name: str, definition: Definition) -> bool:
     """Return whether transformers 4 follows a setting if `tokenizer.json` contradicts the setting."""
     if name == "add_prefix_space":
         return any(step.get("type") == "ByteLevel" for step in steps_of_part(definition["pre_tokenizer"]))

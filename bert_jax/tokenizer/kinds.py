@@ -16,37 +16,39 @@ def _general_class_config(definition: Definition, special: SpecialTokens) -> dic
     return tokenizer_json.GENERAL_CONFIG
 
 
-def _without_settings(definition: Definition) -> dict[str, Any]:
-    """Return {}, for a kind without settings in tokenizer_config.json."""
+def _no_settings(definition: Definition) -> dict[str, Any]:
+    """Return {}, the settings of a kind that has no settings in tokenizer_config.json."""
     return {}
 
 
-Train = Callable[[TrainingText, int, bool], TrainedVocabulary]  # (text, vocab_size, lowercase)
+Train = Callable[[TrainingText, int, bool], TrainedVocabulary]  # (text, vocab_size, lowercase) -> vocabulary
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerKind:
-    """A row of TOKENIZERS.
+    """A kind of tokenizer: how it is recognized, trained and used; a row of TOKENIZERS.
 
     Attributes:
         name: value of `--kind`.
         model: entries of the model in tokenizer.json that identify the kind.
-        pre_tokenizers: types of pre-tokenizers, of which tokenizer.json must have at least one; (): no condition.
+        pre_tokenizers: types of pre-tokenizers; tokenizer.json must have at least one of them; (): no condition.
         special: names of the special tokens if the directory does not give them.
-        separators: number of separators between the texts of a pair if tokenizer.json does not give it.
-        continues: (definition, tokens) -> whether each token continues the word before it.
+        separators: number of separators between the texts of a pair if tokenizer.json does not give this number.
+        continues: function (definition, tokens) -> for each token, whether it continues the word before it.
         train: value of `--normalization` -> function that trains a vocabulary; the first value is the default.
         trains_in_memory: True if training holds the text in memory.
-        keeps_single_occurrences: True if training makes tokens even of strings that occur once.
-        word_prefix: prefix that makes a single word be encoded like a word inside a sentence.
+        keeps_single_occurrences: True if training may make a token of a string that occurs only once.
+        word_prefix: prefix with which a single word is encoded like a word inside a sentence.
         mask_takes_space: True if words include the space before them, so that the mask token must include it, too.
-        vocabulary_files: names of the files other than tokenizer.json that hold a vocabulary; the first identifies it.
-        parse_tokens: content of the first file -> tokens in the order of ids; None: this would need another library.
-        digest_content: (definition, tokens, special tokens) -> everything that decides the ids of a text.
-        config_settings: definition -> the settings of tokenizer_config.json that the definition implements.
-        tokenizer_config: (definition, special tokens) -> the class of transformers that opens the tokenizer, and its
-            settings.
-        writes_vocabulary: True if saving writes the first file, a token per line, in addition to tokenizer.json.
+        vocabulary_files: names of the files other than tokenizer.json that hold a vocabulary; the first name identifies
+            the kind.
+        parse_tokens: function from the content of the first vocabulary file to its tokens in the order of ids; None:
+            reading the file needs another library, so the tokens are not compared with tokenizer.json.
+        digest_content: function (definition, tokens, special tokens) -> everything that decides the ids of a text.
+        config_settings: function from a definition to the settings of tokenizer_config.json that it implements.
+        tokenizer_config: function (definition, special tokens) -> the class of transformers that opens the tokenizer,
+            and its settings.
+        writes_vocabulary: True if saving also writes the first vocabulary file, with a token per line.
     """
 
     name: str
@@ -65,7 +67,7 @@ class TokenizerKind:
     digest_content: Callable[[Definition, Sequence[str], SpecialTokens], list[Any]] = (
         tokenizer_json.content_that_decides_ids
     )
-    config_settings: Callable[[Definition], dict[str, Any]] = _without_settings
+    config_settings: Callable[[Definition], dict[str, Any]] = _no_settings
     tokenizer_config: Callable[[Definition, SpecialTokens], dict[str, Any]] = _general_class_config
     writes_vocabulary: bool = False
 
@@ -82,7 +84,7 @@ _KINDS = (
         pre_tokenizers=(),
         special=wordpiece.SPECIAL,
         separators=wordpiece.SEPARATORS,
-        continues=wordpiece.tokens_inside_words,
+        continues=wordpiece.wordpiece_continuation_flags,
         train={"bert": wordpiece.train_wordpiece},
         vocabulary_files=("vocab.txt",),
         parse_tokens=wordpiece.vocab_txt_tokens,
@@ -97,7 +99,7 @@ _KINDS = (
         pre_tokenizers=(),
         special=wordpiece.SPECIAL,
         separators=wordpiece.SEPARATORS,
-        continues=wordpiece.tokens_inside_words,
+        continues=wordpiece.wordpiece_continuation_flags,
         train={"bert": wordpiece.train_bpe},
     ),
     TokenizerKind(
@@ -106,7 +108,7 @@ _KINDS = (
         pre_tokenizers=("ByteLevel",),
         special=byte_level.SPECIAL,
         separators=byte_level.SEPARATORS,
-        continues=byte_level.tokens_without_space,
+        continues=byte_level.byte_level_continuation_flags,
         train=_train_by_normalization(byte_level.train_byte_level, byte_level.NORMALIZATIONS),
         word_prefix=" ",
         mask_takes_space=True,
@@ -120,7 +122,7 @@ _KINDS = (
         pre_tokenizers=("Metaspace",),
         special=sentencepiece.SPECIAL,
         separators=sentencepiece.SEPARATORS,
-        continues=sentencepiece.tokens_without_word_mark,
+        continues=sentencepiece.sentencepiece_continuation_flags,
         train=_train_by_normalization(sentencepiece.train_unigram, sentencepiece.NORMALIZATIONS),
         trains_in_memory=True,
         mask_takes_space=True,
@@ -133,7 +135,7 @@ _KINDS = (
         pre_tokenizers=("Metaspace",),
         special=sentencepiece.SPECIAL,
         separators=sentencepiece.SEPARATORS,
-        continues=sentencepiece.tokens_without_word_mark,
+        continues=sentencepiece.sentencepiece_continuation_flags,
         train=_train_by_normalization(sentencepiece.train_sentencepiece_bpe, sentencepiece.NORMALIZATIONS),
         trains_in_memory=True,
         keeps_single_occurrences=True,
@@ -145,7 +147,7 @@ TOKENIZERS = {kind.name: kind for kind in _KINDS}  # `tokenizer_kind_of` returns
 
 
 def tokenizer_kind_of(definition: Definition) -> TokenizerKind:
-    """Return the row of TOKENIZERS for a definition; raise UserError for an unknown kind."""
+    """Return the kind of tokenizer that a definition describes; raise UserError for an unknown kind."""
     model = definition["model"]
     pre_tokenizers = {part.get("type") for part in tokenizer_json.steps_of_part(definition["pre_tokenizer"])}
     for kind in TOKENIZERS.values():

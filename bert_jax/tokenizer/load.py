@@ -1,13 +1,13 @@
-"""Loading of a `Tokenizer` from a directory, trained here or published, or from a vocabulary file.
+"""Loading of a `Tokenizer` from a directory or a vocabulary file, whether trained by bert_jax or published.
 
 Only this module reads the files of a tokenizer, in this order:
 1. `tokenizer.json`, or, if there is none, the vocabulary file of a kind: `vocab.txt`, `vocab.json`, `spiece.model`, or
    `spm.model` of DeBERTa;
 2. `special_tokens_map.json` and `tokenizer_config.json`: the class, its settings, and the names of special tokens;
    if they name no class, the `config.json` of a model;
-3. the further file of a vocabulary: `merges.txt`, which belongs to `vocab.json`;
-4. files that must agree with the files above: `added_tokens.json` with a vocabulary file, and a vocabulary file with
-   `tokenizer.json`.
+3. `merges.txt`, if the vocabulary file is `vocab.json`;
+4. files that must agree with the files above: if there is no `tokenizer.json`, the file `added_tokens.json`; otherwise
+   the vocabulary file.
 The digests of these files are first compared with `SHA256SUMS`, if the directory has that file.
 """
 
@@ -19,16 +19,16 @@ from typing import Any
 from bert_jax import strict_json
 from bert_jax.errors import UserError, with_message
 from bert_jax.files import check_sums
-from bert_jax.readers.hub import local_tokenizer
+from bert_jax.readers.hub import local_or_downloaded_tokenizer
 from bert_jax.tokenizer import tokenizer_json
 from bert_jax.tokenizer.classes import (
     CLASS_OF_FILE,
     CLASSES,
     TokenizerClass,
-    check_settings,
-    class_of_vocabulary,
+    check_settings_agree,
+    class_for_vocabulary_file,
     has_token_types,
-    name_class,
+    tokenizer_class_name,
 )
 from bert_jax.tokenizer.kinds import tokenizer_kind_of
 from bert_jax.tokenizer.tokenizer import Tokenizer, build_tokenizer
@@ -38,7 +38,7 @@ DEFINITION = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 NAMES = "special_tokens_map.json"
 ADDED = "added_tokens.json"
-MODEL = "config.json"  # belongs to the model, not to the tokenizer
+MODEL = "config.json"  # the config of the model, not of the tokenizer
 FILES = (
     *(DEFINITION, CONFIG, NAMES, ADDED),
     *dict.fromkeys(name for row in CLASSES.values() for name in row.files),
@@ -50,15 +50,15 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
     """Return the tokenizer of a directory or of a vocabulary file.
 
     Args:
-        path: a directory, a file of step 1 above, or a name of the Hub (readers/hub.py).
+        path: a directory, a `tokenizer.json` or vocabulary file, or a name on the Hugging Face Hub (readers/hub.py).
         lowercase: whether a vocabulary file is uncased, if `tokenizer_config.json` does not say so. None: the kind of
             the vocabulary decides; WordPiece is uncased unless a token has a capital letter.
 
     Raises:
-        UserError: the path has no tokenizer; a file is broken or differs from `SHA256SUMS`; the kind is unknown; the
-            ids have gaps; a special token is missing; the files contradict each other or `lowercase`.
+        UserError: the path has no tokenizer, a file is broken or differs from `SHA256SUMS`, the kind is unknown, the
+            ids have gaps, a special token is missing, or the files contradict each other or `lowercase`.
     """
-    path = local_tokenizer(path)
+    path = local_or_downloaded_tokenizer(path)
     file = _find_definition_file(path)
     if path.is_dir():
         check_sums(file.parent, FILES)
@@ -66,11 +66,11 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
         config = _read_json_beside(file, CONFIG)
         if lowercase is not None and config.get("do_lower_case", lowercase) != lowercase:
             raise UserError(f"do_lower_case is {config['do_lower_case']} in {CONFIG}, but you asked for {lowercase}")
-        class_name = name_class(config, _read_json_beside(file, MODEL))
+        class_name = tokenizer_class_name(config, _read_json_beside(file, MODEL))
         config = _read_json_beside(file, NAMES) | config
         if file.name == DEFINITION:
             return _load_definition(file, class_name, config, lowercase)
-        row = class_of_vocabulary(class_name, file.name if file.name in CLASS_OF_FILE else OTHER_NAME)
+        row = class_for_vocabulary_file(class_name, file.name if file.name in CLASS_OF_FILE else OTHER_NAME)
         return _load_vocabulary(file, row, class_name, config, lowercase)
     except UserError as error:
         raise with_message(error, f"{file}: {error}") from None
@@ -82,7 +82,7 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
 
 
 def _find_definition_file(path: pathlib.Path) -> pathlib.Path:
-    """Return the file that defines the tokenizer."""
+    """Return the path of the file that defines a tokenizer; `path` is this file or its directory."""
     candidates = (DEFINITION, *CLASS_OF_FILE)
     if path.is_dir():
         paths = [path / name for name in candidates if (path / name).exists()]
@@ -103,7 +103,7 @@ def _find_definition_file(path: pathlib.Path) -> pathlib.Path:
 def _load_definition(
     file: pathlib.Path, class_name: str, config: Mapping[str, Any], lowercase: bool | None
 ) -> Tokenizer:
-    """Return the tokenizer of a `tokenizer.json`."""
+    """Return the tokenizer that a `tokenizer.json` defines, and check that the other files agree with it."""
     definition = tokenizer_json.complete_definition(strict_json.parse_object(_read_limited_file(file), file.name))
     kind = tokenizer_kind_of(definition)
     special = _special_tokens(config, CLASSES.get(class_name, CLASSES[""]).special or kind.special)
@@ -113,11 +113,11 @@ def _load_definition(
     definition = tokenizer_json.with_special_tokens(
         definition, special, vocabulary, kind.separators, kind.mask_takes_space
     )
-    definition = _with_listed_tokens(definition, config, vocabulary)
+    definition = _with_tokens_listed_in_config(definition, config, vocabulary)
     tokenizer = build_tokenizer(definition, special, has_token_types(class_name, config), kind=kind, tokens=tokens)
     if lowercase is not None and lowercase != tokenizer.lowercase:
         raise UserError(f"the file sets lowercase to {tokenizer.lowercase}, but you asked for {lowercase}")
-    check_settings(class_name, config, definition, kind.config_settings(definition))
+    check_settings_agree(class_name, config, definition, kind.config_settings(definition))
     if kind.parse_tokens and (vocabulary_file := file.with_name(kind.vocabulary_files[0])).exists():
         vocabulary_tokens = kind.parse_tokens(_read_limited_file(vocabulary_file))
         if list(tokens[: len(vocabulary_tokens)]) != vocabulary_tokens:
@@ -144,18 +144,20 @@ def _load_vocabulary(
     vocabulary = {token: token_id for token_id, token in enumerate(tokenizer_json.tokens_in_id_order(definition))}
     if unknown := _read_json_beside(file, ADDED).keys() - vocabulary.keys():
         raise _unknown_tokens_error(unknown)
-    definition = _with_listed_tokens(definition, config, vocabulary)
+    definition = _with_tokens_listed_in_config(definition, config, vocabulary)
     return build_tokenizer(definition, special, has_token_types(class_name, config))
 
 
-def _with_listed_tokens(definition: Definition, config: Mapping[str, Any], vocabulary: Mapping[str, int]) -> Definition:
+def _with_tokens_listed_in_config(
+    definition: Definition, config: Mapping[str, Any], vocabulary: Mapping[str, int]
+) -> Definition:
     """Return the definition with the added tokens that a config lists; they replace equal tokens of the definition.
 
-    As in transformers, `added_tokens_decoder` gives the properties of a token, and a token that is only listed by name
-    is a special token.
+    As in transformers, the entry `added_tokens_decoder` gives the properties of a token. A token that is only listed by
+    its name is a special token.
 
     Raises:
-        UserError: the vocabulary lacks a token, or has another id for it.
+        UserError: the vocabulary lacks a token, or has a different id for the token.
     """
     decoder = config.get("added_tokens_decoder") or {}
     extra = config.get("extra_special_tokens") or ()
@@ -201,5 +203,5 @@ def _read_json_beside(file: pathlib.Path, name: str) -> dict[str, Any]:
 
 
 def _read_limited_file(file: pathlib.Path) -> bytes:
-    """Return the bytes of a file of a tokenizer; raise UserError if it is too large."""
+    """Return the bytes of a tokenizer's file; raise UserError if the file is too large."""
     return strict_json.read_bounded_bytes(file, strict_json.MAX_TABLE_BYTES, file.name)

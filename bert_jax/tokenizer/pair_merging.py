@@ -17,27 +17,27 @@ from bert_jax.tokenizer import tokenizer_json
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 
 ALPHABET = 1000  # number of most frequent characters that every vocabulary contains
-COVERAGE = 0.9995  # further characters are added until all cover this fraction of the text; the others are unknown
-MIN_FREQUENCY = 2  # minimum frequency of a piece that training makes
-MAX_TEXT = 8192  # characters passed to the library at once; it needs a hundred times as much memory
+COVERAGE = 0.9995  # further characters are added until this fraction of the text is covered; the rest are unknown
+MIN_FREQUENCY = 2  # minimum frequency of a piece that training adds
+MAX_TEXT = 8192  # maximum characters per call of the library, which needs a hundred times as much memory
 
 
 class TrainingText(NamedTuple):
     """The text that a vocabulary is trained on."""
 
-    pieces: Callable[[], Iterable[str]]  # each call yields all pieces, from the first on
-    characters: Mapping[str, float]  # frequency of each character
+    pieces: Callable[[], Iterable[str]]  # each call yields all pieces of the text again
+    characters: Mapping[str, float]  # character -> its frequency in the text
 
 
 class TrainedVocabulary(NamedTuple):
-    """A vocabulary, and the files to save with its tokenizer.json."""
+    """A trained vocabulary as a definition, and further files to save next to its tokenizer.json."""
 
     definition: Definition
     files: Mapping[str, bytes] = {}
 
 
 def required_characters(counts: Mapping[str, float], normalize: Callable[[str], str]) -> list[str]:
-    """Return the normalized characters, without spaces, that a vocabulary must contain, in the order of code points."""
+    """Return the normalized characters, except spaces, that a vocabulary must contain, in the order of code points."""
     weights: dict[str, float] = {}
     for character in sorted(counts):  # a fixed order: sums of floats depend on it
         for normal in normalize(character):
@@ -64,13 +64,13 @@ def check_vocabulary_is_full(num_tokens: int, vocab_size: int) -> None:
         )
 
 
-def vocabulary_too_small(vocab_size: int, least: int) -> UserError:
-    """Return the error for a size below `least`, the minimum for the text."""
+def vocabulary_too_small_error(vocab_size: int, least: int) -> UserError:
+    """Return the error for a vocabulary size below `least`, the minimum size for the text."""
     return UserError(f"--vocab_size {vocab_size:,} is too small: special tokens and characters alone are {least:,}")
 
 
 def cut_text(text: str, limit: int = MAX_TEXT) -> Iterator[str]:
-    """Yield the text in pieces of at most `limit` characters, cut after the last space or line end in each, if any."""
+    """Yield the text in pieces of at most `limit` characters, each cut after its last space or line end if possible."""
     start = 0
     while len(text) - start > limit:
         end = start + limit
@@ -88,7 +88,7 @@ class TokensAndMerges(NamedTuple):
     merges: list[list[str]]
 
 
-def merge_pairs(
+def learn_merges(
     pieces: Iterable[str],
     vocab_size: int,
     untrained: Definition,
@@ -97,10 +97,10 @@ def merge_pairs(
     characters: Sequence[str],
     prefix: str = "",
 ) -> TokensAndMerges:
-    """Return the tokens of a trained vocabulary in the order of ids, and its merges in the order of learning.
+    """Learn a BPE vocabulary; return its tokens in the order of ids, and its merges in the order of learning.
 
     Args:
-        pieces: the text.
+        pieces: the text in pieces.
         vocab_size: number of tokens.
         untrained: definition that splits text into words.
         special: names of the special tokens.
@@ -113,7 +113,7 @@ def merge_pairs(
     """
     least = len(first) + len(characters)
     if vocab_size < least:
-        raise vocabulary_too_small(vocab_size, least)
+        raise vocabulary_too_small_error(vocab_size, least)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=MIN_FREQUENCY,
@@ -123,7 +123,7 @@ def merge_pairs(
         limit_alphabet=len(characters),
         continuing_subword_prefix=prefix,
     )
-    plain = tokenizer_json.without_role_tokens(untrained, special)
+    plain = tokenizer_json.without_special_tokens(untrained, special)
     library = tokenizers.Tokenizer.from_str(json.dumps(plain))
     library.train_from_iterator(pieces, trainer)
     ids = library.get_vocab()

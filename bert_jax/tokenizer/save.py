@@ -9,11 +9,11 @@ from typing import Any
 
 from bert_jax.files import new_directory, read_file
 from bert_jax.tokenizer.byte_level import with_prefix_space
-from bert_jax.tokenizer.classes import GENERAL_CLASS, is_opened_alike, name_class
+from bert_jax.tokenizer.classes import GENERAL_CLASS, opens_alike_in_transformers_5, tokenizer_class_name
 from bert_jax.tokenizer.load import CONFIG, DEFINITION, FILES, load_tokenizer
 from bert_jax.tokenizer.tokenizer import Tokenizer
 
-MAX_LENGTH = 512  # tokens, for `AutoTokenizer`; an export writes the maximum of its model
+MAX_LENGTH = 512  # maximum tokens of a text for `AutoTokenizer`; an export writes the maximum of its model instead
 
 
 def save_tokenizer(tokenizer: Tokenizer, directory: str | os.PathLike[str], files: Mapping[str, bytes] = {}) -> None:
@@ -41,18 +41,18 @@ def tokenizer_files(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
 def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str], spaces_words: bool = False) -> None:
     """Copy the files of a tokenizer into an existing directory, so that `AutoTokenizer` opens it.
 
-    If the source lacks them, the copy also gets `tokenizer.json`, and `tokenizer_class` and `model_input_names` in
-    `tokenizer_config.json`. The copy names the general class if transformers 5 would
-    open the class of the source with other rules.
+    If the source has no `tokenizer.json`, the copy gets it. If the source has no entries `tokenizer_class` and
+    `model_input_names` in `tokenizer_config.json`, the copy gets them. The copy names the general class if transformers
+    5 would open the class of the source with rules that contradict `tokenizer.json`.
 
     Args:
         source: directory of a tokenizer.
         target: an existing directory.
-        spaces_words: True for a model that has learned given words as inside a sentence. The copy of a byte-level
-            tokenizer then has `add_prefix_space`, with which transformers encodes given words in this way.
+        spaces_words: True if the model was trained on lists of words, each encoded like a word inside a sentence. The
+            copy of a byte-level tokenizer then has `add_prefix_space`, so that transformers encodes words in this way.
 
     Raises:
-        UserError: as `load_tokenizer`.
+        UserError: `load_tokenizer` cannot read the source.
         OSError: the target cannot be written.
     """
     source, target = pathlib.Path(source), pathlib.Path(target)
@@ -63,10 +63,10 @@ def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str
     if not ((source / DEFINITION).exists() and config.get("tokenizer_class")):
         _write_definition(tokenizer, target, config)
     else:
-        added: dict[str, Any] = {} if "model_input_names" in config else {**_input_names(tokenizer)}
+        added: dict[str, Any] = {} if "model_input_names" in config else {**_input_names_entry(tokenizer)}
         settings = tokenizer.kind.config_settings(tokenizer.definition)
-        if not is_opened_alike(name_class(config, {}), config, tokenizer.definition, settings):
-            added |= {"tokenizer_class": GENERAL_CLASS, **_special_names(tokenizer)}
+        if not opens_alike_in_transformers_5(tokenizer_class_name(config, {}), config, tokenizer.definition, settings):
+            added |= {"tokenizer_class": GENERAL_CLASS, **_special_token_entries(tokenizer)}
         if added:
             _write_config({**config, **added}, target)
     if spaces_words and tokenizer.kind.word_prefix:
@@ -78,20 +78,23 @@ def _write_definition(tokenizer: Tokenizer, directory: pathlib.Path, config: Map
     """Write `tokenizer.json` and `tokenizer_config.json`; the values of the tokenizer replace values of `config`."""
     settings = {
         **tokenizer.kind.tokenizer_config(tokenizer.definition, tokenizer.special),
-        **_input_names(tokenizer),
-        **_special_names(tokenizer),
+        **_input_names_entry(tokenizer),
+        **_special_token_entries(tokenizer),
     }
     _write_json(tokenizer.definition, directory / DEFINITION)
     _write_config({"model_max_length": MAX_LENGTH, **config, **settings}, directory)
 
 
-def _special_names(tokenizer: Tokenizer) -> dict[str, str]:
+def _special_token_entries(tokenizer: Tokenizer) -> dict[str, str]:
     """Return the entries of `tokenizer_config.json` that name the special tokens."""
     return {f"{role}_token": token for role, token in tokenizer.special._asdict().items()}
 
 
-def _input_names(tokenizer: Tokenizer) -> dict[str, list[str]]:
-    """Return the entry that names the inputs for a model; versions of transformers have different default inputs."""
+def _input_names_entry(tokenizer: Tokenizer) -> dict[str, list[str]]:
+    """Return the entry of `tokenizer_config.json` that names the inputs of a model.
+
+    The entry is needed because versions of transformers have different default inputs.
+    """
     return {"model_input_names": ["input_ids", *["token_type_ids"] * tokenizer.second_type, "attention_mask"]}
 
 

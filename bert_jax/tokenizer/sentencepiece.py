@@ -1,13 +1,13 @@
-"""SentencePiece models, unigram and BPE: `spiece.model`.
+"""SentencePiece models (unigram and BPE) in files `spiece.model`.
 
 As in Kudo and Richardson 2018, a table in the model maps the characters of a text, and each word gets a leading '▁'.
 Unigram then splits the word into its likeliest pieces; BPE merges pairs of pieces. A unigram model that was not trained
-here and does not belong to BigBird is treated as ALBERT's (google-research/albert, tokenization.py): before the table
-maps the text, quotes are unified, and accents and capitals are removed.
+by bert_jax and does not belong to BigBird is read like ALBERT's model (google-research/albert, tokenization.py): before
+the table maps the text, quotes are unified, and accents and capitals are removed.
 
-In models trained here, only the table changes the text (a row of NORMALIZATIONS, with case folding if uncased). So the
-saved `spiece.model` describes them completely. The only difference is the tab, which the library's `nfkc` keeps: it is
-a space here, but an unknown character in the library.
+In models trained by bert_jax, only the table changes the text (a row of NORMALIZATIONS, with case folding if uncased).
+So the saved `spiece.model` describes such a model completely, with one exception: the library's rule `nfkc` keeps tabs,
+which are unknown characters in the library, but spaces in bert_jax.
 """
 
 import base64
@@ -30,17 +30,17 @@ SPECIAL = SpecialTokens("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 SEPARATORS = 1
 BIG_BIRD = ("<pad>", "</s>", "<s>")
 SPACE = "▁"
-UNIGRAM, BPE = 1, 2  # model types, as the library numbers them
-# The settings of a model that the definition below implements.
+UNIGRAM, BPE = 1, 2  # numbers of the model types in the library
+# The settings that a model must have, so that `define_sentencepiece` can express the model.
 TRAINER = {"model_type": (UNIGRAM, BPE), "byte_fallback": (False,), "treat_whitespace_as_suffix": (False,)}
 NORMALIZER = {"add_dummy_prefix": (True,), "remove_extra_whitespaces": (True,), "escape_whitespaces": (True,)}
-OWN = "bert_jax/"  # prefix of the table's name in a model trained here; only the table changes this model's text
+OWN = "bert_jax/"  # prefix of the table's name in a model trained by bert_jax; only the table changes its text
 DOTTED_I = "\u0130"  # the only letter that `Lowercase` changes and the tables leave unchanged
 FOLDED = "_cf"  # suffix of the names of tables that fold case
 WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001)))).replace(" ", "")
-NORMAL = 1  # type of a piece that is no special token
+NORMAL = 1  # type of a piece that is not a special token
 
-MAX_LINE = 1024  # characters in a training line, each of at most 4 bytes
+MAX_LINE = 1024  # maximum characters of a training line, each of at most 4 bytes
 MAX_BYTES = 4192  # the library drops longer lines without an error
 RESERVED = "▅"  # the library's mark of an unknown character; the library drops lines that contain this mark
 THREADS = 16  # fixed, because the number of threads affects the last bits of the scores
@@ -49,15 +49,17 @@ THREADS = 16  # fixed, because the number of threads affects the last bits of th
 def parse_spiece_model(
     files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
 ) -> Definition:
-    """Return the definition of a `spiece.model`; see `TokenizerClass.parse`.
+    """Return the definition of a tokenizer from the bytes of its `spiece.model`.
 
-    For ALBERT, `do_lower_case` and `keep_accents` of the config decide the normalization; other models have a table.
-    Only the table changes BigBird's text, as in the library that BigBird's authors use; the table keeps capitals.
+    The arguments are as in `TokenizerClass.parse`. For ALBERT, the entries `do_lower_case` and `keep_accents` of the
+    config decide the normalization; other models have a table. Only the table changes the text for BigBird, as in the
+    library that BigBird's authors use; this table keeps capitals.
 
     Raises:
-        UserError: `parse_model` or `define_sentencepiece` raises it, or `do_lower_case` contradicts the model's table.
+        UserError: the model is cut or unsupported, a special token is missing, or `do_lower_case` contradicts the
+            model's table.
     """
-    model = parse_model(files[0])
+    model = parse_model_proto(files[0])
     asked = config.get("do_lower_case", lowercase)
     rule = model.normalizer_spec.name
     if _is_big_bird(model, config):
@@ -65,21 +67,21 @@ def parse_spiece_model(
         return _with_control_pieces(define_sentencepiece(model, normalizers, special), model)
     if model.trainer_spec.model_type == UNIGRAM and not rule.startswith(OWN):
         normalizers = _albert_normalizers(asked is None or bool(asked), bool(config.get("keep_accents")))
-        return _without_commas(define_sentencepiece(model, normalizers, special))
+        return _discourage_comma_pieces(define_sentencepiece(model, normalizers, special))
     if asked is not None and bool(asked) != rule.endswith(FOLDED):
         raise UserError(f"do_lower_case is {asked}, but the model's own normalization is {rule}")
-    return define_sentencepiece(model, _case_folding(rule), special)
+    return define_sentencepiece(model, _case_folding_normalizers(rule), special)
 
 
 def parse_spm_model(
     files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
 ) -> Definition:
-    """Return the definition of the `spm.model` of DeBERTa, version 2 and 3; the mask token follows its pieces.
+    """Return the definition of a tokenizer from the bytes of the `spm.model` of DeBERTa 2 or 3.
 
-    Only the table of the model changes text, as in the library that DeBERTa's authors use. Raises UserError as
-    `parse_spiece_model` does.
+    If the model has no mask token, it is added after the pieces. Only the table of the model changes text, as in the
+    library that DeBERTa's authors use. Raise UserError if the model is cut or unsupported.
     """
-    model = parse_model(files[0])
+    model = parse_model_proto(files[0])
     if config.get("split_by_punct"):
         raise UserError("split_by_punct is true in tokenizer_config.json; only false can be read")
     if special.mask not in {piece.piece for piece in model.pieces}:
@@ -88,7 +90,7 @@ def parse_spm_model(
     return define_sentencepiece(model, [{"type": "Lowercase"}] if lower else [], special)
 
 
-def parse_model(data: bytes) -> Any:
+def parse_model_proto(data: bytes) -> Any:
     """Return the `ModelProto` in the bytes of a `spiece.model`; raise UserError for a cut or unsupported model."""
     with _needs_library():
         format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
@@ -112,10 +114,10 @@ def parse_model(data: bytes) -> Any:
 
 
 def define_sentencepiece(model: Any, normalizers: Sequence[Definition], special: SpecialTokens = SPECIAL) -> Definition:
-    """Return the definition of a parsed model.
+    """Return the definition of a tokenizer from a parsed SentencePiece model.
 
     Args:
-        model: the result of `parse_model`.
+        model: a parsed `ModelProto`.
         normalizers: steps that change a text before the table of the model does.
         special: names of the special tokens.
 
@@ -139,7 +141,7 @@ def define_sentencepiece(model: Any, normalizers: Sequence[Definition], special:
 
 
 def sentencepiece_settings(definition: Definition) -> dict[str, Any]:
-    """Return the settings of a `tokenizer_config.json` that the definition implements."""
+    """Return the settings of `tokenizer_config.json` that a SentencePiece definition implements."""
     normalizers = {step.get("type") for step in tokenizer_json.steps_of_part(definition["normalizer"])}
     pre_tokenizers = list(tokenizer_json.steps_of_part(definition["pre_tokenizer"]))
     return {
@@ -153,8 +155,8 @@ def sentencepiece_settings(definition: Definition) -> dict[str, Any]:
     }
 
 
-def tokens_without_word_mark(definition: Definition, tokens: Sequence[str]) -> list[bool]:
-    """Return whether each token continues the word before it: it lacks the leading '▁'."""
+def sentencepiece_continuation_flags(definition: Definition, tokens: Sequence[str]) -> list[bool]:
+    """Return, for each token, whether it continues the word before it: it has no leading '▁'."""
     return [not token.startswith(SPACE) for token in tokens]
 
 
@@ -173,12 +175,15 @@ def train_unigram(text: TrainingText, vocab_size: int, lowercase: bool, normaliz
 def train_sentencepiece_bpe(
     text: TrainingText, vocab_size: int, lowercase: bool, normalization: str
 ) -> TrainedVocabulary:
-    """Return a BPE vocabulary; the arguments and errors are as in `train_unigram`."""
+    """Return a SentencePiece BPE vocabulary of exactly `vocab_size` pieces; see `train_unigram`."""
     return _train_sentencepiece("bpe", text, vocab_size, lowercase, normalization)
 
 
 def library_normalization_step(rule: str) -> Definition:
-    """Return the step that maps text by the library's table `rule`; raise UserError if the library is missing."""
+    """Return the normalizer step that maps text by the library's table `rule`.
+
+    Raise UserError if the library sentencepiece is missing.
+    """
     with _needs_library():
         library = importlib.import_module("sentencepiece")
         format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
@@ -189,7 +194,7 @@ def library_normalization_step(rule: str) -> Definition:
 def _train_sentencepiece(
     model_type: str, text: TrainingText, vocab_size: int, lowercase: bool, normalization: str
 ) -> TrainedVocabulary:
-    """Return a vocabulary of SentencePiece's `model_type`, trained on a text; see `train_unigram`."""
+    """Return a vocabulary of a SentencePiece model type ("unigram" or "bpe"), trained on a text."""
     with _needs_library():
         library = importlib.import_module("sentencepiece")
     rule = normalization + FOLDED * lowercase
@@ -198,7 +203,7 @@ def _train_sentencepiece(
     try:
         with tempfile.TemporaryDirectory() as folder:
             table = NORMALIZATIONS[normalization](rule, pathlib.Path(folder, "rule.tsv"))
-            replaced = _rare_characters(text, library.SentencePieceNormalizer(**table).normalize)
+            replaced = _rare_characters_to_spaces(text, library.SentencePieceNormalizer(**table).normalize)
             if lowercase:
                 replaced |= {ord(DOTTED_I): DOTTED_I.lower()}
             library.SentencePieceTrainer.train(
@@ -227,23 +232,26 @@ def _train_sentencepiece(
     except RuntimeError as error:
         least = re.search(r"smaller than required_chars. \d+ vs (\d+)", str(error))
         if least:
-            raise pair_merging.vocabulary_too_small(vocab_size, int(least[1])) from None
+            raise pair_merging.vocabulary_too_small_error(vocab_size, int(least[1])) from None
         raise UserError(f"sentencepiece cannot train on this text: {error}") from None
-    model = parse_model(written.getvalue())
+    model = parse_model_proto(written.getvalue())
     pair_merging.check_vocabulary_is_full(len(model.pieces), vocab_size)
     model.normalizer_spec.name = OWN + rule
     model.normalizer_spec.ClearField("normalization_rule_tsv")  # the name of a deleted temporary file
-    definition = define_sentencepiece(model, _case_folding(rule))
+    definition = define_sentencepiece(model, _case_folding_normalizers(rule))
     return TrainedVocabulary(definition, {FILE: model.SerializeToString(deterministic=True)})
 
 
-def _library_rule(rule: str, path: pathlib.Path) -> dict[str, str]:
-    """Return the arguments of SentencePiece that name a table of the library."""
+def _library_table_arguments(rule: str, path: pathlib.Path) -> dict[str, str]:
+    """Return the arguments for SentencePiece's trainer that name a table of the library."""
     return {"rule_name": rule}
 
 
-def _character_table(rule: str, path: pathlib.Path) -> dict[str, str]:
-    """Write a table that keeps all characters except white space and, if it folds case, capitals."""
+def _write_character_table(rule: str, path: pathlib.Path) -> dict[str, str]:
+    """Write a table that keeps all characters but white space and perhaps capitals; return the trainer's arguments.
+
+    Capitals are changed if the rule folds case.
+    """
     changed = dict.fromkeys(WHITE_SPACE, " ")
     if rule.endswith(FOLDED):
         changed |= {letter: letter.lower() for letter in map(chr, range(0x110000)) if letter.lower() != letter}
@@ -254,16 +262,16 @@ def _character_table(rule: str, path: pathlib.Path) -> dict[str, str]:
     return {"rule_tsv": str(path)}
 
 
-# --normalization -> function of (rule, path of a file that it may write), which returns the library's arguments.
+# Value of --normalization -> function (rule, path of a file to write) -> arguments for SentencePiece's trainer.
 NORMALIZATIONS: dict[str, Callable[[str, pathlib.Path], dict[str, str]]] = {
-    "nmt_nfkc": _library_rule,
-    "nfkc": _library_rule,
-    "identity": _character_table,
+    "nmt_nfkc": _library_table_arguments,
+    "nfkc": _library_table_arguments,
+    "identity": _write_character_table,
 }
 
 
-def _rare_characters(text: TrainingText, normalize: Callable[[str], str]) -> dict[int, str]:
-    """Return a table for `str.translate` that replaces rare characters, which the vocabulary lacks, with spaces."""
+def _rare_characters_to_spaces(text: TrainingText, normalize: Callable[[str], str]) -> dict[int, str]:
+    """Return a table for `str.translate` that replaces the rare characters outside the vocabulary with spaces."""
     spaces = str.maketrans(SPACE + RESERVED, "  ")  # the library puts SPACE before every text
     normal = {character: normalize(character).translate(spaces) for character in text.characters}
     known = {" ", *pair_merging.required_characters(text.characters, normal.__getitem__)}
@@ -273,7 +281,7 @@ def _rare_characters(text: TrainingText, normalize: Callable[[str], str]) -> dic
 
 
 def _training_lines(text: TrainingText, replaced: dict[int, str]) -> Iterator[str]:
-    """Yield the lines of a text, cut so that the library drops none."""
+    """Yield the lines of a text, cut into parts that are short enough for the library, which drops longer lines."""
     for piece in text.pieces():
         for line in piece.translate(replaced).split("\n"):
             yield from (part for part in pair_merging.cut_text(line, MAX_LINE) if part and not part.isspace())
@@ -283,7 +291,7 @@ def _needs_library() -> contextlib.AbstractContextManager[None]:
     return needs_packages("a SentencePiece vocabulary or table", "sentencepiece protobuf")
 
 
-def _case_folding(rule: str) -> list[Definition]:
+def _case_folding_normalizers(rule: str) -> list[Definition]:
     """Return the normalizers before the table `rule`: `Lowercase` if the table folds case, to mark uncased text."""
     return [{"type": "Lowercase"}] if rule.endswith(FOLDED) else []
 
@@ -299,7 +307,7 @@ def _albert_normalizers(lowercase: bool, keep_accents: bool) -> list[Definition]
 
 
 def _is_big_bird(model: Any, config: Mapping[str, Any]) -> bool:
-    """Return whether a model has BigBird's first pieces, or a config names its class."""
+    """Return whether a model has BigBird's first pieces, or a config names BigBird's tokenizer class."""
     first = tuple(piece.piece for piece in model.pieces[:3])
     return first == BIG_BIRD or str(config.get("tokenizer_class")).startswith("BigBird")
 
@@ -315,7 +323,7 @@ def _with_control_pieces(definition: Definition, model: Any) -> Definition:
     return {**definition, "added_tokens": sorted([*known, *new], key=lambda token: token["id"])}
 
 
-def _without_commas(definition: Definition) -> Definition:
+def _discourage_comma_pieces(definition: Definition) -> Definition:
     """Return the definition with negligible scores for pieces like '9,', which ALBERT splits into '9' and ','."""
     vocabulary = [[piece, score - 100 * _ends_in_comma(piece)] for piece, score in definition["model"]["vocab"]]
     return {**definition, "model": {**definition["model"], "vocab": vocabulary}}
@@ -336,7 +344,10 @@ def _unigram_model(model: Any) -> Definition:
 
 
 def _bpe_model(model: Any) -> Definition:
-    """Return the BPE model of the library; it merges any two pieces that form a piece, by descending score."""
+    """Return the BPE model of the library for a parsed model.
+
+    It merges any two pieces that together form a piece; the merges are in the order of descending scores.
+    """
     normal = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
     merges = [
         [piece[:cut], piece[cut:]]

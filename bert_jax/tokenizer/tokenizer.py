@@ -1,4 +1,4 @@
-"""The class `Tokenizer`: text -> ids and back, built from the content of a `tokenizer.json`."""
+"""The class `Tokenizer`, which encodes text as ids and decodes ids, built from the content of a `tokenizer.json`."""
 
 import contextlib
 import dataclasses
@@ -22,11 +22,11 @@ SPECIAL_TOKENS = tuple(wordpiece.SPECIAL)  # BERT's special tokens
 
 
 class EncodedText(NamedTuple):
-    """The ids of a text, and the characters and the word that each id stands for."""
+    """The token ids of a text, with the characters and the word of each token."""
 
     ids: list[int]
     offsets: list[tuple[int, int]]  # (index of the first character, index after the last character)
-    words: list[int | None]  # index of the word; the tokenizer splits text into words before it looks for tokens
+    words: list[int | None]  # index of the token's word; the tokenizer splits text into words, then words into tokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,21 +34,24 @@ class Tokenizer:
     """A tokenizer; `load_tokenizer`, `build_tokenizer` and `wordpiece_tokenizer` return it. It can be pickled.
 
     Attributes:
-        kind: the row of `TOKENIZERS`.
+        kind: the kind of the tokenizer, a row of `TOKENIZERS`.
         definition: the content of tokenizer.json.
         special: the names of the special tokens.
-        tokens: every token in the order of ids.
+        tokens: all tokens in the order of ids.
         sha256: digest of everything that decides the ids of a text.
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
         separators: number of [SEP] tokens between the two texts of a pair.
         second_type: True if the second text of a pair has token type 1; otherwise all tokens have type 0.
-        spaces_words: True if `encode_words` encodes a word as inside a sentence. If False, as `load_tokenizer` sets it,
-            a word is encoded as a text of its own. Then `add_prefix_space` alone adds a space, as in transformers.
+        spaces_words: True if `encode_words` encodes a word like a word inside a sentence. If it is False, as
+            `load_tokenizer` sets it, a word is encoded as a separate text; then only `add_prefix_space` adds a space,
+            as in transformers.
         lowercase: True if the vocabulary is uncased.
-        continues: bool [vocab_size], whether a token continues the word before it; False for special and added tokens.
-        with_special_tokens: library tokenizer that gives every added token spelled in a text its id, even '[MASK]'.
+        continues: whether each token continues the word before it, bool [vocab_size]; False for special and added
+            tokens.
+        with_special_tokens: library tokenizer that encodes every added token spelled in a text, even '[MASK]', as that
+            token.
         plain: library tokenizer that encodes a spelled '[MASK]' as a bracket, a word and a bracket. Only added tokens
-            that are not in `special` get their ids.
+            that are not in `special` are encoded as tokens.
     """
 
     kind: TokenizerKind
@@ -71,34 +74,34 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens; every id is smaller."""
+        """Number of tokens of the vocabulary; every id is smaller than this number."""
         return len(self.tokens)
 
     @property
     def special_ids(self) -> dict[str, int]:
-        """Ids of the special tokens: pad, unk, cls, sep, mask."""
+        """Role of a special token (pad, unk, cls, sep, mask) -> its id."""
         return {role: getattr(self, f"{role}_id") for role in self.special._fields}
 
     @property
     def normalizer(self) -> Normalizer:
-        """The normalization of text before WordPiece splits it."""
+        """The normalization of a text before WordPiece splits the text."""
         return wordpiece.normalizer_of(self.definition)
 
     @property
     def sentence_prefix(self) -> str:
-        """Prefix for all sentences of a document but the first: it makes a first word be encoded as inside a text."""
+        """Prefix of each sentence of a document but the first, which encodes its first word as inside a text."""
         return self.kind.word_prefix
 
     def encode_sentences(self, sentences: Sequence[str]) -> list[list[int]]:
         """Return the ids of each sentence of a corpus, without [CLS] and [SEP] around it.
 
-        A spelled [PAD], [UNK], [CLS], [SEP] or [MASK] becomes ordinary tokens, so no text of a corpus can forge [SEP].
-        Every other added token becomes that token.
+        If a sentence spells [PAD], [UNK], [CLS], [SEP] or [MASK], the characters become ordinary tokens, so that no
+        text of a corpus can forge [SEP]. If it spells another added token, it becomes that token.
         """
         return _encode_texts(self.plain, sentences)
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[EncodedText]:
-        """Encode as `encode_sentences` does; the result includes the characters and the word of each id."""
+        """Return the ids of each text as `encode_sentences` does, with the characters and the word of each id."""
         return _encode_texts_with_offsets(self.plain, texts)
 
     def encode_inputs(self, texts: Sequence[str]) -> list[list[int]]:
@@ -109,7 +112,7 @@ class Tokenizer:
         return _encode_texts(self.with_special_tokens, texts)
 
     def encode_inputs_with_offsets(self, texts: Sequence[str]) -> list[EncodedText]:
-        """Encode as `encode_inputs` does; the result includes the characters and the word of each id."""
+        """Return the ids of each text as `encode_inputs` does, with the characters and the word of each id."""
         return _encode_texts_with_offsets(self.with_special_tokens, texts)
 
     def spells_special_token(self, ids: Sequence[int]) -> bool:
@@ -127,7 +130,7 @@ class Tokenizer:
         return frozenset((self.pad_id, self.cls_id, self.sep_id, self.mask_id))
 
     def normalize_parts(self, parts: Sequence[str]) -> list[str]:
-        """Return each part of a text after normalization, as if the part were between two digits."""
+        """Return each part of a text after normalization; each part is normalized between two digits."""
         normalizer = self.plain.normalizer
         if normalizer is None:
             return list(parts)
@@ -135,11 +138,11 @@ class Tokenizer:
             before = normalizer.normalize_str("00").index("0") + 1  # some normalizers begin every text with a mark
             return [normalizer.normalize_str(f"0{part}0")[before:-1] for part in parts]
 
-    def word_texts(self, words: Sequence[str]) -> list[str]:
+    def words_as_inside_sentence(self, words: Sequence[str]) -> list[str]:
         """Return each word with the prefix that makes the tokenizer encode it like a word inside a sentence.
 
-        An added token inside a word stays as it is, and the characters before and after the token count as words. The
-        option `is_split_into_words` of transformers does so, too.
+        As with the option `is_split_into_words` of transformers, an added token inside a word gets no prefix, and the
+        characters before and after the token count as words.
         """
         prefix = self.kind.word_prefix
         if not prefix:
@@ -153,7 +156,7 @@ class Tokenizer:
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Return the ids of each word of a sentence given as words; a word without ids becomes the unknown token."""
-        texts = self.word_texts(words) if self.spaces_words else words
+        texts = self.words_as_inside_sentence(words) if self.spaces_words else words
         return [ids or [self.unk_id] for ids in self.encode_inputs(texts)]
 
     def encode(self, text: str) -> list[int]:
@@ -197,13 +200,13 @@ def build_tokenizer(
     kind: TokenizerKind | None = None,
     tokens: tuple[str, ...] | None = None,
 ) -> Tokenizer:
-    """Return the tokenizer of a definition.
+    """Return the tokenizer that a definition describes.
 
     Args:
         definition: the content of a tokenizer.json.
         special: names of the special tokens.
-        has_token_types: False gives all tokens the type 0, whatever the definition says.
-        spaces_words: see `Tokenizer`.
+        has_token_types: if False, all tokens have the type 0, whatever the definition says.
+        spaces_words: whether `encode_words` encodes a word like a word inside a sentence.
         kind: the kind of the definition, if the caller has already looked it up.
         tokens: the tokens of the definition in the order of ids, if the caller has already read them.
 
@@ -211,10 +214,10 @@ def build_tokenizer(
         UserError: the kind is unknown, or the definition is broken.
     """
     kind = kind or tokenizer_kind_of(definition)
-    bounds.check_bounds(definition)
+    bounds.refuse_unsafe_definition(definition)
     tokens = tokens or tokenizer_json.tokens_in_id_order(definition)
     separators, second_type = tokenizer_json.pair_layout(definition, special)
-    plain_definition = tokenizer_json.without_role_tokens(definition, special)
+    plain_definition = tokenizer_json.without_special_tokens(definition, special)
     with _library_errors_as_user_errors():
         with_special_tokens = tokenizers.Tokenizer.from_str(json.dumps(definition))
         plain = tokenizers.Tokenizer.from_str(json.dumps(plain_definition))

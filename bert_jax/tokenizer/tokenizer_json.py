@@ -1,6 +1,6 @@
-"""The definition of a tokenizer, the content of `tokenizer.json` as plain data: how to assemble it and to read it.
+"""Functions that assemble and read the definition of a tokenizer, which is the content of a `tokenizer.json`.
 
-Tokenizers of every kind are held, saved and exported in this format of the library `tokenizers`.
+Tokenizers of every kind are stored in memory, saved and exported in this format of the library `tokenizers`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ Definition = dict[str, Any]  # the content of a tokenizer.json
 
 # This class of transformers takes tokenizer.json as it is; model-specific classes rebuild the tokenizer.
 GENERAL_CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast"}
-MEMBERS = ("normalizers", "pretokenizers", "processors", "decoders")  # keys under which a sequence lists its members
+MEMBERS = ("normalizers", "pretokenizers", "processors", "decoders")  # keys of the lists of steps in a `Sequence`
 
 
 class SpecialTokens(NamedTuple):
@@ -32,7 +32,7 @@ def assemble_definition(
     mask_takes_space: bool,
     **parts: Definition | None,
 ) -> Definition:
-    """Return a definition with the `model`, `normalizer`, `pre_tokenizer` and `decoder` in `parts`.
+    """Return a definition made of the parts `model`, `normalizer`, `pre_tokenizer` and `decoder`, with special tokens.
 
     Args:
         special: names of the special tokens.
@@ -61,9 +61,9 @@ def with_special_tokens(
     separators: int,
     mask_takes_space: bool,
 ) -> Definition:
-    """Return the definition with every special token as an added token, which the library finds in a text.
+    """Return the definition with every special token as an added token, so that the library finds it in a text.
 
-    A definition without a post-processor gets the post-processor of its kind.
+    A definition without a post-processor gets BERT's or RoBERTa's, depending on `separators`.
 
     Raises:
         UserError: the vocabulary lacks a special token.
@@ -82,38 +82,38 @@ def with_special_tokens(
     return {
         **definition,
         "added_tokens": sorted([*definition["added_tokens"], *new], key=lambda token: token["id"]),
-        "post_processor": definition["post_processor"] or _post_processor(special, vocabulary, separators),
+        "post_processor": definition["post_processor"] or _make_post_processor(special, vocabulary, separators),
     }
 
 
 def added_special_token(content: str, token_id: int, lstrip: bool = False) -> Definition:
-    """Return a special token as an added token, which the library finds in a text.
+    """Return the entry of a special token among the added tokens, which the library finds in a text.
 
-    With `lstrip`, the token includes the spaces before it.
+    If `lstrip` is True, the token includes the spaces before it.
     """
     flags = {"single_word": False, "lstrip": lstrip, "rstrip": False, "normalized": False, "special": True}
     return {"id": token_id, "content": content, **flags}
 
 
-def without_role_tokens(definition: Definition, special: SpecialTokens) -> Definition:
-    """Return the definition that encodes the tokens of `special` spelled in a text as ordinary characters.
+def without_special_tokens(definition: Definition, special: SpecialTokens) -> Definition:
+    """Return the definition without special tokens: a special token that a text spells is encoded as characters.
 
-    All other added tokens in a text get their ids, as in transformers.
+    All other added tokens that a text spells are encoded as tokens, as in transformers.
     """
     model = definition["model"]
     if model["type"] == "Unigram":
         # A unigram model would find these pieces in a text. With a space before them, no text contains them.
         model = {**model, "vocab": [[" " * (piece in special) + piece, score] for piece, score in model["vocab"]]}
-    return {**definition, "added_tokens": other_added_tokens(definition, special), "model": model}
+    return {**definition, "added_tokens": added_tokens_without_special(definition, special), "model": model}
 
 
-def other_added_tokens(definition: Definition, special: SpecialTokens) -> list[dict[str, Any]]:
+def added_tokens_without_special(definition: Definition, special: SpecialTokens) -> list[dict[str, Any]]:
     """Return the added tokens that are not in `special`."""
     return [token for token in definition["added_tokens"] if token["content"] not in special]
 
 
 def steps_of_part(part: Definition | None) -> Iterator[Definition]:
-    """Yield the steps of a part of a definition (such as its normalizer): the part itself, or a sequence's members."""
+    """Yield the steps of a part of a definition, such as its normalizer: the part, or the members of a `Sequence`."""
     if part is None:
         return
     if not isinstance(part, dict):
@@ -127,9 +127,9 @@ def steps_of_part(part: Definition | None) -> Iterator[Definition]:
 
 
 def complete_definition(content: Definition) -> Definition:
-    """Return the content of a tokenizer.json with every part that this module reads; raise UserError without a model.
+    """Return the content of a tokenizer.json, completed by the missing parts; raise UserError if it has no model.
 
-    Files of early versions of the library lack the type of their model, and write merges as 'a b'.
+    Files of early versions of the library lack the type of their model, and have merges in the form 'a b'.
     """
     if not isinstance(content.get("model"), dict):
         raise UserError("not the file of a tokenizer: no 'model' in it")
@@ -141,7 +141,7 @@ def complete_definition(content: Definition) -> Definition:
         merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
         model = {**model, "merges": merges}
     parts: Definition = {"normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None}
-    # Texts are cut and padded where sequences are built, never by the tokenizer.
+    # Truncation and padding are removed: sequences are cut and padded where they are built, not by the tokenizer.
     return {**parts, **content, "added_tokens": content.get("added_tokens") or [], "model": model} | {
         "truncation": None,
         "padding": None,
@@ -149,10 +149,10 @@ def complete_definition(content: Definition) -> Definition:
 
 
 def tokens_in_id_order(definition: Definition) -> tuple[str, ...]:
-    """Return every token in the order of ids.
+    """Return all tokens of a definition in the order of ids.
 
     Raises:
-        UserError: an id is missing, not a number, or given twice.
+        UserError: an id is missing, is not a number, or occurs twice.
     """
     vocabulary = definition["model"].get("vocab")
     try:
@@ -166,11 +166,11 @@ def tokens_in_id_order(definition: Definition) -> tuple[str, ...]:
                 raise UserError(f"the added token {token['content']!r} has another id in the vocabulary")
     except (TypeError, ValueError, KeyError) as error:
         raise UserError(f"the vocabulary cannot be read ({error!r})") from None
-    return tokens_in_order(pairs)
+    return sort_tokens_by_id(pairs)
 
 
-def tokens_in_order(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the tokens in the order of ids; raise UserError unless the ids are 0, 1, 2, ..., each exactly once."""
+def sort_tokens_by_id(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the tokens of a vocabulary, sorted by id; raise UserError unless the ids are 0, 1, 2, ... without gaps."""
     if any(type(token_id) is not int for token_id in vocabulary.values()):
         raise UserError("the vocabulary gives a token an id that is not an integer")
     if not vocabulary:
@@ -191,20 +191,20 @@ def tokens_in_order(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class PairLayout(NamedTuple):
-    """The number of separators between the texts of a pair, and whether the second text has token type 1."""
+    """The layout of a pair of texts: number of separators between them; whether the second text has token type 1."""
 
     num_separators: int
     has_second_type: bool
 
 
 def pair_layout(definition: Definition, special: SpecialTokens) -> PairLayout:
-    """Return the number of separators between the texts of a pair, and whether the second text has token type 1.
+    """Return the layout that a definition's post-processor gives a pair of texts.
 
-    The last separator has the type of the second text; all tokens before the second text have type 0.
+    The last separator has the token type of the second text; all tokens before the second text have type 0.
 
     Raises:
         UserError: a single text does not become `cls text sep`, a pair does not become `cls text sep ... text sep`, the
-            tokens are not the tokens in `special`, or the token types are others.
+            special tokens differ from `special`, or the token types are not supported.
     """
     for processor in steps_of_part(definition["post_processor"]):
         kind = processor.get("type")
@@ -229,7 +229,7 @@ def pair_layout(definition: Definition, special: SpecialTokens) -> PairLayout:
 
 
 def content_that_decides_ids(definition: Definition, tokens: Sequence[str], special: SpecialTokens) -> list[Any]:
-    """Return everything that decides the ids of a text, for a digest."""
+    """Return all parts of a definition that decide the token ids of a text, for a digest."""
     model = definition["model"]
     listed = ("type", "vocab", "merges")
     return [
@@ -239,17 +239,17 @@ def content_that_decides_ids(definition: Definition, tokens: Sequence[str], spec
         {name: value for name, value in model.items() if name not in listed and value not in (None, False, "")},
         definition["normalizer"],
         definition["pre_tokenizer"],
-        other_added_tokens(definition, special),
+        added_tokens_without_special(definition, special),
         list(special),
     ]
 
 
 def _template_values(pieces: Sequence[Mapping[str, Mapping[str, Any]]], key: str) -> list[Any]:
-    """Return the value of `key` in each piece of a template; for `id`, such as '[CLS]', 'A', '[SEP]'."""
+    """Return the value of `key` in each piece of a template; for the key `id`, for example '[CLS]', 'A' and '[SEP]'."""
     return [value[key] for piece in pieces for value in piece.values()]
 
 
-def _post_processor(special: SpecialTokens, vocabulary: Mapping[str, int], separators: int) -> Definition:
+def _make_post_processor(special: SpecialTokens, vocabulary: Mapping[str, int], separators: int) -> Definition:
     """Return the post-processor that adds special tokens, as in BERT or, with two separators, in RoBERTa."""
     ends: Definition = {"sep": [special.sep, vocabulary[special.sep]], "cls": [special.cls, vocabulary[special.cls]]}
     if separators == 1:

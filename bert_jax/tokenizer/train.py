@@ -17,9 +17,9 @@ from bert_jax.tokenizer.save import save_tokenizer
 from bert_jax.tokenizer.tokenizer import Tokenizer, build_tokenizer
 from bert_jax.tokenizer.training_sample import CharacterCounts
 
-MAX_IN_MEMORY = 1_000_000_000  # characters, for a kind whose library holds the text in memory
+MAX_IN_MEMORY = 1_000_000_000  # maximum number of characters for a kind whose library holds the text in memory
 
-Progress = Callable[[int, int, int], None]
+Progress = Callable[[int, int, int], None]  # (bytes read so far, bytes in total, documents read so far)
 
 
 def train_tokenizer(
@@ -39,25 +39,25 @@ def train_tokenizer(
 ) -> str:
     """Train a vocabulary of exactly `vocab_size` tokens and save it in `output`; equal texts give equal files.
 
-    The text is read twice. Memory grows with the number of distinct words; for 'unigram' and 'sentencepiece_bpe', it
-    grows with the size of the text that is used. `sample_characters` limits the memory of all kinds.
+    The text is read twice. The memory grows with the number of distinct words. For the kinds 'unigram' and
+    'sentencepiece_bpe', the memory grows with the size of the text. `sample_characters` limits the memory of all kinds.
 
     Args:
-        inputs: for each source, such as a language, its files, directories and globs (see `sources.read_documents`).
+        inputs: for each source, such as a language, its files, directories and globs.
         vocab_size: number of tokens, special tokens included.
         output: a directory that does not exist yet.
-        kind: a row of `TOKENIZERS`.
-        lowercase: True for an uncased vocabulary; for 'wordpiece' and 'bpe', this also strips accents, as in BERT.
-        normalization: further changes of a text before words are split: 'bert' cleans it as BERT does, 'identity'
-            keeps it, 'nfc' and 'nfkc' are the forms of Unicode, 'nmt_nfkc' is SentencePiece's NFKC with clean-up. The
-            keys of the kind's `train` are allowed; None means the first key.
-        read_options: how files are read.
-        sample_characters, smoothing, weights: see `sample.source_rates`.
+        kind: name of the kind, a key of `TOKENIZERS`.
+        lowercase: True for an uncased vocabulary; the kinds 'wordpiece' and 'bpe' then also strip accents, as in BERT.
+        normalization: name of the normalization before words are split: 'bert' cleans a text as BERT does, 'identity'
+            keeps it, 'nfc' and 'nfkc' are the forms of Unicode, 'nmt_nfkc' is SentencePiece's NFKC with clean-up. Each
+            kind allows the keys of its `train`; None means the first key.
+        read_options: options for reading the files.
+        sample_characters, smoothing, weights: arguments of `training_sample.num_uses_per_source`.
         progress: called with (bytes read so far in both passes, total bytes of both passes, documents read).
         say: called with a line when all of the text has been read and the last phase begins.
 
     Returns:
-        The report to print: the vocabulary, then a line per source, then warnings.
+        A report to print: a line about the vocabulary, a line about each source, and warnings.
 
     Raises:
         UserError: the kind is unknown or lacks the normalization, a number is out of range, a source has no text, the
@@ -67,7 +67,7 @@ def train_tokenizer(
     if kind not in TOKENIZERS:
         raise UserError(f"--kind {kind}: unknown; known are {', '.join(TOKENIZERS)}{did_you_mean(kind, TOKENIZERS)}")
     normalization = _checked_normalization(kind, normalization)
-    sample.check_sampling(len(inputs), smoothing, weights, sample_characters)
+    sample.check_sampling_arguments(len(inputs), smoothing, weights, sample_characters)
     check_not_input(output, (path for source in inputs for path in source))
     check_output(output)
     files = [sources.find_files(source, read_options, say) for source in inputs]
@@ -80,9 +80,8 @@ def train_tokenizer(
         counts.append(sample.count_characters(_cut_texts(reader.texts(index, rejections))))
         if not counts[-1].characters:
             hint = hint_for_most_common_reason(rejections.reasons, rejections.fields, read_options)
-            raise UserError(
-                f"{source[0]}: no text to train a vocabulary from{report.left_out_text(rejections.reasons)}; {hint}"
-            )
+            rejected_documents = report.rejected_documents_clause(rejections.reasons)
+            raise UserError(f"{source[0]}: no text to train a vocabulary from{rejected_documents}; {hint}")
         rejected += rejections.reasons
     sizes = [source.characters for source in counts]
     rates = sample.num_uses_per_source(sizes, smoothing, weights, sample_characters)
@@ -105,17 +104,17 @@ def train_tokenizer(
         say(f"learning {vocab_size:,} tokens from {used:,.0f} characters")
 
     try:
-        text = TrainingText(pieces, _character_frequency(counts, rates))
+        text = TrainingText(pieces, _weighted_character_frequency(counts, rates))
         tokenizer, files_to_save = _train_kind(text, vocab_size, kind, lowercase, normalization)
     except UserError as error:
-        raise with_message(error, f"{error}{report.left_out_text(rejected)}") from None
+        raise with_message(error, f"{error}{report.rejected_documents_clause(rejected)}") from None
     with writing(output):
         save_tokenizer(tokenizer, output, files_to_save)
     case = "uncased" if lowercase else "cased"
     return "\n".join(
         [
             f"{tokenizer.vocab_size:,} tokens, {kind}, {case}, normalization {normalization}, sha256 "
-            f"{tokenizer.sha256[:12]}, in {output}{report.left_out_text(rejected)}",
+            f"{tokenizer.sha256[:12]}, in {output}{report.rejected_documents_clause(rejected)}",
             *report.source_report_lines(tokenizer, inputs, counts, rates, samples),
             *report.accent_warning(tokenizer, counts),
             *report.single_token_warning(tokenizer, counts, samples),
@@ -124,7 +123,7 @@ def train_tokenizer(
 
 
 class TrainedTokenizer(NamedTuple):
-    """A trained tokenizer, and the further files that `save_tokenizer` writes."""
+    """A trained tokenizer, and further files to save with it."""
 
     tokenizer: Tokenizer
     files: Mapping[str, bytes]
@@ -137,10 +136,10 @@ def train_from_texts(
     lowercase: bool = True,
     normalization: str | None = None,
 ) -> TrainedTokenizer:
-    """Return a tokenizer trained on all of the texts, and the further files that `save_tokenizer` writes.
+    """Return a tokenizer trained on all of the texts, and further files to save with it.
 
     Args:
-        texts: function that yields all texts, from the first on; it is called twice.
+        texts: function that yields all texts; it is called twice.
         vocab_size, kind, lowercase, normalization: as in `train_tokenizer`.
 
     Raises:
@@ -155,7 +154,7 @@ def train_from_texts(
 
 
 def _checked_normalization(kind: str, asked: str | None) -> str:
-    """Return the requested normalization, or the kind's default; raise UserError if the kind lacks `asked`."""
+    """Return the requested normalization, or the kind's default; raise UserError if the kind does not support it."""
     if asked is None:
         return next(iter(TOKENIZERS[kind].train))
     if asked not in TOKENIZERS[kind].train:
@@ -170,14 +169,14 @@ def _checked_normalization(kind: str, asked: str | None) -> str:
 def _train_kind(
     text: TrainingText, vocab_size: int, kind: str, lowercase: bool, normalization: str
 ) -> TrainedTokenizer:
-    """Return a tokenizer of a kind, trained on a text, and the further files to save."""
+    """Return a tokenizer of a kind, trained on a text, and further files to save with it."""
     row = TOKENIZERS[kind]
     trained = row.train[normalization](text, vocab_size, lowercase)
     return TrainedTokenizer(build_tokenizer(trained.definition, row.special), trained.files)
 
 
 class _SourceReader:
-    """Reader of the sources, which reports the progress of two passes."""
+    """A reader of the texts of several sources, which reports its progress over two passes."""
 
     def __init__(self, files: Sequence[Sequence[str]], options: ReadOptions, progress: Progress):
         self._files, self._options = files, options
@@ -200,12 +199,12 @@ class _SourceReader:
 
 
 def _cut_texts(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the pieces into which `cut_text` cuts each text."""
+    """Yield all texts, cut into pieces by `cut_text`."""
     return (piece for text in texts for piece in cut_text(text))
 
 
-def _character_frequency(counts: Sequence[CharacterCounts], rates: Sequence[float]) -> dict[str, float]:
-    """Return the approximate frequency of each character in the text that is used."""
+def _weighted_character_frequency(counts: Sequence[CharacterCounts], rates: Sequence[float]) -> dict[str, float]:
+    """Return the approximate frequency of each character, if the text of source i is used `rates[i]` times."""
     frequency: dict[str, float] = {}
     for source, rate in zip(counts, rates, strict=True):
         for character, count in source.frequency.items():

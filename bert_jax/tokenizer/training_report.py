@@ -10,7 +10,7 @@ from bert_jax.readers.rejections import describe_rejections
 from bert_jax.tokenizer.tokenizer import Tokenizer
 from bert_jax.tokenizer.training_sample import CharacterCounts
 
-REPORT_CHARACTERS = 1_000_000  # number of characters of each source that the report is made from
+REPORT_CHARACTERS = 1_000_000  # number of characters of each source from which the report is made
 MANY_SINGLE = 0.5  # a warning is given if a larger fraction of the tokens occurs at most once
 MANY_ACCENTS = 0.01  # a warning is given if a larger fraction of the characters loses an accent
 
@@ -18,10 +18,10 @@ MANY_ACCENTS = 0.01  # a warning is given if a larger fraction of the characters
 class TokenCounts(NamedTuple):
     """Counts of the words, characters, tokens and unknown tokens of a text."""
 
-    words: int = 0  # separated by spaces
-    characters: int = 0  # without line ends
+    words: int = 0  # number of words, which are separated by white space
+    characters: int = 0  # number of characters without line ends
     tokens: int = 0
-    unknown: int = 0  # number of tokens that are the unknown token
+    unknown: int = 0  # number of unknown tokens
 
     def __str__(self) -> str:
         words, tokens = max(self.words, 1), max(self.tokens, 1)
@@ -32,7 +32,7 @@ class TokenCounts(NamedTuple):
 
 
 def count_tokens(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenCounts:
-    """Return the counts over the lines of texts, encoded as inside a document."""
+    """Return the counts of words, characters and tokens over the lines of texts, encoded as inside a document."""
     words = characters = tokens = unknown = 0
     for text in texts:
         lines = [line for line in text.split("\n") if not line.isspace() and line]
@@ -51,7 +51,7 @@ def source_report_lines(
     rates: Sequence[float],
     samples: Sequence[Sequence[str]],
 ) -> Iterator[str]:
-    """Yield a line per source with its size, its rate of use, its fraction of the text and its `TokenCounts`."""
+    """Yield a line about each source: its size, how often it was used, its fraction of the text, its token counts."""
     used = [source.characters * rate for source, rate in zip(counts, rates, strict=True)]
     for source, count, rate, used_characters, sample in zip(inputs, counts, rates, used, samples, strict=True):
         name = source[0] + f" and {len(source) - 1} more" * (len(source) > 1)
@@ -86,8 +86,8 @@ def single_token_warning(
 ) -> Iterator[str]:
     """Yield a warning if most tokens occur at most once in the text.
 
-    Nothing is yielded if a sample may be only a part of its source, or if the kind makes no tokens of strings that
-    occur once.
+    Yield nothing if a sample may be only a part of its source, or if the kind makes no tokens of strings that occur
+    only once.
     """
     if not tokenizer.kind.keeps_single_occurrences or max(source.characters for source in counts) > REPORT_CHARACTERS:
         return
@@ -101,6 +101,6 @@ def single_token_warning(
         )
 
 
-def left_out_text(rejected: Mapping[str, int]) -> str:
+def rejected_documents_clause(rejected: Mapping[str, int]) -> str:
     """Return a clause about rejected documents, such as '; left out 2 binary, 1 empty', or ''."""
     return f"; left out {describe_rejections(rejected)}" if rejected else ""

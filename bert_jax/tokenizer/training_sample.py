@@ -1,8 +1,8 @@
-"""The sample of each source that a vocabulary is trained on: its size and its pieces.
+"""The sample of each source on which a vocabulary is trained: its size and its pieces.
 
 As in Conneau et al. 2020 (XLM-R), a source of n characters gets a fraction of the sample in proportion to
-n ** smoothing, so that small sources count for more. A hash of each piece of text decides whether the sample has it, so
-the order and number of files have no effect.
+n ** smoothing, so that small sources count for more. A hash of each piece of text decides whether the piece is in the
+sample, so the order and the number of files have no effect.
 """
 
 import collections
@@ -14,21 +14,21 @@ from bert_jax.errors import UserError
 
 
 class CharacterCounts(NamedTuple):
-    """The characters of a source: their number, and the count of each character."""
+    """The number of characters of a source, and the count of each character."""
 
     characters: int
     frequency: Mapping[str, int]  # character -> count
 
 
 def count_characters(pieces: Iterable[str]) -> CharacterCounts:
-    """Count the characters of a text in pieces."""
+    """Count the characters of a text that is given in pieces."""
     frequency: collections.Counter[str] = collections.Counter()
     for piece in pieces:
         frequency.update(piece)
     return CharacterCounts(frequency.total(), frequency)
 
 
-def check_sampling(
+def check_sampling_arguments(
     num_sources: int, smoothing: float, weights: Sequence[float] | None, sample_characters: int | None
 ) -> None:
     """Raise UserError for arguments of `num_uses_per_source` that are out of range."""
@@ -54,13 +54,13 @@ def num_uses_per_source(
     weights: Sequence[float] | None = None,
     sample_characters: int | None = None,
 ) -> list[float]:
-    """Return how often the text of each source is used; 1.0 is once.
+    """Return how many times the text of each source is used for training; 1.0 means once.
 
     Args:
         sizes: number of characters of each source, at least 1.
-        smoothing: exponent of the sizes. 1 uses each source in proportion to its size; 0 uses all sources equally.
-        weights: if given, each source is used in proportion to its weight instead.
-        sample_characters: total number of characters to use, limited to the available text; None: the available text.
+        smoothing: exponent of the sizes; 1 uses each source in proportion to its size, 0 uses all sources equally.
+        weights: weight of each source; if given, each source is used in proportion to its weight.
+        sample_characters: total number of characters to use, at most the available text; None: the available text.
     """
     available = sum(sizes)
     total = min(available if sample_characters is None else sample_characters, available)
@@ -71,12 +71,12 @@ def num_uses_per_source(
 
 
 def num_uses_of_piece(piece: str, rate: float) -> int:
-    """Return how often a piece is used, so that its source is used `rate` times on average."""
+    """Return how many times a piece of text is used, so that its source is used `rate` times on average."""
     times, part = divmod(rate, 1.0)
     return int(times) + (part > 0 and hash_fraction(piece) < part)
 
 
 def hash_fraction(piece: str) -> float:
-    """Return a number in [0, 1) that depends on the text alone."""
+    """Return a number in [0, 1) that is a hash of a piece of text."""
     digest = hashlib.blake2b(piece.encode(), digest_size=8, person=b"vocabulary").digest()
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53

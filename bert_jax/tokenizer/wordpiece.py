@@ -1,4 +1,4 @@
-"""WordPiece as in BERT, DistilBERT and ELECTRA (`vocab.txt`), and BPE: both split BERT's words into pieces.
+"""WordPiece as in BERT, DistilBERT and ELECTRA (`vocab.txt`), and BPE, which both split BERT's words into pieces.
 
 As in google-research/bert, tokenization.py, text is cleaned, Chinese characters are separated, and the text is split at
 white space and punctuation. A piece that continues a word begins with '##'. WordPiece splits each word into the longest
@@ -20,7 +20,7 @@ SPECIAL = SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SEPARATORS = 1
 PREFIX = "##"  # prefix of a piece that continues a word
 NORMALIZER = "BertNormalizer"
-MAX_WORD = 100  # characters; WordPiece encodes a longer word as the unknown token
+MAX_WORD = 100  # maximum characters of a word; WordPiece encodes a longer word as the unknown token
 WORDPIECE_MODEL: Definition = {
     "type": "WordPiece",
     "unk_token": SPECIAL.unk,
@@ -34,7 +34,7 @@ class Normalizer(NamedTuple):
     """Normalization of text before it is split; the fields are named as in `tokenizer_config.json`."""
 
     do_lower_case: bool = True
-    strip_accents: bool | None = None  # None: as do_lower_case
+    strip_accents: bool | None = None  # None: accents are stripped if do_lower_case is True
     tokenize_chinese_chars: bool = True
 
 
@@ -60,8 +60,8 @@ def normalizer_of(definition: Definition) -> Normalizer:
     )
 
 
-def tokens_inside_words(definition: Definition, tokens: Sequence[str]) -> list[bool]:
-    """Return whether each token continues the word before it, which means that it begins with the prefix."""
+def wordpiece_continuation_flags(definition: Definition, tokens: Sequence[str]) -> list[bool]:
+    """Return, for each token, whether it continues the word before it: it begins with the prefix, such as '##'."""
     prefix = definition["model"].get("continuing_subword_prefix") or PREFIX
     return [token.startswith(prefix) for token in tokens]
 
@@ -73,7 +73,9 @@ def define_wordpiece(
     separators: int = SEPARATORS,
     mask_takes_space: bool = False,
 ) -> Definition:
-    """Return the definition of a vocabulary given in the order of ids; see `tokenizer_json.assemble_definition`.
+    """Return the definition of a WordPiece tokenizer from its tokens in the order of ids.
+
+    The other arguments are as in `tokenizer_json.assemble_definition`.
 
     Raises:
         UserError: a token occurs twice, or a special token is missing.
@@ -85,11 +87,11 @@ def define_wordpiece(
             f"{token!r} is on lines {first_id + 1} and {vocabulary[token] + 1}; the first is never used, so rename it"
         )
     model = {**WORDPIECE_MODEL, "unk_token": special.unk, "vocab": vocabulary}
-    return _define_over_words(special, vocabulary, normalizer, model, separators, mask_takes_space)
+    return _define_with_bert_words(special, vocabulary, normalizer, model, separators, mask_takes_space)
 
 
 def define_bpe(tokens: Sequence[str], merges: Sequence[Sequence[str]], normalizer: Normalizer) -> Definition:
-    """Return the definition of a BPE vocabulary: tokens in the order of ids, and merges in the order of learning."""
+    """Return the definition of a BPE tokenizer from its tokens (in the order of ids) and merges (as learned)."""
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     model = {
         "type": "BPE",
@@ -102,10 +104,10 @@ def define_bpe(tokens: Sequence[str], merges: Sequence[Sequence[str]], normalize
         "vocab": vocabulary,
         "merges": [list(pair) for pair in merges],
     }
-    return _define_over_words(SPECIAL, vocabulary, normalizer, model)
+    return _define_with_bert_words(SPECIAL, vocabulary, normalizer, model)
 
 
-def _define_over_words(
+def _define_with_bert_words(
     special: SpecialTokens,
     vocabulary: Mapping[str, int],
     normalizer: Normalizer,
@@ -113,7 +115,7 @@ def _define_over_words(
     separators: int = SEPARATORS,
     mask_takes_space: bool = False,
 ) -> Definition:
-    """Return the definition of a model over BERT's words."""
+    """Return the definition of a tokenizer that splits text into BERT's words, and words into pieces by `model`."""
     return tokenizer_json.assemble_definition(
         special,
         vocabulary,
@@ -133,7 +135,10 @@ def parse_vocab_txt(
     separators: int = SEPARATORS,
     mask_takes_space: bool = False,
 ) -> Definition:
-    """Return the definition of a `vocab.txt`, whose line numbers from 0 are the ids; see `TokenizerClass.parse`."""
+    """Return the definition of a tokenizer from the bytes of its `vocab.txt`; the line numbers from 0 are the ids.
+
+    The arguments are as in `TokenizerClass.parse`.
+    """
     tokens = vocab_txt_tokens(files[0])
     settings = {name: config[name] for name in Normalizer._fields if name in config}
     if "do_lower_case" not in settings:
@@ -153,24 +158,24 @@ def vocab_txt_tokens(data: bytes) -> list[str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UserError("not a UTF-8 text, so this is not a vocabulary") from None
-    # Not splitlines: a token may contain another character that Unicode counts as the end of a line.
+    # The text is not split by `splitlines`, because a token may contain other characters that end a line in Unicode.
     return [line.rstrip(" \t\r") or line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def wordpiece_settings(definition: Definition) -> dict[str, Any]:
-    """Return the settings of a `tokenizer_config.json` that the definition implements."""
+    """Return the settings of `tokenizer_config.json` that a WordPiece definition implements."""
     return normalizer_of(definition)._asdict()
 
 
 def wordpiece_digest_content(definition: Definition, tokens: Sequence[str], special: SpecialTokens) -> list[Any]:
-    """Return everything that decides the ids of a text, for a digest."""
+    """Return all parts of a WordPiece definition that decide the token ids of a text, for a digest."""
     if _has_only_bert_settings(definition, special):
         return ["wordpiece", list(tokens), normalizer_of(definition)._asdict(), MAX_WORD]
     return tokenizer_json.content_that_decides_ids(definition, tokens, special)
 
 
 def wordpiece_tokenizer_config(definition: Definition, special: SpecialTokens) -> dict[str, Any]:
-    """Return the entries of `tokenizer_config.json` by which transformers builds the same tokenizer."""
+    """Return the entries of `tokenizer_config.json` with which transformers builds an equal tokenizer."""
     if (
         _has_only_bert_settings(definition, special)
         and tokenizer_json.pair_layout(definition, special)[0] == SEPARATORS
@@ -198,18 +203,18 @@ def train_wordpiece(text: TrainingText, vocab_size: int, lowercase: bool) -> Tra
             size.
     """
     normalizer = Normalizer(do_lower_case=lowercase)
-    tokens, _ = _merge_within_words(text, vocab_size, normalizer)
+    tokens, _ = _learn_merges_within_words(text, vocab_size, normalizer)
     return TrainedVocabulary(define_wordpiece(tokens, normalizer))
 
 
 def train_bpe(text: TrainingText, vocab_size: int, lowercase: bool) -> TrainedVocabulary:
-    """Train as `train_wordpiece` does, but a BPE vocabulary, which splits words by merging pairs."""
+    """Return a BPE vocabulary of exactly `vocab_size` tokens; memory and errors are as in `train_wordpiece`."""
     normalizer = Normalizer(do_lower_case=lowercase)
-    return TrainedVocabulary(define_bpe(*_merge_within_words(text, vocab_size, normalizer), normalizer))
+    return TrainedVocabulary(define_bpe(*_learn_merges_within_words(text, vocab_size, normalizer), normalizer))
 
 
-def _merge_within_words(text: TrainingText, vocab_size: int, normalizer: Normalizer) -> TokensAndMerges:
-    """Return tokens in the order of ids, and merges in the order of learning."""
+def _learn_merges_within_words(text: TrainingText, vocab_size: int, normalizer: Normalizer) -> TokensAndMerges:
+    """Learn merges within BERT's words; return tokens in the order of ids, and merges in the order of learning."""
     untrained = define_bpe(SPECIAL, (), normalizer)
     library = tokenizers.Tokenizer.from_str(json.dumps(untrained))
     pair_merging.check_text_has_characters(text)
@@ -219,4 +224,4 @@ def _merge_within_words(text: TrainingText, vocab_size: int, normalizer: Normali
     # The library numbers the characters inside words in the order of a hash map, and these numbers break ties between
     # pieces. Listing the characters among the special tokens fixes their order, so two runs agree.
     first = [*SPECIAL, *(PREFIX + character for character in characters if is_one_word[character])]
-    return pair_merging.merge_pairs(text.pieces(), vocab_size, untrained, SPECIAL, first, characters, PREFIX)
+    return pair_merging.learn_merges(text.pieces(), vocab_size, untrained, SPECIAL, first, characters, PREFIX)

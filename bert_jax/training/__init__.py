@@ -1,4 +1,4 @@
-"""One training: plan, step, loop, optimizers, schedules, checkpoints, metrics, the work directory.
+"""The training of a model: plan, step, loop, optimizers, schedules, checkpoints, metrics and work directory.
 
 checkpoint.py      Orbax checkpoints with a digest of each array; when a run saves, and which checkpoints it keeps
 evaluation.py      the loss of the objective over a held-out set
@@ -6,7 +6,7 @@ loop.py            the training loop: step, evaluate, save, profile, stop
 metrics.py         metrics.jsonl, and copies of its lines for trackers
 optimizers.py      optimizers over optax; add a function and a row of OPTIMIZERS for an optimizer
 plan.py            the inputs of the loop: the plan of a run, its data, and the session of a process
-plateau.py         console messages about the plateau, on which the loss is at the unigram loss
+plateau.py         console messages about the plateau, the time in which the loss stays at the unigram loss
 profile.py         the trace of some steps
 remote_workdir.py  a run or model on object storage
 resuming.py        the settings that a resumed run may change

@@ -34,20 +34,20 @@ from jax.experimental import multihost_utils
 from bert_jax import errors
 from bert_jax.config import CheckpointConfig
 from bert_jax.errors import StorageError, UserError
-from bert_jax.files import check_files_below
-from bert_jax.training.remote_workdir import COMMITTED, checkpoints_in, mirror_of
+from bert_jax.files import check_regular_files_below
+from bert_jax.training.remote_workdir import COMMITTED, checkpoints_directory, mirror_of
 
 Tree = Any
-Record = dict[str, Any]  # saved beside the state, as JSON
+Record = dict[str, Any]  # the record of a checkpoint, saved with the state as JSON
 Place = Any
-Check = Callable[[Record], None]  # raises where a record belongs to another run
-AVERAGE = "opt_state.average"  # where a state has the moving average of the parameters (optimizers.py)
-DISK_MARGIN = 16 << 20  # bytes that a disk must have free beside a checkpoint's arrays
+Check = Callable[[Record], None]  # raises UserError if a record belongs to a different run
+AVERAGE = "opt_state.average"  # path of the moving average of the parameters in a state (optimizers.py)
+DISK_MARGIN = 16 << 20  # bytes that a disk must have free in addition to a checkpoint's arrays
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
 
 
-MIN_SECONDS = 10.0  # of work between two checkpoints by the clock (docs/reliability.md)
-MAX_RATE = 10e6  # bytes per second that these checkpoints write on average: disks wear, buckets have a price
+MIN_SECONDS = 10.0  # minimum seconds of work between two saves by the clock (docs/reliability.md)
+MAX_RATE = 10e6  # maximum average bytes per second of these saves, because disks wear and buckets have a price
 
 
 class CorruptCheckpointError(Exception):
@@ -55,11 +55,11 @@ class CorruptCheckpointError(Exception):
 
 
 class CheckpointPolicy:
-    """The steps after which a run saves: multiples of `every` and `keep_period`, and further steps by the clock.
+    """The policy that decides after which steps a run saves: multiples of `every` and `keep_period`, and by the clock.
 
-    The interval between saves by the clock has at least MIN_SECONDS of work. It is long enough that saving takes at
-    most `max_time_fraction` of the time and writes at most MAX_RATE. The clock of process 0 decides, at steps that all
-    processes know.
+    Between two saves by the clock are at least MIN_SECONDS of work. The interval is long enough that saving takes at
+    most `max_time_fraction` of the time and writes at most MAX_RATE bytes per second. The clock of process 0 decides.
+    Its decisions reach all processes at steps that all processes know.
     """
 
     def __init__(self, settings: CheckpointConfig, clock: Callable[[], float] = time.monotonic) -> None:
@@ -70,38 +70,42 @@ class CheckpointPolicy:
         self._look = 0  # the next step at which the clock is read
 
     def is_due(self, step: int) -> bool:
-        """Return whether to save after `step`. Every process must call this method after every step."""
+        """Return whether to save after `step`; every process must call this method after every step."""
         if any(every and step % every == 0 for every in (self._settings.every, self._settings.keep_period)):
             return True
         fraction = self._settings.max_time_fraction
         if fraction is None or step < self._look:
             return False
-        if self._since is None:  # the step before compiled
+        if self._since is None:  # the time of the step before includes compilation, so it is not used
             self._since, self._look = (step, self._clock()), step + 1
             return False
         first, began = self._since
-        save_seconds = min(self._save_seconds)  # the first save compiles, and any may be slow
+        save_seconds = min(self._save_seconds)  # the first save includes compilation, and any save may be slow
         wanted = max(MIN_SECONDS, save_seconds / fraction, self._size / MAX_RATE)
         wait = np.array(steps_until_save(step - first, self._clock() - began, wanted), np.int32)
         self._look = step + int(multihost_utils.broadcast_one_to_all(wait))
         return self._look == step
 
     def record_save(self, step: int, seconds: float, size: int) -> None:
-        """Record the save of `step`, which delayed the steps by `seconds` and writes `size` bytes."""
+        """Record that `step` was saved, which delayed the training by `seconds` and writes `size` bytes."""
         self._save_seconds, self._size = (self._save_seconds[1], seconds), size
         self._since, self._look = (step, self._clock()), step + 1
 
 
 def steps_until_save(steps: int, seconds: float, wanted: float) -> int:
-    """Return the number of steps until `wanted` seconds have passed, if `steps` took `seconds`; 0 if they have passed.
+    """Return the estimated number of steps until `wanted` seconds have passed; 0 if they have passed.
 
-    The result is at most `steps`, because the time of a step is estimated from few steps.
+    The estimate assumes that the next steps are as fast as the last `steps` steps, which took `seconds`. The result is
+    at most `steps`, because the time of a step is estimated from only a few steps.
     """
     return 0 if seconds >= wanted else min(steps, math.ceil((wanted - seconds) * steps / max(seconds, 1e-9)))
 
 
 def steps_to_keep(steps: Sequence[int], settings: CheckpointConfig) -> set[int]:
-    """Return the steps, of ascending `steps`, to keep; between multiples of `every`, only the newest step stays."""
+    """Return the saved steps to keep: the newest, the last `keep` multiples of `every`, all multiples of `keep_period`.
+
+    `steps` are the saved steps in ascending order; `keep`, `every` and `keep_period` are settings.
+    """
     regular = [step for step in steps if step % (settings.every or 1) == 0]
     forever = [step for step in steps if settings.keep_period and step % settings.keep_period == 0]
     return {*steps[-1:], *regular[-settings.keep :], *forever}
@@ -113,14 +117,14 @@ class KeptSteps(NamedTuple):
     settings: CheckpointConfig
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        """Return, for each checkpoint, whether to keep it."""
+        """Return, for each checkpoint, whether Orbax keeps it."""
         remaining = steps_to_keep([checkpoint.step for checkpoint in checkpoints], self.settings)
         return [checkpoint.step in remaining for checkpoint in checkpoints]
 
 
 @functools.cache  # once per process
 def _silence_dropped_reads() -> None:
-    """Silence the reads that Orbax drops after a failed read, because each would print a page to stderr."""
+    """Suppress the messages of reads that Orbax drops after a failed read; each message would fill a page."""
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine '_read_array.*' was never awaited", RuntimeWarning)
     report = sys.unraisablehook
@@ -134,21 +138,21 @@ def _silence_dropped_reads() -> None:
 
 
 class Restored(NamedTuple):
-    """A state, or its parameters, and the record of its checkpoint."""
+    """The state of a checkpoint, or only its parameters, and the record of the checkpoint."""
 
     state: Tree
     record: Record
 
 
 class VerifiedCheckpoint(NamedTuple):
-    """The record of an undamaged checkpoint, and the bytes of its state."""
+    """The record of an undamaged checkpoint, and the size of its state in bytes."""
 
     record: Record
     num_bytes: int
 
 
 class NewestCheckpoint(NamedTuple):
-    """Step, state and record of the newest undamaged checkpoint."""
+    """The step, the state and the record of the newest undamaged checkpoint."""
 
     step: int
     state: Tree
@@ -159,12 +163,12 @@ class Checkpoints:
     """The checkpoints of a work directory, at `WORKDIR/checkpoints/STEP` or at the work directory's URL."""
 
     def __init__(self, workdir: pathlib.Path, settings: CheckpointConfig, read_only: bool = False) -> None:
-        # Orbax warns about its own defaults, and logs the traceback of errors that it also raises.
+        # Without this line, Orbax warns about its defaults, and logs the traceback of errors that it also raises.
         absl.logging.set_verbosity(absl.logging.FATAL)
         _silence_dropped_reads()
-        self.directory: Place = checkpoints_in(workdir)
+        self.directory: Place = checkpoints_directory(workdir)
         if isinstance(self.directory, pathlib.Path):
-            check_files_below(self.directory)  # Orbax opens files of all steps, and would wait at a pipe
+            check_regular_files_below(self.directory)  # Orbax opens files of all steps, and would wait at a pipe
         self._mirror = mirror_of(workdir)
         self._copied = bool(
             self._mirror and self._mirror.copies_checkpoints
@@ -182,11 +186,11 @@ class Checkpoints:
             create=not read_only,
             cleanup_tmp_directories=not read_only,
         )
-        with writing_checkpoints(self.directory):
+        with checkpoint_errors_as_user_errors(self.directory):
             if not read_only:
-                workdir.mkdir(parents=True, exist_ok=True)  # Orbax makes the directory of the checkpoints alone
+                workdir.mkdir(parents=True, exist_ok=True)  # Orbax makes only the directory of the checkpoints
             self._manager = ocp.CheckpointManager(self.directory, options=options)
-        # Each process reads alone: a process that finds damage must not leave the others in a barrier inside Orbax.
+        # Each process reads separately: if a process finds damage, the others must not wait in a barrier inside Orbax.
         process = jax.process_index()
         self._alone = ocp.options.MultiprocessingOptions(
             primary_host=process, active_processes={process}, barrier_sync_key_prefix=f"process_{process}"
@@ -195,21 +199,21 @@ class Checkpoints:
         self._reader = ocp.CheckpointManager(self.directory, options=reading)
 
     def complete_steps(self) -> list[int]:
-        """Return the steps with a complete checkpoint, newest first; all processes get the result of process 0."""
+        """Return the steps with a complete checkpoint, newest first; every process returns the result of process 0."""
         seen = sorted(self._manager.all_steps(), reverse=True)
         count = int(multihost_utils.broadcast_one_to_all(np.array(len(seen), np.int32)))
         steps = np.resize(np.array(seen or [0], np.int32), count)  # another process may see more or fewer
         return [int(step) for step in multihost_utils.broadcast_one_to_all(steps)]
 
     def save(self, step: int, state: Tree, record: Record) -> int:
-        """Copy the state, write it in the background, and return its bytes.
+        """Copy the state, write the copy in the background, and return its size in bytes.
 
         If checkpoints are uploaded from the local disk, the checkpoint is complete when this method returns.
         """
         record = record | {"step": step, "digests": digests(state), "versions": package_versions()}
-        record["seal"] = _seal(record)
+        record["seal"] = _record_digest(record)
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        with writing_checkpoints(self.directory):
+        with checkpoint_errors_as_user_errors(self.directory):
             if self._mirror and jax.process_index() == 0:
                 self._mirror.upload_changed_files()
             # On a full disk, TensorStore's threads would print a traceback for every array.
@@ -225,7 +229,7 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Wait until the checkpoints are on disk; raise UserError if they cannot be written."""
-        with writing_checkpoints(self.directory):
+        with checkpoint_errors_as_user_errors(self.directory):
             self._manager.wait_until_finished()
 
     def record(self, step: int) -> Record:
@@ -233,11 +237,11 @@ class Checkpoints:
         return read_record(self.directory, step)
 
     def restore(self, step: int, abstract: Tree, check: Check = lambda record: None) -> Restored:
-        """Return the state with the shapes, dtypes and shardings of `abstract`, and the record.
+        """Return the state of a checkpoint with the shapes, dtypes and shardings of `abstract`, and its record.
 
-        Each process reads other parts of the state, but all processes must resume from an equal step, so they decide
-        together. `check` gets the record before the arrays are read, because the arrays of another run may have other
-        shapes without damage.
+        The processes read different parts of the state, but must all resume from the same step. So if a process finds
+        damage, every process raises the error. `check` gets the record before the arrays are read, because the arrays
+        of a different run may have other shapes without being damaged.
 
         Raises:
             CorruptCheckpointError: the bytes differ from the saved bytes.
@@ -260,11 +264,11 @@ class Checkpoints:
         return Restored(state["state"], record)
 
     def restore_params(self, step: int) -> Restored:
-        """Return the parameters as complete numpy arrays on every process, and the record.
+        """Return the parameters of a checkpoint as complete numpy arrays on every process, and its record.
 
-        If the state has a moving average of the parameters (`optimizer.ema_decay`), return the average. Structure and
-        shapes come from the checkpoint, so neither objective nor optimizer is needed. Raise CorruptCheckpointError on
-        every process if the bytes on any process differ from the saved bytes.
+        If the state has a moving average of the parameters (`optimizer.ema_decay`), return the average. The structure
+        and the shapes come from the checkpoint, so neither objective nor optimizer is needed. If any process finds that
+        the bytes differ from the saved bytes, every process raises CorruptCheckpointError.
         """
         damage: CorruptCheckpointError | None = None
         params: Tree = None
@@ -283,7 +287,7 @@ class Checkpoints:
         return Restored(params, record)
 
     def verify(self, step: int) -> VerifiedCheckpoint:
-        """Compare the whole state with its digests; return the record and the bytes of the state.
+        """Compare the whole state of a checkpoint with its digests; return the record and the size of the state.
 
         Raises:
             CorruptCheckpointError: the bytes differ from the saved bytes.
@@ -297,7 +301,7 @@ class Checkpoints:
         return VerifiedCheckpoint(record, sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
 
     def _read_part(self, path: list[str], state_directory: Place) -> Tree:
-        """Return the part of a state at `path` (keys from the root); `state_directory` holds the arrays."""
+        """Return the part of a state at `path`, a list of keys from the root; `state_directory` has its arrays."""
         handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=self._alone)
         with contextlib.closing(ocp.Checkpointer(handler, multiprocessing_options=self._alone)) as reader:
             metadata = reader.metadata(state_directory).item_metadata
@@ -314,9 +318,9 @@ class Checkpoints:
     def restore_newest(
         self, restore: Callable[[int], tuple[Tree, Record]], say: Callable[[str], None]
     ) -> NewestCheckpoint | None:
-        """Return step, state and record of the newest undamaged checkpoint; None without a checkpoint.
+        """Restore the newest undamaged checkpoint; return None if there is no checkpoint.
 
-        `restore` is a function of the step: `restore_params`, or the method `restore` with its other arguments bound.
+        `restore` is a function that restores the checkpoint of a step, such as the method `restore_params`.
 
         Raises:
             UserError: every checkpoint is damaged, so the user must decide whether to start again.
@@ -334,7 +338,7 @@ class Checkpoints:
         return None
 
     def set_later_checkpoints_aside(self, step: int) -> None:
-        """Move the damaged checkpoints after `step` to `WORKDIR/damaged/`."""
+        """Move the checkpoints after `step`, which are damaged, to `WORKDIR/damaged/`."""
         for newer in [saved for saved in self.complete_steps() if saved > step and jax.process_index() == 0]:
             _move_directory(self.directory / str(newer), self.directory.parent / "damaged" / str(newer))
         multihost_utils.sync_global_devices("checkpoints set aside")
@@ -343,12 +347,12 @@ class Checkpoints:
     def close(self) -> None:
         """Wait for pending writes and release threads."""
         self._reader.close()
-        with writing_checkpoints(self.directory):
+        with checkpoint_errors_as_user_errors(self.directory):
             self._manager.close()
 
 
 def _move_directory(source: Place, target: Place) -> None:
-    """Move a directory on a disk or on object storage; on a disk, replace the target."""
+    """Move a directory on a disk or on object storage, and replace the target."""
     if isinstance(source, pathlib.Path):
         shutil.rmtree(target, ignore_errors=True)
         target.parent.mkdir(exist_ok=True)
@@ -363,24 +367,24 @@ def _move_directory(source: Place, target: Place) -> None:
 def saved_steps(directory: Place) -> list[int]:
     """Return the steps of the complete checkpoints in a directory, newest first, without asking other processes."""
     is_local = isinstance(directory, pathlib.Path)
-    with contextlib.nullcontext() if is_local else writing_checkpoints(directory, "listed"):
+    with contextlib.nullcontext() if is_local else checkpoint_errors_as_user_errors(directory, "listed"):
         paths = [path for path in directory.glob("*") if path.name.isdecimal()]
         return sorted((int(path.name) for path in paths if is_local or (path / COMMITTED).exists()), reverse=True)
 
 
 def read_record(directory: Place, step: int) -> Record:
-    """Return the record of `DIRECTORY/STEP`; raise CorruptCheckpointError if the record is damaged.
+    """Return the record of the checkpoint `DIRECTORY/STEP`; raise CorruptCheckpointError if the record is damaged.
 
-    If the record names another step, the directory was renamed, and counts as damaged.
+    If the record names a different step, the directory was renamed, and the checkpoint counts as damaged.
     """
     try:
         if isinstance(directory, pathlib.Path):
-            check_files_below(directory / str(step))
+            check_regular_files_below(directory / str(step))
         record = ocp.JsonCheckpointHandler().restore(directory / str(step) / "run")
     except Exception as error:  # Orbax raises whatever its storage layers raise
         raise CorruptCheckpointError(f"its record cannot be read: {_first_line_of_cause(error)}") from error
     seal = record.pop("seal", None) if isinstance(record, dict) else None
-    if seal is None or seal != _seal(record):
+    if seal is None or seal != _record_digest(record):
         raise CorruptCheckpointError("the digest of its record does not match")
     if record.get("step") != step:
         raise CorruptCheckpointError(f"it is the checkpoint of step {record.get('step')} under another name")
@@ -388,10 +392,10 @@ def read_record(directory: Place, step: int) -> Record:
 
 
 @contextlib.contextmanager
-def writing_checkpoints(directory: Place, verb: str = "written") -> Iterator[None]:
-    """Turn OSErrors, TensorStore's ValueErrors about them, and errors of object storage into UserErrors.
+def checkpoint_errors_as_user_errors(directory: Place, verb: str = "written") -> Iterator[None]:
+    """Turn OSErrors, TensorStore's ValueErrors about OSErrors, and errors of object storage into UserErrors.
 
-    `verb` completes the message "cannot be ...".
+    The argument `verb` completes the message "cannot be ...".
     """
     with errors.writing(directory, "make room, then start again: the run resumes"):
         try:
@@ -413,10 +417,10 @@ def writing_checkpoints(directory: Place, verb: str = "written") -> Iterator[Non
 
 
 def digests(tree: Tree) -> dict[str, str]:
-    """Return a digest of each leaf, 64 bits in hex, which any flipped bit changes, but no mesh and no layout.
+    """Return path of a leaf -> digest of 64 bits in hex; the digest does not depend on the mesh and the layout.
 
-    Orbax 0.12 restores flipped bits without an error (docs/decisions/0005-training.md), so bert_jax adds digests to a
-    checkpoint.
+    Any flipped bit changes the digest. Orbax 0.12 restores flipped bits without an error
+    (docs/decisions/0005-training.md), so bert_jax adds digests to a checkpoint.
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     sums = jax.device_get(_digests_of_leaves([leaf for _, leaf in leaves]))
@@ -428,7 +432,7 @@ def digests(tree: Tree) -> dict[str, str]:
 
 @jax.jit
 def _digests_of_leaves(leaves: list[jax.Array]) -> list[jax.Array]:
-    """Return the digests of several leaves, computed in one program."""
+    """Return the digests of several leaves, computed in one compiled program."""
     return [_leaf_digest(leaf) for leaf in leaves]
 
 
@@ -449,26 +453,26 @@ def _leaf_digest(x: jax.Array) -> jax.Array:
 
 
 def _raise_on_all_processes(damage: CorruptCheckpointError | None) -> None:
-    """Raise on every process if any process found damage, because all processes must resume from an equal step."""
+    """Raise on every process if any process found damage, because all processes must resume from the same step."""
     elsewhere = np.flatnonzero(multihost_utils.process_allgather(np.array(damage is not None)))
     if damage or elsewhere.size:
         raise damage or CorruptCheckpointError(f"process {elsewhere[0]} cannot read it")
 
 
 def _check_leaf_digests(saved: dict[str, str], restored: dict[str, str]) -> None:
-    """Raise CorruptCheckpointError if a leaf is missing, or differs from the saved leaf."""
+    """Raise CorruptCheckpointError if a leaf is missing, or if its digest differs from the saved digest."""
     wrong = sorted(name for name in saved.keys() | restored.keys() if saved.get(name) != restored.get(name))
     if wrong:
         raise CorruptCheckpointError(f"{len(wrong)} of its digests do not match, first the digest of {wrong[0]}")
 
 
-def _seal(record: Record) -> str:
+def _record_digest(record: Record) -> str:
     """Return the hex SHA-256 of a record."""
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def _first_line_of_cause(error: Exception) -> str:
-    """Return the class and the first line (at most 200 characters) of the cause of an error."""
+    """Return a text with the class and the first line (at most 200 characters) of the cause of an error."""
     cause = error.__cause__ or error  # Orbax wraps TensorStore's message in a page about the array
     return f"{type(cause).__name__}: {(str(cause).splitlines() or [''])[0].partition(' [')[0][:200]}"
 

@@ -1,4 +1,4 @@
-"""Evaluation: the loss of the objective without dropout and without an update, as an exact mean over a set."""
+"""Evaluation of an objective on held-out data: exact means of its loss and metrics, without dropout or updates."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,7 +9,7 @@ from bert_jax.objectives.losses import Mean, fetch_means, mean_values, merge_mea
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
 
-# Tokens on a device, and sequences on all devices, of an evaluation step whose size is not set.
+# Maximum tokens on a device, and sequences on all devices, of an evaluation step whose batch size is not configured.
 TOKENS, SEQUENCES = 32_768, 256
 
 # (params, frozen params, this host's batches) -> metrics by name
@@ -17,19 +17,19 @@ Evaluate = Callable[[Params, Params, Iterator[Batch]], dict[str, float]]
 
 
 def evaluation_batch_size(max_seq_len: int, mesh: jax.sharding.Mesh) -> int:
-    """Return the default number of sequences of an evaluation step, over all devices of the mesh.
+    """Return the default number of sequences of an evaluation step, summed over all devices of the mesh.
 
-    The batch size depends on `max_seq_len`, not on the batches of the training, so any number of devices can evaluate.
+    The number depends on `max_seq_len`, not on the batches of the training, so any number of devices can evaluate.
     """
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
     return shards * max(1, min(TOKENS // max_seq_len, SEQUENCES // shards))
 
 
 def make_evaluate(objective: Objective, mesh: jax.sharding.Mesh) -> Evaluate:
-    """Return a function (params, frozen params, this host's batches) -> mean of each metric, and `loss`.
+    """Return a function (params, frozen params, batches of this host) -> metrics by name, the loss included.
 
-    A mean covers every target exactly once, with its weight, since the last batch may hold filler sequences of weight 0
-    (batches/pipeline.py). The samples of an objective are equal in every evaluation.
+    A metric is a weighted mean in which every target counts exactly once; filler sequences in the last batch have
+    weight 0 (batches/pipeline.py). If an objective draws random samples, they are equal in every evaluation.
     """
 
     @jax.jit

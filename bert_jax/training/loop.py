@@ -17,7 +17,7 @@ from bert_jax.objectives.base import Batch
 from bert_jax.objectives.losses import Mean, fetch_means, mean_values, merge_means
 from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import peak_flops
-from bert_jax.parallel.energy import Meter, find_counters
+from bert_jax.parallel.energy import Meter, find_energy_counters
 from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error, used_memory_bytes
 from bert_jax.training.checkpoint import CheckpointPolicy, Checkpoints
 from bert_jax.training.metrics import Line, MetricsFile
@@ -25,7 +25,7 @@ from bert_jax.training.plan import Data, Plan, Session
 from bert_jax.training.profile import Profile
 from bert_jax.training.schedules import Phase
 from bert_jax.training.start import Start
-from bert_jax.training.step import TrainState, evaluated_params, jit_step
+from bert_jax.training.step import TrainState, evaluated_params, jit_train_step
 
 
 def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session: Session) -> bool:
@@ -34,11 +34,12 @@ def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session:
     Every process of a run must call this function; only process 0 writes metrics.
 
     Returns:
-        False if SIGTERM or Ctrl-C ended the training early; then the state is saved, and the same command resumes.
+        True if the training is complete; False if SIGTERM or Ctrl-C ended the training early. Then the state is saved,
+        and the same command resumes the run.
 
     Raises:
         UserError: a step does not fit in the memory of a device, or `config.train.max_skipped_steps` consecutive steps
-        had a loss or gradient that was not finite.
+            had a loss or gradient that was not finite.
     """
     console = session.console
     if (decay := plan.optimizer.ema_decay) is not None:
@@ -53,7 +54,7 @@ def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session:
             digest=start.metrics_digest,
             settings=flatten(plan.recorded_config),
             root=plan.root,
-            meter=Meter(find_counters()),
+            meter=Meter(find_energy_counters()),
             used_memory_bytes=used_memory_bytes,
         )
         for line in file.earlier_lines:
@@ -63,7 +64,7 @@ def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session:
     try:
         is_done = loop.train_from(state, start.step)
     except BaseException:
-        if jax.process_count() == 1:  # a process of several cannot finish alone a checkpoint that all write
+        if jax.process_count() == 1:  # one of several processes cannot finish a checkpoint that all processes write
             loop.close()
         raise
     loop.close()
@@ -82,7 +83,7 @@ class PendingStep:
 
 
 class MetricsInterval:
-    """Sums over the steps since the last line of metrics; the time excludes pauses for evaluation and saving."""
+    """Sums over the steps since the last line of metrics; its time excludes pauses for evaluation and saving."""
 
     def __init__(self, means: dict[str, Mean]) -> None:
         self.means, self.grad_norms = means, list[float]()
@@ -91,18 +92,18 @@ class MetricsInterval:
         self._began, self._paused = time.perf_counter(), 0.0
 
     def count_pause_since(self, began: float) -> float:
-        """Count the time since `began` (of time.perf_counter) as a pause, and return its seconds."""
+        """Count the time since `began`, a time of time.perf_counter, as a pause, and return its seconds."""
         seconds = time.perf_counter() - began
         self._paused += seconds
         return seconds
 
     def seconds_without_pauses(self) -> float:
-        """Return the seconds so far, without pauses."""
+        """Return the seconds of this interval so far, without pauses."""
         return time.perf_counter() - self._began - self._paused
 
 
 class _TrainingLoop:
-    """The state of the loop: the launched step, and collected metrics that are not written yet."""
+    """The training loop with its state: the launched step, and collected metrics that are not written yet."""
 
     def __init__(
         self,
@@ -180,18 +181,18 @@ class _TrainingLoop:
         return self.is_stopped or (step == plan.last_step and not interrupt.stopping)
 
     def close(self) -> None:
-        """Flush and close the profile and the metrics."""
+        """End the profile, and close the file of metrics."""
         if self.profile:
             self.profile.end()
         if self.file:
             self.file.close()
 
     def _compile(self, phase: Phase, settings: BatchSettings, state: TrainState, batch: Batch) -> jax.stages.Compiled:
-        """Compile the step of a phase; the time counts as a pause."""
+        """Compile and return the step of a phase; the time counts as a pause."""
         self._collect_pending_step()
         self.session.watchdog.enter_stage("compile")
         plan, console, began = self.plan, self.session.console, time.perf_counter()
-        step = jit_step(
+        step = jit_train_step(
             plan.objective.of_phase(phase.index),
             plan.param_optimizer,
             plan.learning_rate,
@@ -209,7 +210,10 @@ class _TrainingLoop:
         return compiled
 
     def _arm_watchdog(self, step: int, compiled_at: int) -> None:
-        """Start the watchdog's limit for the step after `step`; the first run of a program also opens connections."""
+        """Start the watchdog's time limit for the step after `step`.
+
+        The first steps of a compiled program get the limit of a compilation, because they also open connections.
+        """
         self.session.watchdog.enter_stage("compile" if step < compiled_at + 2 else "step", step + 1)
 
     def _begin_or_end_trace(self, switch: Callable[[], None]) -> None:
@@ -220,7 +224,7 @@ class _TrainingLoop:
         self.interval.count_pause_since(began)
 
     def _next_batch(self, batches: Generator[Batch, None, None]) -> Batch:
-        """Return the next batch on the devices; if it is not prepared yet, wait, and count the waiting time."""
+        """Return the next batch, placed on the devices; if the batch is not prepared yet, wait, and count the time."""
         began = time.perf_counter()
         while not (batch := next(batches)) and not self.session.interrupt.should_stop():
             self.session.watchdog.enter_stage("step")
@@ -234,7 +238,7 @@ class _TrainingLoop:
             return
         step, seq_len, interval, train = pending.step, pending.settings.seq_len, self.interval, self.plan.train
         objective = self.plan.objective.of_phase(pending.phase.index)
-        # A step ends after it was launched, and may run out of memory until then.
+        # A launched step is computed asynchronously, and may still run out of memory.
         with out_of_memory_as_user_error(pending.settings):
             interval.means = merge_means(interval.means, fetch_means(pending.metrics["means"]))
         interval.num_tokens += pending.num_sequences * seq_len
@@ -257,7 +261,7 @@ class _TrainingLoop:
         if self.peak_flops:
             line["model_flops_utilization"] = interval.flops / seconds / self.peak_flops
         line["input_wait_fraction"] = interval.waited / seconds
-        self.session.console.training(line, self.plan.last_step, seconds / len(interval.grad_norms))
+        self.session.console.print_training_step(line, self.plan.last_step, seconds / len(interval.grad_norms))
         self._record_metrics(line, interval.grad_norms)
         self.interval = MetricsInterval({})
 
@@ -271,7 +275,7 @@ class _TrainingLoop:
             self.session.console.say(remark)
 
     def _evaluate(self, step: int, phase: Phase, state: TrainState) -> None:
-        """Evaluate after `step` and record the metrics; early stopping may end the run."""
+        """Evaluate on the held-out data after `step` and record the metrics; early stopping may end the run."""
         self._collect_pending_step()
         if not (self.data.heldout and self.data.evaluate):
             return
@@ -281,7 +285,7 @@ class _TrainingLoop:
             metrics = evaluate(evaluated_params(state), state.frozen, batches)
         if self.session.interrupt.stopping:
             return  # metrics of a part of the set are dropped; the resumed run evaluates this step
-        self.session.console.heldout(step, metrics, self.data.unigram_losses.get("heldout"))
+        self.session.console.print_heldout_metrics(step, metrics, self.data.unigram_losses.get("heldout"))
         averaged = {} if (decay := self.plan.optimizer.ema_decay) is None else {"ema_decay": decay}
         self._record_metrics({"step": step, "split": "heldout"} | metrics | {"seq_len": phase.seq_len} | averaged)
         if self.data.should_stop:
@@ -289,7 +293,7 @@ class _TrainingLoop:
         self.interval.count_pause_since(began)
 
     def _heldout_batches(self, phase: Phase, step: int) -> Generator[Batch, None, None]:
-        """Yield the batches of an evaluation, each under the watchdog; stop early if the run should stop."""
+        """Yield the batches of an evaluation, each under the watchdog's limit; stop early if the run should stop."""
         assert self.data.heldout
         total = self.data.heldout.num_batches(phase)
         self.session.watchdog.enter_stage("compile", step)
@@ -302,7 +306,7 @@ class _TrainingLoop:
             yield batch
 
     def _is_evaluation_missing(self, step: int) -> bool:
-        """Return whether the run was stopped during the evaluation of `step`, which then has no line of metrics."""
+        """Return whether the evaluation after `step` is due but has no line of metrics, because the run was stopped."""
         is_due = step == self.plan.last_step or _is_multiple(step, self.plan.evaluate_every)
         if self.data.heldout is None or not is_due:
             return False
@@ -312,7 +316,7 @@ class _TrainingLoop:
         return bool(multihost_utils.broadcast_one_to_all(np.array(step not in evaluated)))
 
     def _save(self, step: int, phase: Phase, state: TrainState) -> None:
-        """Save a checkpoint after the metrics, so that no checkpoint is newer than its metrics."""
+        """Write the metrics to disk, then save a checkpoint, so that no checkpoint is newer than its metrics."""
         self._collect_pending_step()
         self.session.watchdog.enter_stage("save", step)
         began = time.perf_counter()
@@ -329,5 +333,5 @@ class _TrainingLoop:
 
 
 def _is_multiple(step: int, every: int | None) -> bool:
-    """Return whether `step` is a multiple of `every`; None: never."""
+    """Return whether `step` is a multiple of `every`; False if `every` is None."""
     return every is not None and step % every == 0

@@ -18,8 +18,8 @@ from bert_jax.training.trackers import MetricsSender
 
 Line = dict[str, Any]
 SPLITS = ("train", "heldout")
-NOT_SCORES = ("step", "split", "seq_len", "ema_decay")  # of a line about held-out data
-# Losses that a line holds times a weight, and the field that has it; all others are in nats.
+NOT_SCORES = ("step", "split", "seq_len", "ema_decay")  # fields of a held-out line that are not scores
+# Loss that a line has multiplied by a weight -> config field of the weight; all other losses are in nats.
 WEIGHTED = {
     "replaced_loss": "replaced_tokens.weight",
     **{f"{term}_loss": f"distillation.{term}_weight" for term in ("soft", "cosine", "hidden", "attention")},
@@ -27,7 +27,7 @@ WEIGHTED = {
 }
 MAKE_ROOM = "make room, then start again: the run resumes"
 GRAD_NORMS = "train/grad_norms"  # TensorBoard shows a name as numbers or as histograms, not as both
-# Measured by the clock or on the devices: another run of the same config has other numbers.
+# Fields that are measured by the clock or on the devices, so that they differ between two runs of the same config.
 TIMED = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
 
 
@@ -39,11 +39,11 @@ class MetricsFile:
         step: step of the checkpoint from which the run continues, or 0.
         say: function that prints a line if lines are damaged or do not match `digest`, or if a tracker fails.
         tracker: key of TRACKERS, a tracker that gets the metrics in addition to TensorBoard; None: only TensorBoard.
-        digest: digest of the lines in the record of the checkpoint of `step`; None: no comparison.
+        digest: digest of the earlier lines, from the record of the checkpoint of `step`; None: no comparison.
         settings: settings of the run by key, for TensorBoard and the tracker.
         root: the work directory that contains `workdir`; None: `workdir`.
-        meter: meter of the energy since this start, which training lines contain as `energy_joules`; None: not
-        measured.
+        meter: meter of the energy since this start, which training lines contain as `energy_joules`; None: the energy
+            is not measured.
         used_memory_bytes: function that returns the used memory, which training lines contain as `memory_bytes`.
 
     Raises:
@@ -79,10 +79,10 @@ class MetricsFile:
                 self._board.write_text(step, "config", (f"{key} = {value!r}" for key, value in settings.items()))
 
     def write(self, line: Line, grad_norms: Sequence[float] = ()) -> None:
-        """Append a line with `step`, `split` and numbers; NaN and infinity become null, since JSON has neither.
+        """Append a line of metrics to the file, and send it to the trackers; NaN and infinity become null in the file.
 
         `grad_norms` are the gradient norms of the steps since the last line, and become a histogram in TensorBoard. The
-        histogram leaves out norms that are not finite; `skipped_steps` counts these steps.
+        histogram leaves out norms that are not finite; `skipped_steps` counts the steps with such norms.
         """
         self._step = line["step"]
         if line["split"] == "train":
@@ -100,14 +100,14 @@ class MetricsFile:
             self._tracker.write(line["step"], numbers)
 
     def digest(self) -> str:
-        """Write all lines to disk, and return `NUMBER:SHA256` of them."""
+        """Write all lines to disk, and return their digest, `NUMBER:SHA256`."""
         self.flush()
         return str(self._digest)
 
     def flush(self) -> None:
         """Write all lines to disk.
 
-        The loop calls this before a checkpoint, which must never be newer than its metrics.
+        The loop calls this method before it saves a checkpoint, which must never be newer than its metrics.
         """
         with writing(self.path, MAKE_ROOM):
             self._file.flush()
@@ -115,7 +115,7 @@ class MetricsFile:
             self._board.flush()
 
     def close(self) -> None:
-        """Flush and close."""
+        """Write all lines to disk, and close the file, the trackers and the meter."""
         if self._tracker:
             self._tracker.close()
         with writing(self.path, MAKE_ROOM), contextlib.closing(self._board), self._file:
@@ -126,7 +126,7 @@ class MetricsFile:
             self._meter.close()
 
     def _energy(self) -> dict[str, float]:
-        """Return the measured energy, rounded to a tenth of a joule; {} without a measurement."""
+        """Return the measured energy as a field of a line, rounded to a tenth of a joule; {} if it is not measured."""
         joules = self._meter.joules() if self._meter else None
         return {} if joules is None else {"energy_joules": round(joules, 1)}
 
@@ -137,21 +137,21 @@ def read_metrics(path: pathlib.Path) -> list[Line]:
 
 
 def metrics_digest(path: pathlib.Path, num_lines: int | None = None) -> str:
-    """Return `NUMBER:SHA256` of the first `num_lines` lines, or of all, without the numbers that depend on the clock.
+    """Return the digest `NUMBER:SHA256` of the first `num_lines` lines of a metrics file; None: of all lines.
 
-    Only the first lines are compared with a checkpoint, because a resumed run may add a line for the step of its
-    checkpoint.
+    The digest leaves out the fields in TIMED. Only the first lines are compared with a checkpoint, because a resumed
+    run may add a line for the step of its checkpoint.
     """
     return str(_LinesDigest(read_metrics(path)[:num_lines]))
 
 
 def begins_with_digest(path: pathlib.Path, digest: str) -> bool:
-    """Return whether a metrics file begins with the lines of `digest`, which a checkpoint recorded."""
+    """Return whether a metrics file begins with lines that have the given digest, which a checkpoint recorded."""
     return digest == metrics_digest(path, int(digest.partition(":")[0]))
 
 
 class _LinesDigest:
-    """The digest of lines that are added one by one, equal to `metrics_digest`: the SHA-256 of a JSON list."""
+    """The digest of lines that are added one after another: their number, and the SHA-256 of their JSON list."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self._num_lines, self._hash = 0, hashlib.sha256(b"[")
@@ -175,20 +175,20 @@ def damaged_lines(path: pathlib.Path) -> list[bytes]:
 
 
 class _MetricsLine(NamedTuple):
-    """The bytes of a line of a metrics file, and its content; None if it is damaged."""
+    """The bytes of a line of a metrics file, and the parsed line; None if the line is damaged."""
 
     text: bytes
     line: Line | None
 
 
 def _parse_lines(path: pathlib.Path) -> list[_MetricsLine]:
-    """Return (text, parsed line or None if damaged) of each line; an incomplete last line is left out."""
+    """Return the bytes and the parsed content of each line of a metrics file, without an incomplete last line."""
     text = read_file(path) if path.exists() else b""
     return [_MetricsLine(line, _parse_line(line)) for line in text.split(b"\n")[:-1]]
 
 
 def _parse_line(text: bytes) -> Line | None:
-    """Return a line as a dictionary; None if it is damaged."""
+    """Return a line of a metrics file as a dictionary; None if the line is damaged."""
     try:
         line = strict_json.parse(text.decode())
         numbers = [value for name, value in line.items() if name != "split"]
@@ -199,9 +199,10 @@ def _parse_line(text: bytes) -> Line | None:
 
 
 def drop_lines_after(path: pathlib.Path, step: int, say: Callable[[str], None]) -> list[Line]:
-    """Drop the lines after `step`, which the resumed run writes again, atomically, and return the other lines.
+    """Atomically remove the lines of steps after `step` from a metrics file, and return the remaining lines.
 
-    Damaged lines move to the file `metrics.damaged` in the same directory; `say` prints their number.
+    A resumed run writes the removed lines again. Damaged lines are moved to the file `metrics.damaged` in the same
+    directory; `say` prints their number.
     """
     if damaged := damaged_lines(path):
         aside = path.with_suffix(".damaged")

@@ -1,9 +1,10 @@
-"""Optimizers, as rows of a table over optax, with clipping, layer-wise learning rates and averaging for all of them.
+"""The table of optimizers, made of optax transformations.
 
-A row takes the learning rate of a step, so `optax.X(learning_rate)` can be a row. The rate depends on the step of the
-run, not on a count inside the optimizer. So a skipped update does not change the moments, but advances the schedule.
-`make_optimizer` adds clipping, learning rates per layer, and a moving average of the parameters. To add an optimizer,
-write a function (in a separate file if it is long), and add a row to `OPTIMIZERS`.
+A row of `OPTIMIZERS` is a function of the learning rate of a step, so any `optax.X(learning_rate)` can be a row. The
+rate depends on the step of the run, not on a count inside the optimizer. Therefore a skipped update does not change the
+moments, but advances the schedule. `make_optimizer` adds clipping, learning rates per layer, and a moving average of
+the parameters to every optimizer. To add an optimizer, write a function (in a separate file if it is long), and add a
+row to `OPTIMIZERS`.
 """
 
 import math
@@ -24,27 +25,27 @@ Rate = jax.Array | float
 
 
 class ParamInfo(NamedTuple):
-    """Facts about each parameter for optimizers, as trees with the structure of the parameters."""
+    """Properties of each parameter that optimizers need, as trees with the structure of the parameters."""
 
-    logical_axes: Tree  # tuple of axis names; "layers" is the axis on which blocks are stacked
-    sections: Tree  # "embeddings", "layers", "top", "heads" or "unused"
-    decayed: Tree  # whether weight decay applies: to matrices and tables; not to norms, biases or unused parameters
+    logical_axes: Tree  # tuple of axis names of the parameter; "layers" is the axis on which blocks are stacked
+    sections: Tree  # section of the parameter: "embeddings", "layers", "top", "heads" or "unused"
+    decayed: Tree  # whether weight decay applies: for matrices and tables; not for norms, biases, unused parameters
     linear: Tree  # whether the parameter is the matrix of a linear map in a block, `[layers, inputs, outputs]`
 
 
-def parameter_facts(logical_axes: Tree, sections: Tree) -> ParamInfo:
-    """Return the facts that follow from the logical axes and the sections of a model (models.Model)."""
+def make_param_info(logical_axes: Tree, sections: Tree) -> ParamInfo:
+    """Return the properties of parameters that follow from the logical axes and the sections of a model."""
 
     def is_linear(path: Any, axes: tuple[str, ...], section: str) -> bool:
         return section == "layers" and path[-1].key == "kernel" and len(axes) == 3
 
-    decayed = jax.tree.map(lambda section, it: it and section != "unused", sections, decays_by_parameter(logical_axes))
+    decayed = jax.tree.map(lambda section, it: it and section != "unused", sections, weight_decay_mask(logical_axes))
     linear = jax.tree_util.tree_map_with_path(is_linear, logical_axes, sections, is_leaf=is_logical_axes)
     return ParamInfo(logical_axes, sections, decayed, linear)
 
 
-def decays_by_parameter(logical_axes: Tree) -> Tree:
-    """Return a tree of booleans, True for matrices and embedding tables, which decay; norms and biases do not decay."""
+def weight_decay_mask(logical_axes: Tree) -> Tree:
+    """Return a tree of booleans: True for matrices and embedding tables, which decay; False for norms and biases."""
     return jax.tree_util.tree_map_with_path(
         lambda path, _: path[-1].key not in ("bias", "scale"), logical_axes, is_leaf=is_logical_axes
     )
@@ -56,7 +57,7 @@ def axes_within_layer(axes: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
-    """Adam with decoupled weight decay; norms and biases do not decay (google-research/bert)."""
+    """Return Adam with decoupled weight decay; norms and biases do not decay, as in google-research/bert."""
     return optax.chain(
         scale_by_configured_adam(config),
         optax.add_decayed_weights(config.weight_decay, mask=info.decayed),
@@ -65,13 +66,13 @@ def adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> opta
 
 
 def scale_by_configured_adam(config: OptimizerConfig) -> optax.GradientTransformation:
-    """Return Adam with the moments, epsilon and bias correction of `config`, without a learning rate."""
+    """Return Adam with the moment decays, epsilon and bias correction of `config`, without a learning rate."""
     adam = optax.scale_by_adam if config.bias_correction else scale_by_uncorrected_adam
     return adam(config.beta1, config.beta2, config.epsilon)
 
 
 class UncorrectedAdamState(NamedTuple):
-    """First and second moments, structured like the parameters, float32."""
+    """The first and the second moments, float32 trees with the structure of the parameters."""
 
     mu: Tree
     nu: Tree
@@ -94,7 +95,7 @@ def scale_by_uncorrected_adam(beta1: float, beta2: float, epsilon: float) -> opt
 
 
 def lamb(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
-    """AdamW with a trust ratio for each layer (You et al. 2020); norms and biases have neither decay nor ratio."""
+    """Return LAMB (You 2020): AdamW with a trust ratio for each layer; norms and biases have no decay and no ratio."""
     return optax.chain(
         scale_by_configured_adam(config),
         optax.add_decayed_weights(config.weight_decay, mask=info.decayed),
@@ -104,9 +105,9 @@ def lamb(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax
 
 
 def scale_by_layer_trust_ratio(logical_axes: Tree, applies: Tree) -> optax.GradientTransformation:
-    """Multiply updates by LAMB's ratio |parameter| / |update| (You et al.
+    """Multiply updates by LAMB's trust ratio |parameter| / |update|, separately for each stacked layer.
 
-    2020), separately for each stacked layer. A ratio is 1 if `applies` is False or either norm is zero.
+    `applies` is a tree of booleans. The ratio is 1 if `applies` is False for the parameter, or if a norm is zero.
     """
 
     def scale(axes: tuple[str, ...], apply: bool, update: jax.Array, param: jax.Array) -> jax.Array:
@@ -124,7 +125,7 @@ def scale_by_layer_trust_ratio(logical_axes: Tree, applies: Tree) -> optax.Gradi
 
 
 def _norm_over_axes(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
-    """Return the Euclidean norm over some axes, which keep size 1."""
+    """Return the Euclidean norm over the given axes; these axes have size 1 in the result."""
     return jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True))
 
 
@@ -132,11 +133,11 @@ LAYERS_INPUTS_OUTPUTS = contrib.MuonDimensionNumbers(reduction_axis=1, output_ax
 
 
 def muon(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
-    """Muon: momentum orthogonalized by Newton-Schulz (Jordan et al. 2024); AdamW for all but matrices of blocks.
+    """Return Muon (Jordan et al. 2024) for the matrices of blocks, and AdamW for all other parameters.
 
-    The result equals `optax.contrib.muon` on a model whose blocks are not stacked: each matrix of each layer is
-    orthogonalized separately, and its update is multiplied by sqrt(max(1, outputs / inputs)). Weight decay is
-    decoupled and multiplied by the learning rate of its parameter.
+    Muon orthogonalizes the momentum by Newton-Schulz iterations. The result equals `optax.contrib.muon` on a model
+    whose blocks are not stacked: each matrix of each layer is orthogonalized separately, and its update is multiplied
+    by sqrt(max(1, outputs / inputs)). Weight decay is decoupled, and multiplied by the learning rate of the parameter.
 
     Raises:
         UserError: `config.peak_learning_rate` is 0, but Muon's rate is a multiple of the scheduled rate.
@@ -146,14 +147,14 @@ def muon(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax
             "config.optimizer.peak_learning_rate=0: muon_learning_rate follows its schedule; set it above 0"
         )
     labels = jax.tree.map(lambda linear: "muon" if linear else "adam", info.linear)
-    # The parameters of Adam have optax's mark of an absent parameter, as in the gradients that Muon gets.
+    # In the tree for Muon, the parameters of Adam are optax's `MaskedNode`, as in the gradients that Muon gets.
     dimension_numbers = jax.tree.map(
         lambda linear: LAYERS_INPUTS_OUTPUTS if linear else optax.MaskedNode(), info.linear
     )
     orthogonalized = contrib.scale_by_muon(
         beta=config.momentum, nesterov=config.nesterov, weight_dimension_numbers=lambda _: dimension_numbers
     )
-    matrices = optax.chain(orthogonalized, optax.stateless(_scale_by_shape))
+    matrices = optax.chain(orthogonalized, optax.stateless(_scale_by_aspect_ratio))
     ratio = config.muon_learning_rate / config.peak_learning_rate
     return optax.chain(
         optax.partition({"muon": matrices, "adam": scale_by_configured_adam(config)}, labels),
@@ -163,7 +164,7 @@ def muon(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax
     )
 
 
-def _scale_by_shape(updates: Tree, params: Tree) -> Tree:
+def _scale_by_aspect_ratio(updates: Tree, params: Tree) -> Tree:
     """Multiply matrices `[layers, inputs, outputs]` by sqrt(max(1, outputs / inputs))."""
     return jax.tree.map(lambda x: x * math.sqrt(max(1.0, x.shape[2] / x.shape[1])), updates)
 
@@ -174,11 +175,10 @@ def _scale_linear_updates(updates: Tree, linear: Tree, ratio: float) -> Tree:
 
 
 def stable_adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
-    """AdamW with update clipping (Wortsman et al.
+    """Return StableAdamW: AdamW with update clipping, which needs no gradient clipping (Wortsman 2023, algorithm 2).
 
-    2023, algorithm 2), which needs no gradient clipping. The update of a parameter, including decay, is divided by
-    max(1, RMS). RMS is the root of the mean of gradient^2 / max(second moment, epsilon^2) over the parameter,
-    separately for each stacked layer.
+    The update of a parameter, including decay, is divided by max(1, RMS). RMS is the root of the mean of gradient^2 /
+    max(second moment, epsilon^2) over the parameter, separately for each stacked layer.
     """
     adam = scale_by_configured_adam(config)
 
@@ -186,7 +186,7 @@ def stable_adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) 
         updates, state = adam.update(gradients, state, params)
         second = optax.tree.bias_correction(state.nu, config.beta2, state.count) if config.bias_correction else state.nu
 
-        def clipped(
+        def clipped_update(
             axes: tuple[str, ...], decayed: bool, x: jax.Array, gradient: jax.Array, moment: jax.Array, param: jax.Array
         ) -> jax.Array:
             """Return the update `x` of a parameter with weight decay, divided by max(1, RMS)."""
@@ -195,17 +195,17 @@ def stable_adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) 
             return (x + (config.weight_decay if decayed else 0.0) * param) / jnp.maximum(1.0, rms)
 
         trees = (info.logical_axes, info.decayed, updates, gradients, second, params)
-        return jax.tree.map(clipped, *trees, is_leaf=is_logical_axes), state
+        return jax.tree.map(clipped_update, *trees, is_leaf=is_logical_axes), state
 
     return optax.chain(optax.GradientTransformation(adam.init, update), optax.scale_by_learning_rate(learning_rate))
 
 
-def scale_by_depth(encoder_scale: float, decay: float, sections: Tree) -> optax.GradientTransformation:
-    """Multiply the updates of the encoder by `encoder_scale`, and by `decay` for each step down from the heads.
+def scale_by_layer_depth(encoder_scale: float, decay: float, sections: Tree) -> optax.GradientTransformation:
+    """Multiply the updates of the encoder by `encoder_scale`, and by a power of `decay` that grows with the depth.
 
-    As in google-research/electra's optimization.py, the heads are two steps above the last layer. With L layers, the
-    factor is decay^2 for the last layer, decay^(L + 1) for the first layer, and decay^(L + 2) for the embeddings. A
-    norm after the last layer has the factor decay^1.
+    The depth is the distance from the heads. As in google-research/electra's optimization.py, the heads are two levels
+    above the last layer. With L layers, the factor is decay^2 for the last layer, decay^(L + 1) for the first layer,
+    and decay^(L + 2) for the embeddings. A norm after the last layer has the factor decay^1.
     """
 
     def update(updates: Tree, params: Tree = None) -> Tree:
@@ -232,11 +232,11 @@ class AveragedState(NamedTuple):
     """The state of an optimizer, and the average of the parameters over its updates."""
 
     inner: optax.OptState
-    updates: jax.Array  # int32, number of updates so far
-    average: Tree  # float32, structured like the parameters; before the first update the parameters themselves
+    updates: jax.Array  # number of updates so far, int32
+    average: Tree  # average of the parameters, float32; before the first update, a copy of the parameters
 
 
-def with_average(inner: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
+def with_parameter_average(inner: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
     """Return `inner` with an exponential moving average of the parameters in its state.
 
     As in `optax.ema` with debias, the weights of the averaged parameters add up to 1, and the parameters before the
@@ -245,7 +245,7 @@ def with_average(inner: optax.GradientTransformation, decay: float) -> optax.Gra
     """
 
     def init(params: Tree) -> AveragedState:
-        # A copy: the state is donated, and no buffer may be donated twice.
+        # The average is a copy, because the state is donated, and no buffer may be donated twice.
         return AveragedState(inner.init(params), jnp.zeros((), jnp.int32), jax.tree.map(jnp.copy, params))
 
     def update(gradients: Tree, state: AveragedState, params: Tree = None) -> tuple[Tree, AveragedState]:
@@ -260,7 +260,7 @@ def with_average(inner: optax.GradientTransformation, decay: float) -> optax.Gra
     return optax.GradientTransformation(init, update)
 
 
-Optimizer = Callable[[Rate], optax.GradientTransformation]  # the state has the same structure for every rate
+Optimizer = Callable[[Rate], optax.GradientTransformation]  # the structure of the state does not depend on the rate
 
 # (learning rate, config, info) -> optax transformation. `config.optimizer.name` chooses the row.
 OPTIMIZERS: dict[str, Callable[[Rate, OptimizerConfig, ParamInfo], optax.GradientTransformation]] = {
@@ -273,7 +273,7 @@ OPTIMIZERS: dict[str, Callable[[Rate, OptimizerConfig, ParamInfo], optax.Gradien
 
 def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) -> Optimizer:
     """Return the optimizer of `config`, with clipping, layer-wise learning rates and a moving average."""
-    info = parameter_facts(logical_axes, sections)
+    info = make_param_info(logical_axes, sections)
     row = OPTIMIZERS[config.name]
 
     def optimizer(learning_rate: Rate) -> optax.GradientTransformation:
@@ -284,17 +284,17 @@ def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) 
         )
         chain.append(row(learning_rate, config, info))
         if config.layer_decay != 1.0 or config.freeze_encoder:
-            chain.append(scale_by_depth(0.0 if config.freeze_encoder else 1.0, config.layer_decay, sections))
+            chain.append(scale_by_layer_depth(0.0 if config.freeze_encoder else 1.0, config.layer_decay, sections))
         chained = optax.chain(*chain)
-        return chained if config.ema_decay is None else with_average(chained, config.ema_decay)
+        return chained if config.ema_decay is None else with_parameter_average(chained, config.ema_decay)
 
     return optimizer
 
 
 def _clip_trained_gradients(norm: float, freeze_encoder: bool, sections: Tree) -> optax.GradientTransformation:
-    """Clip gradients by the norm over trained parameters; as in optax's clipping, the state is empty."""
+    """Return a transformation that clips gradients by their norm over the trained parameters; it has no state."""
     clip = optax.clip_by_global_norm(norm)
     if not freeze_encoder:
         return clip
-    clip_heads = optax.chain(scale_by_depth(0.0, 1.0, sections), clip)
+    clip_heads = optax.chain(scale_by_layer_depth(0.0, 1.0, sections), clip)
     return optax.stateless(lambda updates, params: clip_heads.update(updates, clip_heads.init(params), params)[0])

@@ -1,4 +1,4 @@
-"""The inputs of the training loop: plan and data of the run; and the console, signals and watchdog of the process."""
+"""The inputs of the training loop: the plan and the data of a run, and the session of a process."""
 
 import contextlib
 import dataclasses
@@ -25,7 +25,7 @@ from bert_jax.training.step import LearningRate, StateLayout, state_layout
 class Plan:
     """The plan of a run, which `pretrain_in_directory` or `finetune_in_directory` makes once for the loop."""
 
-    workdir: pathlib.Path  # of its checkpoints and metrics
+    workdir: pathlib.Path  # directory of the checkpoints and metrics
     root: pathlib.Path  # work directory of the command: `workdir`, or a directory above it
     recorded_config: dict[str, Any]  # JSON values, as run.json and every checkpoint record them
     fingerprint: dict[str, str]  # digests of the inputs that a resumed run must find again, such as the corpus
@@ -38,7 +38,7 @@ class Plan:
     train: FinetuneTrainConfig
     evaluate_every: int | None  # steps between two evaluations; None: only at the end
     checkpoint: CheckpointConfig
-    profiled_steps: range | None  # steps that are traced; None: none
+    profiled_steps: range | None  # steps that the profiler traces; None: no step
 
     @property
     def last_step(self) -> int:
@@ -52,12 +52,12 @@ class Plan:
 
     @functools.cached_property
     def learning_rate(self) -> LearningRate:
-        """The schedule over all phases."""
+        """The learning rate as a function of the step, over all phases."""
         return functools.partial(learning_rate, self.optimizer, self.phases)
 
     @functools.cached_property
     def state_layout(self) -> StateLayout:
-        """The shapes and shardings of the state."""
+        """The shapes and shardings of the training state."""
         return state_layout(self.objective, self.param_optimizer, self.mesh)
 
 
@@ -75,19 +75,19 @@ def no_remarks(line: Line) -> Iterable[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data:
-    """The inputs of a run other than its state.
+    """The data of a run: batches, evaluations, frozen parameters and remarks.
 
-    batches: (phase, step) -> an endless generator of this host's part of the batches from `step` on; {} is a batch that
-    is not prepared yet
-    heldout: the held-out sequences; None: no sequences are held out
-    evaluate: (params, frozen params, held-out batches) -> metrics by name; None: no evaluation
-    phase_evaluations: index of a phase with another objective -> its `evaluate`
-    should_stop: (step, metrics of the evaluation, params) -> whether the run ends now (early stopping); None: never.
-    `evaluate` and `should_stop` get the moving average of the parameters if the state has an average.
+    batches: function (phase, step) -> an endless generator of this host's part of the batches from `step` on; the
+        generator yields {} while a batch is not prepared yet
+    heldout: the held-out batches; None: no sequences are held out
+    evaluate: function (params, frozen params, held-out batches) -> metrics by name; None: no evaluation
+    phase_evaluations: index of a phase with a different objective -> `evaluate` for this phase
+    should_stop: function (step, metrics of the evaluation, params) -> whether the run ends now (early stopping); None:
+        no early stopping. `evaluate` and `should_stop` get the moving average of the parameters if the state has it.
     frozen: parameters that are not trained, such as the parameters of a teacher
-    unigram_losses: split -> loss, in nats, of a model that knows only how often each training token occurs, for every
-    line of metrics; empty if the run does not predict tokens
-    remarks: line of metrics -> lines for the console
+    unigram_losses: split -> loss, in nats, of a model that knows only how often each training token occurs; every line
+        of metrics has it. It is empty if the run does not predict tokens.
+    remarks: function from a line of metrics to lines for the console
     """
 
     batches: Callable[[Phase, int], Generator[Batch, None, None]]
@@ -102,21 +102,21 @@ class Data:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Session:
-    """The console, signals and watchdog of a training process; `open_session` makes the session of a single process."""
+    """The console, the signal handler and the watchdog of a training process."""
 
     console: Console
     interrupt: Interrupt
     watchdog: Watchdog
 
     def heartbeat(self) -> bool:
-        """Restart the watchdog's time limit between two parts of long work; return whether the run should stop."""
+        """Restart the watchdog's time limit, and return whether the run should stop; for calls during long work."""
         self.watchdog.restart_clock()
         return self.interrupt.should_stop()
 
 
 @contextlib.contextmanager
 def open_session(console: Console, limits: WatchdogConfig) -> Iterator[Session]:
-    """Yield the session of a process that trains alone."""
+    """Yield the session of a process that trains without other processes."""
     with Interrupt() as interrupt, contextlib.closing(Watchdog(limits)) as watchdog:
         console.beat = watchdog.restart_clock
         yield Session(console=console, interrupt=interrupt, watchdog=watchdog)

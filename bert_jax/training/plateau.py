@@ -14,11 +14,13 @@ from bert_jax.training.metrics import Line
 from bert_jax.training.schedules import Phase, warmup_steps
 
 MASKED_LOSS = "mlm_loss"
-MARGIN = 0.5  # nats below the unigram loss within which a loss is on the plateau
-SMOOTHED_STEPS = 50  # steps over which the training loss is averaged: a line may be of one small batch
-MIN_STEPS = 300  # after the warmup; no encoder that we measured needs fewer than 100
-FRACTION = 0.05  # of the steps of the run, after the warmup
-# A narrower encoder of BERT's kind, with random heads, was not seen to leave the plateau within a CPU's hour.
+MARGIN = 0.5  # nats; a loss is on the plateau if it is less than 0.5 nats below the unigram loss
+SMOOTHED_STEPS = 50  # steps over which the training loss is averaged, because a line may cover one small batch
+# The plateau is expected to end this many steps after the warmup: at least MIN_STEPS, or FRACTION of the steps of the
+# run. No encoder that we measured needs fewer than 100 steps.
+MIN_STEPS = 300
+FRACTION = 0.05
+# Encoders of BERT's kind with random heads that are narrower than this did not leave the plateau in an hour on a CPU.
 NARROW = 512
 LONG, SHORT, MANY_MASKS = 256, 32, 0.5
 
@@ -65,12 +67,14 @@ def likely_causes(model: EncoderConfig, peak_learning_rate: float, seq_len: int,
 
 
 class Plateau:
-    """Remarks about the lines of metrics of a run, which are given in order: at most one warning and one all-clear.
+    """The remarks about the plateau of a run: at most one warning, and one line when the loss has left the plateau.
+
+    The lines of metrics must be given in order.
 
     Args:
         expected_step: the step by which the run is expected to have left the plateau.
         last_step: last step of the run.
-        causes: the result of `likely_causes`, which the warning lists.
+        causes: likely causes of a long plateau, which the warning lists.
     """
 
     def __init__(self, expected_step: int, last_step: int, causes: Sequence[str]) -> None:

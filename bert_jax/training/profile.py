@@ -1,4 +1,4 @@
-"""A trace of some steps of a run by jax.profiler, for XProf or Perfetto (docs/performance.md)."""
+"""The trace of some steps of a run, which jax.profiler writes for XProf or Perfetto (docs/performance.md)."""
 
 import contextlib
 import pathlib
@@ -11,7 +11,7 @@ from bert_jax.errors import UserError
 
 
 def profiled_steps(text: str, num_steps: int) -> range:
-    """Return the steps of `config.profile.steps`, counted from 0.
+    """Return the steps that the text of `config.profile.steps` names, counted from 0.
 
     Raise UserError unless the text is FIRST:END with 0 <= FIRST < END <= `num_steps`.
     """
@@ -26,13 +26,14 @@ def profiled_steps(text: str, num_steps: int) -> range:
 
 
 class Profile:
-    """The trace of a run between a start and its end; each of several processes has a directory.
+    """The trace of some steps of a run, in the directory `profile` of its work directory.
 
-    The profiler names files by the host, so two processes of one host would write the same file.
+    With several processes, each process has a subdirectory: the profiler names files by the host, so two processes of
+    one host would otherwise write the same file.
 
     Args:
         steps: steps to trace, counted from 0. A run that resumes among these steps traces the remaining steps.
-        workdir: work directory of the run; the trace lies in its `profile`.
+        workdir: work directory of the run.
         say: function that prints a line when a trace is complete.
     """
 
@@ -43,17 +44,17 @@ class Profile:
         self._is_tracing = False
 
     def begins_at(self, step: int) -> bool:
-        """Return whether to begin the trace before launching `step`."""
+        """Return whether the trace begins before `step` is launched."""
         return step in self._steps and not self._is_tracing
 
     def annotation(self, step: int) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager, inside which `step` is launched, so that the trace shows the step's number."""
+        """Return a context manager in which `step` must be launched, so that the trace shows the number of the step."""
         return (
             jax.profiler.StepTraceAnnotation("train", step_num=step) if self._is_tracing else contextlib.nullcontext()
         )
 
     def ends_at(self, step: int) -> bool:
-        """Return whether to end the trace when all steps before `step` are computed."""
+        """Return whether the trace ends when all steps before `step` are computed."""
         return self._is_tracing and step not in self._steps
 
     def begin(self) -> None:

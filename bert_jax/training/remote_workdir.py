@@ -1,9 +1,10 @@
 """A run or a model on object storage, whose small files are copied to a local directory of each process.
 
-The object storage has the valid state. A process copies the small files when it starts, and works on the copy as on any
-work directory. Process 0 of a training uploads changed files before each checkpoint and at the end, so that no
-checkpoint is newer than its metrics. At a gs:// URL, Orbax writes the checkpoints directly, and each host writes its
-part. At other URLs, Orbax writes the checkpoints to the local copy, from which they are uploaded like the small files.
+The state on the object storage is the valid state. A process copies the small files when it starts, and works on the
+copy as on any work directory. Process 0 of a training uploads changed files before each checkpoint and at the end, so
+that no checkpoint is newer than its metrics. At a gs:// URL, Orbax writes the checkpoints directly, and each host
+writes its part. At other URLs, Orbax writes the checkpoints to the local copy, from which they are uploaded like the
+small files.
 """
 
 import concurrent.futures
@@ -23,16 +24,16 @@ from typing import Any, NamedTuple
 
 from bert_jax.corpus.manifest import MANIFEST
 from bert_jax.errors import SHOWN, UserError, writing
-from bert_jax.files import SUMS, url_refusal, user_cache
+from bert_jax.files import SUMS, reason_not_a_local_path, user_cache
 
-OWNER = "owner"  # the file that names the process that trains; object storage has no locks
-ORBAX_WRITES = ("gs://",)  # URLs at which Orbax writes checkpoints itself
-COMMITTED = "commit_success.txt"  # the last file of a checkpoint and of its parts, by Orbax
+OWNER = "owner"  # file with the name of the process that trains, because object storage has no locks
+ORBAX_WRITES = ("gs://",)  # beginnings of URLs to which Orbax writes checkpoints directly
+COMMITTED = "commit_success.txt"  # the file that Orbax writes last in a checkpoint and in each of its parts
 NOT_MIRRORED = {"damaged", "logs"}
-SEALED = re.compile(r"(.*/)?(tokenizer|model|best-\d+|checkpoints/\d+)")  # directories that appear whole
-LAST = re.compile(rf"(.*/)?({SUMS}|checkpoints/\d+/{COMMITTED})")  # the last file of such a directory
+SEALED = re.compile(r"(.*/)?(tokenizer|model|best-\d+|checkpoints/\d+)")  # directories that must be complete
+LAST = re.compile(rf"(.*/)?({SUMS}|checkpoints/\d+/{COMMITTED})")  # the file that completes such a directory
 CHECKPOINT = re.compile(r"(.*/)?checkpoints/\d+/.*")
-STATE = re.compile(r"(.*/)?checkpoints/\d+/state/.*")  # the arrays, which are copied only for processes that read them
+STATE = re.compile(r"(.*/)?checkpoints/\d+/state/.*")  # files of arrays, which are copied only if a process needs them
 UNFINISHED = re.compile(r"\.|.*\.orbax-checkpoint-tmp")  # names of unfinished files
 AT_ONCE = 8  # files that are copied at the same time
 
@@ -40,27 +41,27 @@ _open: list["Mirror"] = []
 
 
 class Mirror:
-    """A copy of the small files of the run at `url`, in `directory`, which no other process uses."""
+    """A local copy of the small files of the run at `url`, in a directory that no other process uses."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         with writing(user_cache(), "set XDG_CACHE_HOME to a directory on another disk"):
             self.directory = _locked_cache_directory(url)
         self._fetched: dict[str, str] = {}  # name -> version of a downloaded file
-        self._pushed: dict[str, _FileStat] = {}  # of the files that equal the files at the URL
+        self._pushed: dict[str, _FileStat] = {}  # name -> size and time of a file that equals the file at the URL
         self._owner = b""
         SHOWN[str(self.directory)] = url
         _open.append(self)
 
     @property
     def copies_checkpoints(self) -> bool:
-        """Return whether checkpoints are files of the local copy; otherwise Orbax writes them to the URL."""
+        """Return whether checkpoints are written to the local copy; otherwise Orbax writes them to the URL."""
         return not self.url.startswith(ORBAX_WRITES)
 
     def download_new_files(self, states: bool = False) -> None:
         """Download new files from the URL, and delete local files that the URL lacks; the owner does nothing.
 
-        If checkpoints are files of the local copy, their arrays are downloaded only with `states`.
+        If checkpoints are files of the local copy, their arrays are downloaded only if `states` is True.
 
         Raises:
             UserError: the storage does not answer, or the URL has a corpus.
@@ -69,14 +70,14 @@ class Mirror:
 
         if self._owner:
             return
-        remote = _files_to_copy(storage.list_versions(self.url), self.copies_checkpoints)
+        remote = _files_to_copy(storage.list_file_versions(self.url), self.copies_checkpoints)
         if not states:
             remote = {name: version for name, version in remote.items() if not STATE.fullmatch(name)}
         if MANIFEST in remote:
             raise UserError(f"{self.url} holds a corpus (its {MANIFEST}); choose another --workdir")
         local = {name: _size_and_time(self.directory / name) for name in _finished_files(self.directory)}
         for name in [name for name in local if name not in remote or self._pushed.get(name) != local[name]]:
-            (self.directory / name).unlink()  # gone there, or never uploaded by a run that ended with an error
+            (self.directory / name).unlink()  # deleted at the URL, or never uploaded by a run that ended with an error
             self._fetched.pop(name, None)
         with writing(self.directory, "make room, or set XDG_CACHE_HOME to a directory on another disk"):
             changed = [name for name in remote if self._fetched.get(name) != remote[name]]
@@ -97,7 +98,7 @@ class Mirror:
 
         if self.copies_checkpoints:
             self.download_new_files(states=True)
-            cut_off = [name for name in storage.list_versions(self.url) if CHECKPOINT.fullmatch(name)]
+            cut_off = [name for name in storage.list_file_versions(self.url) if CHECKPOINT.fullmatch(name)]
             _call_in_threads(lambda name: storage.remove(f"{self.url}/{name}"), set(cut_off) - self._fetched.keys())
         self._owner = f"{secrets.token_hex(8)} {socket.gethostname()} {os.getpid()}".encode()
         try:
@@ -145,7 +146,7 @@ def local_copy(path_or_url: str | os.PathLike[str]) -> pathlib.Path:
         UserError: the URL has an unsupported kind, or the storage does not answer.
     """
     text = os.fspath(path_or_url)
-    if refusal := url_refusal(text, run=True):
+    if refusal := reason_not_a_local_path(text, run=True):
         raise UserError(refusal)
     if "://" not in text:
         return pathlib.Path(path_or_url)
@@ -168,7 +169,7 @@ def directory_to_upload(path_or_url: str) -> Iterator[pathlib.Path]:
         yield pathlib.Path(path_or_url)
         return
     url = path_or_url.rstrip("/")
-    if storage.list_versions(url):
+    if storage.list_file_versions(url):
         raise UserError(f"{url} exists already; name another --output")
     with tempfile.TemporaryDirectory(prefix="bert_jax-") as folder:
         directory = pathlib.Path(folder) / "output"
@@ -178,15 +179,15 @@ def directory_to_upload(path_or_url: str) -> Iterator[pathlib.Path]:
 
 
 def mirror_of(directory: pathlib.Path) -> Mirror | None:
-    """Return the mirror whose copy contains a directory; None for a directory without a URL."""
+    """Return the mirror whose local copy contains a directory; None if the directory is not a copy of a URL."""
     return next((mirror for mirror in _open if mirror.directory in (directory, *directory.parents)), None)
 
 
-def checkpoints_in(workdir: pathlib.Path) -> Any:
+def checkpoints_directory(workdir: pathlib.Path) -> Any:
     """Return the directory of a run's checkpoints, as an absolute path or, for a URL, as a path of `etils.epath`.
 
     Raises:
-        UserError: the name of the directory is not UTF-8; the libraries of checkpoints open no such name.
+        UserError: the name of the directory is not UTF-8, so the libraries for checkpoints cannot open it.
     """
     if re.search("[\ud800-\udfff]", str(workdir.absolute())):
         raise UserError(f"{workdir}: this name is not UTF-8; rename the directory (mv), or choose another")
@@ -199,7 +200,7 @@ def checkpoints_in(workdir: pathlib.Path) -> Any:
 
 
 def _locked_cache_directory(url: str) -> pathlib.Path:
-    """Return an empty directory of the user's cache, which is locked until the process ends, and reused later."""
+    """Return an empty directory in the user's cache for a URL, locked until the process ends and reused later."""
     name = hashlib.sha256(url.encode()).hexdigest()[:16]
     for index in itertools.count():
         slot = (user_cache() / "runs" / name / str(index)).resolve()
@@ -211,17 +212,17 @@ def _locked_cache_directory(url: str) -> pathlib.Path:
             os.close(lock)
             continue
         shutil.rmtree(slot / "files", ignore_errors=True)
-        directory = slot / "files" / url.partition("://")[2]  # reports name a run by the end of its path
+        directory = slot / "files" / url.partition("://")[2]  # ends like the URL, for the names of runs in reports
         directory.mkdir(parents=True)
         return directory
     raise AssertionError
 
 
 def _files_to_copy(versions: dict[str, str], with_checkpoints: bool) -> dict[str, str]:
-    """Return name -> version of the files to copy, without directories that a killed process uploaded incompletely."""
+    """Return name -> version of the files to copy; directories that a killed process uploaded in part are left out."""
     left_out = NOT_MIRRORED if with_checkpoints else NOT_MIRRORED | {"checkpoints"}
     folders = {name: pathlib.PurePosixPath(name).parent for name in versions if name and not name.endswith("/")}
-    for name in folders:  # object storage allows any name; the copy of such a file would lie outside
+    for name in folders:  # object storage allows any name; the copy of such a file would be outside of the directory
         if name.startswith("/") or ".." in pathlib.PurePosixPath(name).parts:
             raise UserError(f"{name!r} is not a valid file name; remove this object, or choose another URL")
     complete = {str(folder) for name, folder in folders.items() if LAST.fullmatch(name)}
@@ -241,7 +242,7 @@ def _finished_files(directory: pathlib.Path) -> list[str]:
 
 
 def _upload_files(directory: pathlib.Path, names: Iterable[str], url: str) -> None:
-    """Upload files to a URL; a directory is complete only with its final file, which is uploaded last."""
+    """Upload files to a URL; the files that complete a directory are uploaded last."""
     from bert_jax.readers import storage
 
     for last in (False, True):
@@ -257,7 +258,7 @@ class _FileStat(NamedTuple):
 
 
 def _size_and_time(path: pathlib.Path) -> _FileStat:
-    """Return the bytes of a file, and the time of its last change in nanoseconds."""
+    """Return the size of a file in bytes, and the time of its last change in nanoseconds."""
     status = path.stat()
     return _FileStat(status.st_size, status.st_mtime_ns)
 

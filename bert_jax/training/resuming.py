@@ -1,4 +1,4 @@
-"""The settings that a resumed run may change, because no past step depends on them."""
+"""The settings that a resumed run may change because no past step depends on them."""
 
 import functools
 from typing import Any
@@ -21,10 +21,10 @@ Values = dict[str, Any]  # a config as `to_json` writes it
 
 
 def refused_changes(saved: Values, wanted: Values, step: int) -> list[str]:
-    """Return a line for each change that a run after `step` steps may not make.
+    """Return a line for each change of settings that a run may not make after `step` steps.
 
-    The number of steps, the phases and the decay may change if every past step keeps its sequences and its learning
-    rate, for example before the decay of `warmup_stable_decay`.
+    The number of steps, the phases and the decay may change if the sequences and the learning rates of all past steps
+    stay the same, for example before the decay of the schedule `warmup_stable_decay`.
     """
     changed = config_differences(saved, wanted)
     if "phases" not in saved["train"] or "phases" not in wanted["train"]:  # a fine-tuning has no phases
@@ -41,7 +41,10 @@ def refused_changes(saved: Values, wanted: Values, step: int) -> list[str]:
 
 
 def num_equal_first_steps(saved: Values, wanted: Values, steps: int) -> int:
-    """Return the number of first steps, of `steps`, with equal sequences and learning rates in both configs."""
+    """Return how many of the first `steps` steps have equal sequences and learning rates in both configs.
+
+    The count ends before the first step that differs.
+    """
     trains = [section_from_values(TrainConfig, values["train"], "config.train") for values in (saved, wanted)]
     optimizers = [
         section_from_values(OptimizerConfig, values["optimizer"], "config.optimizer") for values in (saved, wanted)

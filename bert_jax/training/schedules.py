@@ -1,4 +1,4 @@
-"""Phases of a run, which assign sequences to steps, and learning-rate schedules."""
+"""Phases of a run, which determine the sequences of each step, and learning-rate schedules."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,7 +12,10 @@ from bert_jax.config import OptimizerConfig, TrainConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
-    """The steps from `begin` to `end` (exclusive); step s reads `batch_size` sequences from `first_sequence(s)` on."""
+    """A phase of a run: steps from `begin` to `end` (exclusive) with equal batch size and sequence length.
+
+    Step s reads `batch_size` sequences, from the sequence `first_sequence(s)` on.
+    """
 
     begin: int = 0
     end: int
@@ -22,8 +25,8 @@ class Phase:
     grad_accum_steps: int = 1
     peak_learning_rate: float | None = None  # None: the schedule of the run continues in this phase
     warmup_steps: int = 0
-    index: int = 0  # in config.train.phases
-    batch_keys: str = "config.train"  # prefix of the keys that set its batch, for messages
+    index: int = 0  # index of the phase in config.train.phases
+    batch_keys: str = "config.train"  # prefix of the config keys that set the batch of the phase, for messages
 
     def first_sequence(self, step: int) -> int:
         """Return the number of the first sequence of `step` (begin <= step <= end)."""
@@ -31,9 +34,9 @@ class Phase:
 
 
 def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
-    """Return the phases of a pretraining run in order; together they cover `train.steps` exactly.
+    """Return the phases of a pretraining run in order; together they have exactly `train.steps` steps.
 
-    The end of each phase is rounded to a whole step.
+    The end of each phase is rounded to a whole number of steps.
     """
     phases: list[Phase] = []
     fraction, begin, sequence = 0.0, 0, 0
@@ -58,7 +61,7 @@ def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
 
 
 def warmup_steps(steps: int | None, fraction: float, total: int) -> int:
-    """Return the length of the warmup: `steps` or, if it is None, the rounded fraction of `total` steps."""
+    """Return the number of warmup steps: `steps` or, if it is None, the rounded fraction of the `total` steps."""
     return round(fraction * total) if steps is None else steps
 
 
@@ -68,7 +71,7 @@ def learning_rate(settings: OptimizerConfig, phases: tuple[Phase, ...], step: ja
     Args:
         settings: name of the schedule, peak and warmup of the run.
         phases: phases of the run; a phase with a peak learning rate has a separate schedule.
-        step: int32, from 0.
+        step: number of the step, int32, counted from 0.
     """
     total = phases[-1].end
     schedule = SCHEDULES[settings.schedule]
@@ -82,37 +85,38 @@ def learning_rate(settings: OptimizerConfig, phases: tuple[Phase, ...], step: ja
 
 
 def bert_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
-    """Linear warmup, then a decay that counts from step 0, so that the rate drops a little at the end of the warmup.
+    """Return BERT's schedule: a linear warmup, then a decay that is counted from step 0.
 
-    This is the schedule of google-research/bert's optimization.py.
+    At the end of the warmup, the rate therefore drops a little, as in google-research/bert's optimization.py.
     """
     return _warmup_and_decay(settings.decay_power, peak, warmup, total, decay_begin=0)
 
 
 def electra_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
-    """The product of a warmup and a decay from step 0, as in google-research/electra's model/optimization.py."""
+    """Return ELECTRA's schedule: the product of a linear warmup and a decay from step 0 (electra's optimization.py)."""
     decay = _warmup_and_decay(settings.decay_power, peak, 0, total, decay_begin=0)
     return lambda step: decay(step) * jnp.minimum(1.0, step / max(1, warmup)).astype(jnp.float32)
 
 
 def linear_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
-    """Linear warmup, then decay from the peak to 0, linear or with `decay_power`.
+    """Return a linear warmup, then a decay from the peak to 0, which is linear if `decay_power` is 1.
 
-    This is optax.warmup_polynomial_schedule, and get_linear_schedule_with_warmup in transformers.
+    The schedule equals optax.warmup_polynomial_schedule, and get_linear_schedule_with_warmup of transformers.
     """
     return _warmup_and_decay(settings.decay_power, peak, warmup, total, decay_begin=warmup)
 
 
 def cosine_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
-    """Linear warmup, then half a cosine from the peak to 0."""
+    """Return a linear warmup, then a decay from the peak to 0 along half a period of the cosine."""
     return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, max(total, warmup + 1))
 
 
 def warmup_stable_decay_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
-    """Linear warmup, the peak, then peak * (1 - t^decay_power), t from 0 to 1 over the last `decay_fraction` of steps.
+    """Return a linear warmup, a constant peak, then a decay over the last `decay_fraction` of the steps.
 
-    A power of 1 is linear, and 0.5 is the 1 - sqrt(t) of Haegele et al. 2024. Before the decay, the rate does not
-    depend on the number of steps, so a run may become longer or shorter until then (training/resuming.py).
+    The decay is peak * (1 - t^decay_power), where t rises from 0 to 1. A power of 1 is a linear decay, and a power of
+    0.5 is the decay 1 - sqrt(t) of Haegele et al. 2024. Before the decay, the rate does not depend on the number of
+    steps, so a run may be made longer or shorter until then (training/resuming.py).
     """
     begin = max(warmup, total - round(settings.decay_fraction * total))
 
@@ -135,7 +139,7 @@ SCHEDULES: dict[str, Callable[[OptimizerConfig, float, int, int], optax.Schedule
 
 
 def _warmup_and_decay(power: float, peak: float, warmup: int, total: int, decay_begin: int) -> optax.Schedule:
-    """Return linear warmup, then peak * (fraction of steps left since `decay_begin`)^power."""
+    """Return a linear warmup, then the decay peak * (steps left / steps from `decay_begin` to the end)^power."""
 
     def schedule(step: jax.Array) -> jax.Array:
         left = (total - step) / max(1, total - decay_begin)

@@ -24,17 +24,17 @@ class Start:
     """The step and the state from which a run continues."""
 
     step: int
-    state: TrainState  # without frozen parameters
-    means: dict[str, Mean]  # of the steps since the last line of metrics
-    metrics_digest: str | None  # of the lines of metrics so far
+    state: TrainState  # state without frozen parameters
+    means: dict[str, Mean]  # means of the metrics over the steps since the last line of metrics
+    metrics_digest: str | None  # digest of the lines of metrics so far
 
 
 @contextlib.contextmanager
 def open_checkpoints(plan: Plan, session: Session) -> Iterator[Checkpoints | None]:
-    """Wait for every process, and yield the checkpoints of a run; yield None if a signal came before.
+    """Wait for every process, and yield the checkpoints of a run; yield None if a signal arrived before.
 
-    After an error, a single process closes the checkpoints. One of several processes does not, because it cannot finish
-    a checkpoint that all processes write.
+    If an error leaves the `with` block, the checkpoints are closed only if the run has a single process. One of several
+    processes cannot finish a checkpoint that all processes write.
     """
     with jax.set_mesh(plan.mesh):
         session.watchdog.enter_stage("start")
@@ -57,14 +57,14 @@ def open_checkpoints(plan: Plan, session: Session) -> Iterator[Checkpoints | Non
 
 
 def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Start | None:
-    """Return the start from the newest undamaged checkpoint, and print a line; None without a checkpoint.
+    """Restore the newest undamaged checkpoint of a run, and print a line; return None if there is no checkpoint.
 
     Raises:
-        UserError: every checkpoint is damaged, or the newest checkpoint belongs to another run.
+        UserError: every checkpoint is damaged, or the newest checkpoint belongs to a different run.
     """
 
-    def check(record: Record) -> None:
-        """Raise UserError if a checkpoint belongs to another run."""
+    def check_same_run(record: Record) -> None:
+        """Raise UserError if the record of a checkpoint belongs to a different run."""
         different = refused_changes(to_json(from_json(record["config"])), plan.recorded_config, record["step"])
         if record["fingerprint"] != plan.fingerprint:
             different.append("the corpus or its tokenizer")
@@ -74,7 +74,7 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
 
     shapes, shardings = plan.state_layout
     abstract = abstract_state(shapes._replace(frozen=()), shardings._replace(frozen=()))
-    newest = checkpoints.restore_newest(lambda step: checkpoints.restore(step, abstract, check), console.say)
+    newest = checkpoints.restore_newest(lambda step: checkpoints.restore(step, abstract, check_same_run), console.say)
     if newest is None:
         return None
     step, state, record = newest
@@ -87,7 +87,7 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
         path = checkpoints.directory / str(step)
         console.say(f"resuming at step {step:,} from {path}, sequence {record['sequence']:,}")
     else:
-        # The caller of several trainings of a task prints the next step itself.
+        # If a task has several trainings, their caller prints the advice.
         is_training_of_many = plan.root != plan.workdir
         advice = f"; to train further from {plan.workdir}, use another --workdir and --config.init_from"
         console.say(f"finished: all {step:,} steps are done{'' if is_training_of_many else advice}")
@@ -96,14 +96,14 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
 
 
 def initial_state(plan: Plan, params: Params | None) -> Start:
-    """Return the start of a new run from float32 parameters in the structure of its objective; None: random values."""
+    """Return the start of a new run from float32 parameters of its objective, or from random values if None."""
     init = functools.partial(init_state, plan.seed, plan.objective, plan.param_optimizer)
     shardings = plan.state_layout.shardings._replace(frozen=())
     if params is None:
         state = jax.jit(init, out_shardings=shardings)()
     else:
         params = jax.device_put(params, shardings.params)
-        # All parts but the parameters, which would be copied.
+        # The program makes all parts of the state except the parameters, which it would copy.
         without_params = jax.jit(
             lambda params: init(params)._replace(params=()), out_shardings=shardings._replace(params=())
         )

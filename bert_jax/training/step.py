@@ -1,4 +1,4 @@
-"""The training state and the step, for every objective."""
+"""The training state, and the training step of every objective."""
 
 import functools
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import optax
 
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs, training_rngs
-from bert_jax.objectives.cached_vectors import LossAndGradients, cached_loss_and_gradients, micro_batches
+from bert_jax.objectives.cached_vectors import LossAndGradients, cached_loss_and_gradients, split_into_micro_batches
 from bert_jax.objectives.losses import Mean
 from bert_jax.parallel import sharding
 from bert_jax.parallel.platform import compiler_options
@@ -21,15 +21,18 @@ LearningRate = Callable[[jax.Array], jax.Array]  # int32 step -> float32 rate of
 
 
 class TrainState(NamedTuple):
-    """The state of a run; `step` determines the sequences that it reads next."""
+    """The training state of a run; the field `step` determines the sequences that the run reads next.
 
-    step: Any  # int32, number of updates, with skipped updates (Any: a tree of shapes has this form too)
+    The type of some fields is Any, because the same class holds shapes and shardings in place of arrays.
+    """
+
+    step: Any  # number of steps so far, including skipped updates, int32
     params: Params  # float32
     opt_state: optax.OptState
-    rng: Any  # uint32 [2], folded with the step
-    skipped: Any  # int32, updates left out because loss or gradient was not finite
-    skipped_in_a_row: Any  # int32
-    frozen: Params = ()  # read and never updated or saved, such as a teacher's parameters
+    rng: Any  # random key, uint32 [2]; each step folds its number into the key
+    skipped: Any  # number of updates that were skipped because loss or gradient was not finite, int32
+    skipped_in_a_row: Any  # number of consecutive skipped updates up to now, int32
+    frozen: Params = ()  # parameters that are read but never updated or saved, such as a teacher's parameters
 
 
 StateAndMetrics = tuple[TrainState, dict[str, Any]]
@@ -51,23 +54,23 @@ def init_state(seed: int, objective: Objective, optimizer: Optimizer, params: Pa
 
 
 def evaluated_params(state: TrainState) -> Params:
-    """Return the parameters for evaluation and export: the moving average, if the state has one of them."""
+    """Return the parameters for evaluation and export: the moving average if the state has it, else the parameters."""
     return state.opt_state.average if isinstance(state.opt_state, AveragedState) else state.params
 
 
 class StateLayout(NamedTuple):
-    """A `jax.ShapeDtypeStruct` and a `NamedSharding` for each array of a state."""
+    """The shape with dtype, and the sharding, of each array of a training state."""
 
     shapes: TrainState
     shardings: TrainState
 
 
 def state_layout(objective: Objective, optimizer: Optimizer, mesh: jax.sharding.Mesh) -> StateLayout:
-    """Return the layout of the state; moments are sharded like their parameters, scalars are replicated."""
+    """Return the layout of the training state: moments are sharded like their parameters, scalars are replicated."""
     shapes = jax.eval_shape(functools.partial(init_state, 0, objective, optimizer), objective.shapes)
     shapes = shapes._replace(frozen=jax.eval_shape(objective.init_frozen, jax.random.PRNGKey(0)))
     replicated = sharding.replicated(mesh)
-    params = sharding.shardings(objective.logical_axes, mesh)
+    params = sharding.named_shardings(objective.logical_axes, mesh)
     opt_state = optax.tree.map_params(
         optimizer(0.0),
         lambda leaf, shard: leaf if _is_absent_parameter(leaf) else shard,
@@ -76,18 +79,18 @@ def state_layout(objective: Objective, optimizer: Optimizer, mesh: jax.sharding.
         transform_non_params=lambda _: replicated,
         is_leaf=_is_absent_parameter,
     )
-    frozen_shardings = sharding.shardings(objective.frozen_axes, mesh) if objective.frozen_axes else ()
+    frozen_shardings = sharding.named_shardings(objective.frozen_axes, mesh) if objective.frozen_axes else ()
     shardings = TrainState(replicated, params, opt_state, replicated, replicated, replicated, frozen_shardings)
     return StateLayout(shapes, shardings)
 
 
 def _is_absent_parameter(node: Any) -> bool:
-    """Return whether a leaf of an optimizer's state marks an absent parameter."""
+    """Return whether a node of an optimizer's state is optax's mark of an absent parameter."""
     return isinstance(node, optax.MaskedNode)
 
 
 def abstract_state(shapes: TrainState, shardings: TrainState) -> TrainState:
-    """Return shape, dtype and sharding of each leaf, for `Checkpoints.restore`."""
+    """Return a tree with shape, dtype and sharding of each array of a state, for `Checkpoints.restore`."""
     return jax.tree.map(lambda s, shard: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=shard), shapes, shardings)
 
 
@@ -99,11 +102,12 @@ def train_step(
     state: TrainState,
     batch: Batch,
 ) -> StateAndMetrics:
-    """Return the state after an update from a batch, and metrics.
+    """Return the state after a training step on a batch, and the metrics of the step.
 
     The batch is computed in `grad_accum_steps` micro-batches, with the memory of a single micro-batch. The loss is a
-    global sum divided by a global count, so micro-batches, devices and hosts change only rounding. If the loss or the
-    gradient is not finite, parameters and optimizer state do not change, and the step is counted as skipped.
+    global sum divided by a global count, so the numbers of micro-batches, devices and hosts affect only rounding. If
+    the loss or the gradient is not finite, parameters and optimizer state do not change, and the step is counted as
+    skipped.
     """
     rng = jax.random.fold_in(state.rng, state.step)
     loss, gradients, metrics = _loss_and_gradients(objective, grad_accum_steps, state, batch, rng)
@@ -130,7 +134,7 @@ def train_step(
     return state, {"means": means, "report": report}
 
 
-def jit_step(
+def jit_train_step(
     objective: Objective,
     optimizer: Optimizer,
     learning_rate: LearningRate,
@@ -142,8 +146,8 @@ def jit_step(
 ) -> Any:
     """Return the jitted step of a phase, `(state, batch) -> (state, metrics)`, for training and for the dry run.
 
-    `shardings` are the shardings of the state as input and output; the state is donated. `deterministic` is
-    `config.compute.deterministic`.
+    `shardings` are the shardings of the state, both as input and as output; the state is donated. `deterministic` is
+    the value of `config.compute.deterministic`.
     """
     step = functools.partial(train_step, objective, optimizer, learning_rate, grad_accum_steps)
     out = (shardings, sharding.replicated(mesh))
@@ -154,7 +158,7 @@ def jit_step(
 def _loss_and_gradients(
     objective: Objective, grad_accum_steps: int, state: TrainState, batch: Batch, rng: jax.Array
 ) -> LossAndGradients:
-    """Return loss, gradients and metrics of a batch, summed over micro-batches (in a scan), then over devices."""
+    """Return loss, gradients and metrics of a batch, summed over its micro-batches, then over the devices."""
     value_and_grad = jax.value_and_grad(objective.loss, has_aux=True)
     normalizers = objective.normalizers(batch) | objective.loss_weights(state.step)
     if grad_accum_steps == 1:
@@ -171,7 +175,9 @@ def _loss_and_gradients(
             lambda index: training_rngs(jax.random.fold_in(rng, index)),
         )
 
-    def in_micro_batches(batch: Batch, params: Params, frozen: Params, rng: jax.Array, normalizers: Normalizers) -> Any:
+    def sum_over_micro_batches(
+        batch: Batch, params: Params, frozen: Params, rng: jax.Array, normalizers: Normalizers
+    ) -> Any:
         """Return ((loss, metrics), gradients), summed over the micro-batches."""
 
         def rngs(index: Any) -> Rngs:
@@ -181,13 +187,13 @@ def _loss_and_gradients(
             index, micro = xs
             return jax.tree.map(jnp.add, sums, value_and_grad(params, frozen, micro, rngs(index), normalizers)), None
 
-        micros = micro_batches(batch, grad_accum_steps)
+        micros = split_into_micro_batches(batch, grad_accum_steps)
         first = {k: v[0] for k, v in micros.items()}
         shapes = jax.eval_shape(value_and_grad, params, frozen, first, rngs(0), normalizers)
         zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         return jax.lax.scan(add_micro_batch, zeros, (jnp.arange(grad_accum_steps), micros))[0]
 
-    (loss, metrics), gradients = sharding.sum_over_data(in_micro_batches)(
+    (loss, metrics), gradients = sharding.sum_over_data(sum_over_micro_batches)(
         batch, state.params, state.frozen, rng, normalizers
     )
     return LossAndGradients(loss, gradients, metrics)
@@ -196,18 +202,18 @@ def _loss_and_gradients(
 def check_divisible_by_mesh(
     mesh: jax.sharding.Mesh, objective: Objective, phases: tuple[Phase, ...], evaluation_batch_size: int | None = None
 ) -> None:
-    """Raise UserError if the mesh does not divide the model, a batch or a micro-batch.
+    """Raise UserError unless the model, the batches and the micro-batches divide evenly over the mesh.
 
     `evaluation_batch_size` is the value in the config, or None.
     """
-    sharding.check_heads(mesh, objective.num_heads)
-    sharding.check_parameters(objective.logical_axes, objective.shapes, mesh)
+    sharding.check_mesh_divides_heads(mesh, objective.num_heads)
+    sharding.check_mesh_divides_parameters(objective.logical_axes, objective.shapes, mesh)
     for phase in phases:
         if phase.batch_size % phase.grad_accum_steps:
             raise UserError(
                 f"a batch of {phase.batch_size} sequences does not divide into {phase.grad_accum_steps} micro-batches; "
                 "change config.train.batch_size or grad_accum_steps, or the phase's own batch_size or grad_accum_steps"
             )
-        sharding.check_batch(mesh, phase.batch_size, phase.grad_accum_steps)
+        sharding.check_mesh_divides_batch(mesh, phase.batch_size, phase.grad_accum_steps)
     if evaluation_batch_size is not None:
-        sharding.check_batch(mesh, evaluation_batch_size, name="config.evaluate.batch_size")
+        sharding.check_mesh_divides_batch(mesh, evaluation_batch_size, name="config.evaluate.batch_size")

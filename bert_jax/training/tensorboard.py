@@ -1,4 +1,4 @@
-"""TensorBoard: event files, and the starts of a run that the event files record."""
+"""Event files for TensorBoard, and the starts of a run that the event files record."""
 
 import contextlib
 import pathlib
@@ -12,16 +12,16 @@ import numpy as np
 
 from bert_jax.files import read_file
 
-ENERGY = "train/energy_joules"  # since this start of the run
+ENERGY = "train/energy_joules"  # name of the energy since this start of the run
 MAX_EVENTS_BYTES = 1 << 30
-BINS = 30  # of a histogram, all of one width; TensorBoard draws as many
+BINS = 30  # number of bins of a histogram, all of equal width, as in TensorBoard's drawings
 
 
 class TensorBoard:
     """An event file in `workdir`/tensorboard for a run that continues after `step`.
 
-    TensorBoard hides older events of later steps. Events are written immediately. (SummaryWriter writes in a thread.
-    A full disk ends that thread, and SummaryWriter then waits forever.)
+    TensorBoard hides older events of steps after `step`. Events are written by the calling thread. SummaryWriter would
+    write them in a separate thread; if a full disk ends that thread, SummaryWriter waits forever.
     """
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
@@ -35,52 +35,53 @@ class TensorBoard:
         directory = workdir / "tensorboard"
         directory.mkdir(exist_ok=True)
         self._events = EventsWriter(str(directory / "events"))
-        self._add(step + 1, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
+        self._write_event(step + 1, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
 
     def write(self, step: int, numbers: dict[str, float]) -> None:
-        """Write each number under its name."""
+        """Write an event with the numbers of a step, each under its name."""
         values = [self._summary.Value(tag=name, simple_value=x) for name, x in numbers.items()]
-        self._add(step, summary=self._summary(value=values))
+        self._write_event(step, summary=self._summary(value=values))
 
     def write_histogram(self, step: int, name: str, numbers: Sequence[float]) -> None:
-        """Write a histogram of finite numbers, at least one."""
-        self._add(step, summary=self._histogram(name, np.asarray(numbers), BINS))
+        """Write a histogram of one or more finite numbers."""
+        self._write_event(step, summary=self._histogram(name, np.asarray(numbers), BINS))
 
     def write_text(self, step: int, name: str, lines: Iterable[str]) -> None:
-        """Write lines for TensorBoard's text page, as code, which Markdown does not change."""
+        """Write lines for TensorBoard's text page, as a block of code, so that Markdown does not change them."""
         code = "\n".join(f"    {line}" for line in lines)
-        self._add(step, summary=self._text(name, code.encode(errors="replace").decode()))
+        self._write_event(step, summary=self._text(name, code.encode(errors="replace").decode()))
 
     def flush(self) -> None:
         """Write all events to the file."""
         self._events.flush()
 
     def close(self) -> None:
-        """Flush and close."""
+        """Write all events to the file, and close it."""
         self._events.close()
 
-    def _add(self, step: int, **content: Any) -> None:
+    def _write_event(self, step: int, **content: Any) -> None:
         """Write an event of `step` with the present time."""
         self._events.write_event(self._event(wall_time=time.time(), step=step, **content))
 
 
 class RunStart(NamedTuple):
-    """A start of a run: its first step, and the times of its begin and its last event, in seconds since 1970.
+    """A start of a run: its first step, the times of its begin and of its last event, and its energy.
 
-    `joules` is the energy that counters measured until the time `measured`, also in seconds since 1970.
+    Times are in seconds since 1970. `joules` is the energy that counters measured until the time `measured`.
     """
 
     first_step: int
     began: float
     ended: float
     joules: float = 0.0
-    measured: float | None = None  # None: no measurement
+    measured: float | None = None  # None: the energy was not measured
 
 
-def read_starts(workdir: pathlib.Path) -> list[RunStart]:
+def read_run_starts(workdir: pathlib.Path) -> list[RunStart]:
     """Return the starts of a run in order, from its TensorBoard events; a damaged file is read up to the damage.
 
-    A file is a sequence of records: uint64 length, uint32 checksum, an `Event`, uint32 checksum.
+    An event file is a sequence of records, each with a uint64 length, a uint32 checksum, an `Event` and a uint32
+    checksum.
     """
     with _without_torch():
         from google.protobuf.message import DecodeError
@@ -107,7 +108,7 @@ def read_starts(workdir: pathlib.Path) -> list[RunStart]:
 
 @contextlib.contextmanager
 def _without_torch() -> Iterator[None]:
-    """Make `import torch` fail, because tensorboardX would load an installed torch (1.5 s), but works without it."""
+    """Make `import torch` fail in the `with` block, because tensorboardX would load torch (1.5 s) without need."""
     if "torch" in sys.modules:
         yield
         return

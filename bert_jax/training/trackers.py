@@ -1,7 +1,8 @@
-"""Trackers, which get a copy of a run's metrics; a tracker resumes with its run, and is left out after a failure.
+"""Trackers (Weights & Biases, MLflow), which get a copy of a run's metrics.
 
-To add a tracker, write a function that opens it, and add a row to TRACKERS. Addresses and keys are set by the
-environment variables and commands of the tracker, such as WANDB_MODE=offline or MLFLOW_TRACKING_URI=http://...
+If a run resumes, its run in the tracker resumes, too. If a tracker fails, it gets no more metrics, and the training
+continues. To add a tracker, write a function that opens it, and add a row to TRACKERS. Addresses and keys are set by
+the environment variables and commands of the tracker, such as WANDB_MODE=offline or MLFLOW_TRACKING_URI=http://...
 """
 
 import os
@@ -16,16 +17,16 @@ from typing import Any, NamedTuple
 from bert_jax.errors import UserError, writing
 from bert_jax.files import read_file, write_text
 
-ANSWER_SECONDS = 60.0  # until a service opens a run; until Weights & Biases uploads the rest when a process ends
-CLOSE_SECONDS = 10.0  # until a tracker has taken the last lines
+ANSWER_SECONDS = 60.0  # maximum wait until a service opens a run, and until Weights & Biases has uploaded the rest
+CLOSE_SECONDS = 10.0  # maximum wait until a tracker has taken the last lines
 MAX_ID_BYTES = 1000
-MAX_WAITING = 1000  # lines of metrics that a tracker has not taken yet
-PROJECT = "bert_jax"  # of Weights & Biases; experiment of MLflow
-MAX_PARAMS, MAX_CHARACTERS = 100, 500  # of one request to MLflow; of a parameter
+MAX_WAITING = 1000  # maximum number of lines that wait for a tracker
+PROJECT = "bert_jax"  # name of the project in Weights & Biases, and of the experiment in MLflow
+MAX_PARAMS, MAX_CHARACTERS = 100, 500  # maximum parameters of a request to MLflow, and characters of a parameter
 
 
 class Tracker(NamedTuple):
-    """An open run of a tracker: its `run_id` for a resumed run, `send`(step, numbers by name), and `close`()."""
+    """An open run of a tracker: its id for a later resumption, and the functions that send numbers and close it."""
 
     run_id: str
     send: Callable[[int, Mapping[str, float]], None]
@@ -33,7 +34,7 @@ class Tracker(NamedTuple):
 
 
 def open_wandb(workdir: pathlib.Path, name: str, run_id: str | None, settings: Mapping[str, Any]) -> Tracker:
-    """Open a run of Weights & Biases. The step is a metric, because a resumed run goes back some steps."""
+    """Open a run of Weights & Biases; the step is sent as a metric, because a resumed run goes back some steps."""
     import wandb
 
     quiet = wandb.Settings(
@@ -82,8 +83,8 @@ def open_mlflow(workdir: pathlib.Path, name: str, run_id: str | None, settings: 
     return Tracker(known, send, lambda: client.set_terminated(known))
 
 
-# Name of a tracker, which its package also has -> (work directory, name of the run,
-# id of the run that it resumes or None, settings by key) -> the open run. The function runs outside the main thread.
+# Name of a tracker and of its package -> function (work directory, name of the run, id of the run to resume or None,
+# settings by key) that opens a run. The function is not called in the main thread.
 TRACKERS: dict[str, Callable[[pathlib.Path, str, str | None, Mapping[str, Any]], Tracker]] = {
     "wandb": open_wandb,
     "mlflow": open_mlflow,
@@ -91,15 +92,16 @@ TRACKERS: dict[str, Callable[[pathlib.Path, str, str | None, Mapping[str, Any]],
 
 
 class MetricsSender:
-    """A thread that sends the metrics of a run to a tracker. The file `workdir`/NAME.id holds the id for a resumed run.
+    """A sender of a run's metrics to a tracker, in a thread.
 
-    If a tracker fails or hangs, the training continues, a line says so, and the tracker gets no more metrics. The
-    thread opens the tracker, sends metrics, and closes the tracker. All methods except `close` return immediately.
+    The file `WORKDIR/NAME.id` has the id of the run in the tracker, for a later resumption. If the tracker fails or
+    hangs, the training continues, a line is printed, and the tracker gets no more metrics. The thread opens the
+    tracker, sends metrics, and closes the tracker. All methods except `close` return immediately.
 
     Args:
-        name: a key of TRACKERS.
+        name: name of the tracker, a key of TRACKERS.
         workdir: work directory of the run.
-        root: `workdir`, or the work directory above it; the path from `root` is the name of the run.
+        root: `workdir`, or the work directory above it; the path relative to `root` is the name of the run.
         settings: settings of the run by key.
         say: function that prints a line if the tracker fails; the methods call it, not the thread.
 
@@ -144,11 +146,11 @@ class MetricsSender:
             )
 
     def write(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Send each number under its name."""
+        """Send the numbers of a step to the tracker, each under its name."""
         self._queue_line((step, numbers))
 
     def close(self) -> None:
-        """Wait at most CLOSE_SECONDS for unsent lines, and close the run of the tracker, which can be resumed."""
+        """Wait at most CLOSE_SECONDS for unsent lines, and close the run of the tracker, so that it can be resumed."""
         self._queue_line(None)
         if not self._given_up:
             self._thread.join(CLOSE_SECONDS)
@@ -156,7 +158,7 @@ class MetricsSender:
                 self._give_up(self._error)
 
     def _queue_line(self, line: tuple[int, Mapping[str, float]] | None) -> None:
-        """Pass a line to the thread, or None for the end."""
+        """Pass a line of metrics to the thread; None tells the thread to close the tracker."""
         if self._given_up:
             return
         if self._error:
@@ -168,7 +170,7 @@ class MetricsSender:
             self._give_up(None)
 
     def _give_up(self, error: Exception | None) -> None:
-        """Send no more metrics, and print the reason; `error` is None if the tracker hangs."""
+        """Stop sending metrics, and print the reason; `error` is None if the tracker hangs."""
         self._given_up = True
         self._say(
             f"{self._name}: {_first_line_without_password(error)}; it gets no more metrics, metrics.jsonl has all of "
@@ -176,7 +178,7 @@ class MetricsSender:
         )
 
     def _run_thread(self, workdir: pathlib.Path, title: str, known: str | None, settings: Mapping[str, Any]) -> None:
-        """Open the tracker, send lines until None, and close it; this is the main function of the thread."""
+        """Open the tracker, send lines until the line None, and close the tracker; this method runs in the thread."""
         try:
             tracker = TRACKERS[self._name](workdir, title, known, settings)
             self._run_id = tracker.run_id

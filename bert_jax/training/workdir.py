@@ -1,4 +1,4 @@
-"""A work directory: its lock, and the config and the tokenizer of its run."""
+"""The lock of a work directory, and the recorded config and tokenizer of its run."""
 
 import contextlib
 import fcntl
@@ -13,22 +13,22 @@ import jax
 
 from bert_jax import __version__, strict_json
 from bert_jax.config import Config, PretrainConfig, flatten, from_json, to_json
-from bert_jax.corpus.manifest import split_snapshot
+from bert_jax.corpus.manifest import parse_corpus_and_snapshot
 from bert_jax.errors import UserError, with_message, writing
-from bert_jax.files import new_directory, read_file, remove_partial, write_text
-from bert_jax.parallel.energy import find_counters
-from bert_jax.readers.hub import local_model, parse_hub_name
+from bert_jax.files import new_directory, read_file, remove_partial_files, write_text
+from bert_jax.parallel.energy import find_energy_counters
+from bert_jax.readers.hub import local_or_downloaded_model, parse_hub_name
 from bert_jax.tokenizer import copy_tokenizer, load_tokenizer
 from bert_jax.training.checkpoint import CorruptCheckpointError, Record, package_versions, read_record, saved_steps
-from bert_jax.training.remote_workdir import checkpoints_in, local_copy, mirror_of
+from bert_jax.training.remote_workdir import checkpoints_directory, local_copy, mirror_of
 from bert_jax.training.resuming import refused_changes
 
 ELSEWHERE = "make room, or choose another --workdir"
 RESTORE = "restore this run's copy, or delete the file and repeat the training command"
 # Files and directories that a process writes while it holds the lock.
 WRITTEN = ("run.json", "tokenizer", "*.lock", "metrics.jsonl", "result.json", "results.json", "model", "best-*", "*.id")
-MAX_NAMED = 3  # differences that a message names; of more differences, it names two
-# Part of the fingerprint -> the key of the config that has its path.
+MAX_NAMED = 3  # maximum number of differences in a message; if there are more, the message has two and their number
+# Part of the fingerprint -> config key of its path.
 PATH_KEYS = {"corpus": "data.corpus", "task": "task.data", "weights": "init_from"}
 
 Values = dict[str, Any]  # a config as `to_json` writes it
@@ -37,7 +37,7 @@ Fingerprint = dict[str, str]  # digests of the inputs that a resumed run must fi
 
 @contextlib.contextmanager
 def locked_workdir(workdir: pathlib.Path) -> Iterator[None]:
-    """Create the directory and lock it against a second process; on object storage, become the owner of the run.
+    """Create the work directory and lock it during the `with` block; on object storage, become the owner of the run.
 
     Raise UserError if another process holds the lock, or if the directory is a corpus.
     """
@@ -54,7 +54,7 @@ def locked_workdir(workdir: pathlib.Path) -> Iterator[None]:
             raise UserError(f"{workdir}: another process is training here; choose another --workdir") from error
         with writing(workdir, ELSEWHERE):
             for directory in (workdir, *workdir.glob("runs/lr*_seed*")):
-                remove_partial(directory, WRITTEN)
+                remove_partial_files(directory, WRITTEN)
         mirror = mirror_of(workdir)
         with mirror.as_owner() if mirror else contextlib.nullcontext():
             yield
@@ -63,11 +63,11 @@ def locked_workdir(workdir: pathlib.Path) -> Iterator[None]:
 def write_or_check_run(
     workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, tokenizer: pathlib.Path
 ) -> None:
-    """Write config and tokenizer of a new run; raise UserError if the directory has another run.
+    """Write the config and the tokenizer of a new run; raise UserError if the directory has a different run.
 
-    If run.json was removed, compare with the config and the fingerprint in the newest checkpoint.
+    If run.json was removed, the config and the fingerprint are compared with the newest checkpoint.
     """
-    path, record, directory = workdir / "run.json", _newest_record(workdir), checkpoints_in(workdir)
+    path, record, directory = workdir / "run.json", _newest_record(workdir), checkpoints_directory(workdir)
     if path.exists() or record:
         if path.exists():
             saved_config, saved_fingerprint = read_run(workdir)
@@ -98,9 +98,9 @@ def write_or_check_run(
 
 
 def check_run_matches_record(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record) -> None:
-    """Compare config and fingerprint of run.json, and the tokenizer, with the sealed record of a checkpoint.
+    """Raise UserError if the config, the fingerprint or the tokenizer of a run differs from the record of a checkpoint.
 
-    Raise UserError, which names the part that belongs to another run.
+    The message names the part that belongs to a different run.
     """
     checkpoint, sealed = workdir / "checkpoints" / str(record["step"]), record["fingerprint"]
     if sealed["tokenizer"] != fingerprint["tokenizer"] == load_tokenizer(workdir / "tokenizer").sha256:
@@ -113,7 +113,7 @@ def check_run_matches_record(workdir: pathlib.Path, config: Values, fingerprint:
 
 
 def _check_run_file(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record) -> None:
-    """Raise UserError if run.json differs from the sealed record of a checkpoint."""
+    """Raise UserError if run.json differs from the record of a checkpoint."""
     saved = to_json(from_json(record["config"]))
     changed = _run_differences(saved, record["fingerprint"], config, fingerprint, record["step"])
     if changed:
@@ -124,7 +124,7 @@ def _check_run_file(workdir: pathlib.Path, config: Values, fingerprint: Fingerpr
 
 
 def _check_tokenizer(workdir: pathlib.Path, sha256: str) -> None:
-    """Raise UserError if the digest of the tokenizer in the work directory differs from the run's digest."""
+    """Raise UserError if the digest of the tokenizer in the work directory is not `sha256`, the digest of the run's."""
     directory = workdir / "tokenizer"
     present = load_tokenizer(directory).sha256
     if present != sha256:
@@ -135,8 +135,8 @@ def _check_tokenizer(workdir: pathlib.Path, sha256: str) -> None:
 
 
 def _newest_record(workdir: pathlib.Path) -> Record | None:
-    """Return the newest undamaged record of a checkpoint; None without such a record."""
-    directory = checkpoints_in(workdir)
+    """Return the newest undamaged record of a checkpoint in a work directory; None if there is no such record."""
+    directory = checkpoints_directory(workdir)
     for step in saved_steps(directory):
         with contextlib.suppress(CorruptCheckpointError):
             return read_record(directory, step)
@@ -144,11 +144,11 @@ def _newest_record(workdir: pathlib.Path) -> Record | None:
 
 
 def _run_differences(saved: Values, saved_data: Fingerprint, config: Values, data: Fingerprint, step: int) -> list[str]:
-    """Return the differences of settings and fingerprints between a saved run of `step` steps and a new run."""
+    """Return a line for each difference (settings, fingerprint) between a saved run of `step` steps and a new run."""
 
     def path_and_digest(values: Values, name: str, fingerprint: Fingerprint) -> str:
         path = flatten(values).get(PATH_KEYS.get(name, "")) or ""
-        path = ",".join(split_snapshot(corpus)[0] for corpus in path.split(","))
+        path = ",".join(parse_corpus_and_snapshot(corpus)[0] for corpus in path.split(","))
         return f"{path} {str(fingerprint.get(name))[:12]}".strip()  # enough of a digest to tell digests apart
 
     return refused_changes(saved, config, step) + [
@@ -166,7 +166,7 @@ class RecordedRun(NamedTuple):
 
 
 def read_run(workdir: pathlib.Path) -> RecordedRun:
-    """Return config and data fingerprint of the run in `workdir`; raise UserError if run.json is absent or damaged."""
+    """Return config and fingerprint of the run in `workdir`; raise UserError if run.json is absent or damaged."""
     path = workdir / "run.json"
     if not path.exists():
         if (workdir / "config.json").exists():
@@ -208,25 +208,25 @@ def recorded_config(workdir: pathlib.Path) -> PretrainConfig | None:
 
 def has_checkpoints(workdir: pathlib.Path) -> bool:
     """Return whether the run in `workdir` has a checkpoint, from which it can resume."""
-    return bool(saved_steps(checkpoints_in(workdir)))
+    return bool(saved_steps(checkpoints_directory(workdir)))
 
 
 def machine_info() -> dict[str, str | int]:
-    """Return devices and versions of this run, for its report; a resumed run may have other devices and versions."""
+    """Return the devices and package versions of this start of a run, for its report."""
     return {
         "devices": jax.device_count(),
         "device_kind": jax.devices()[0].device_kind,
         "processes": jax.process_count(),
         "cores": os.cpu_count() or 1,  # of this host
-        "energy": find_counters().text,  # the kind of measurement, or why there is none
+        "energy": find_energy_counters().text,  # the kind of measurement, or why there is none
         "bert_jax": __version__,
         "python": platform.python_version(),
         **package_versions(),
     }
 
 
-def read_machine(workdir: pathlib.Path) -> dict[str, str | int]:
-    """Return devices and versions at the last start of the run in `workdir`; {} if run.json has none."""
+def read_recorded_machine_info(workdir: pathlib.Path) -> dict[str, str | int]:
+    """Return the devices and package versions at the last start of the run in `workdir`; {} if run.json has none."""
     try:
         machine = strict_json.parse(read_file(workdir / "run.json", strict_json.MAX_BYTES).decode())["machine"]
         return {str(name): value for name, value in machine.items() if isinstance(value, str | int)}
@@ -235,10 +235,10 @@ def read_machine(workdir: pathlib.Path) -> dict[str, str | int]:
 
 
 def resolve_model_dir(path_or_url: str | os.PathLike[str]) -> pathlib.Path:
-    """Return the model directory of a path, a URL or a name of the Hub.
+    """Return the local model directory of a path, a URL or a name on the Hugging Face Hub.
 
-    It is `model/` of a work directory of `finetune`, else the directory itself.
+    For a work directory of `finetune`, it is the subdirectory `model/`; otherwise the directory itself.
     """
-    directory = local_copy(local_model(path_or_url) if parse_hub_name(path_or_url) else path_or_url)
+    directory = local_copy(local_or_downloaded_model(path_or_url) if parse_hub_name(path_or_url) else path_or_url)
     best = directory / "model"
     return best if (best / "config.json").is_file() else directory

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bert_jax.batches.layout import Slots, make_slots
-from bert_jax.batches.order import items_of_sequences, make_order
+from bert_jax.batches.order import epochs_and_items_of_sequences, plan_sequences_per_source
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, Examples, Sampler, make_sampler
 from tests.helpers.memory_corpus import SEP
 
@@ -18,8 +18,10 @@ def sampler_of(
 def slots_of(sampler: Sampler, seed: int, numbers: np.ndarray) -> Slots:
     """Return the slots of unpacked sequences."""
     layout = sampler.layout
-    order = make_order(np.diff(layout.first_slot[layout.source_documents]))
-    return make_slots(layout, seed, *items_of_sequences(order, seed, numbers), np.full(len(numbers), layout.budget))
+    order = plan_sequences_per_source(np.diff(layout.first_slot[layout.source_documents]))
+    return make_slots(
+        layout, seed, *epochs_and_items_of_sequences(order, seed, numbers), np.full(len(numbers), layout.budget)
+    )
 
 
 def sampled(sampler: Sampler, seed: int, numbers: np.ndarray) -> Examples:

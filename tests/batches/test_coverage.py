@@ -105,12 +105,16 @@ def test_sources_without_weight_are_no_part_of_the_coverage():
     """Also where they have too few documents for a pair."""
     split, own = (MemorySplit(MIDDLE + more, sources=(40, *few)) for more, few in ((ONE[:1], (1,)), ([], ())))
     config = DataConfig(weights=(1.0, 0.0))
-    assert statistics.fractions_read(split, 1, 128, config) == statistics.fractions_read(own, 1, 128, DataConfig())
+    assert statistics.covered_token_fractions(split, 1, 128, config) == statistics.covered_token_fractions(
+        own, 1, 128, DataConfig()
+    )
 
 
 def test_an_epoch_that_repeats_the_first_covers_no_more():
     split = MemorySplit(MIDDLE)
-    once, twice = statistics.fractions_read(split, 1, 128, DataConfig(sentence_pairs="full_sentences", dupe_factor=1))
+    once, twice = statistics.covered_token_fractions(
+        split, 1, 128, DataConfig(sentence_pairs="full_sentences", dupe_factor=1)
+    )
     assert once == twice < 1
 
 
@@ -121,7 +125,7 @@ def test_an_epoch_that_repeats_the_first_covers_no_more():
 def test_the_coverage_that_inspect_shows(sentence_pairs, packing, limit):
     split = MemorySplit(MIDDLE + FEW + ONE, sources=(40, 120, 200), max_record=64)
     config = DataConfig(sentence_pairs=sentence_pairs, packing=packing, masking="whole_word")
-    found = statistics.fractions_read(split, 1, 128, config, limit)
+    found = statistics.covered_token_fractions(split, 1, 128, config, limit)
     if sentence_pairs in ("full_text", "none"):
         assert found == (1, 1)
         return

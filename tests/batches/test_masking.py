@@ -14,8 +14,8 @@ from bert_jax.batches.masking import (
     Masked,
     Vocabulary,
     mask_tokens,
-    max_predictions,
-    predictions_bound,
+    max_predictions_of_packed_sequence,
+    num_predictions_of_full_example,
 )
 from bert_jax.config import DataConfig
 
@@ -263,8 +263,8 @@ def test_numbers_of_predictions(many):
         # Two in five words have several tokens, so few tokens are left unpredicted.
         assert used.sum() > 0.97 * quotas.sum()
     assert abs(quotas.sum() / lengths.sum() - 0.15) < 0.005
-    assert max_predictions(128, 0.15) == 20
-    assert max_predictions(512, 0.15) == 77
+    assert num_predictions_of_full_example(128, 0.15) == 20
+    assert num_predictions_of_full_example(512, 0.15) == 77
 
 
 def test_only_maskable_tokens_are_predicted_once_each_and_no_others_are_changed(many):
@@ -451,9 +451,11 @@ def test_predictions_bound(probability):
     best = one  # by total length, with one example
     for packing in range(1, 9):
         for length in (8, 31, 64, longest):
-            bound = predictions_bound(length, DataConfig(packing=packing, mask_probability=probability))
+            bound = max_predictions_of_packed_sequence(
+                length, DataConfig(packing=packing, mask_probability=probability)
+            )
             assert min(best[length], length) <= bound <= best[length] + packing
             if packing == 1:
-                assert bound == max_predictions(length, probability)
+                assert bound == num_predictions_of_full_example(length, probability)
         best = np.array([max(best[rest] + one[total - rest] for rest in range(total + 1)) for total in range(91)])
         best = np.maximum.accumulate(best)

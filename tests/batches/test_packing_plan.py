@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from bert_jax.batches.packing import packed_slots, plan_packing, plan_patterns
+from bert_jax.batches.packing import pack_lengths_into_patterns, plan_packing, slots_of_packed_sequences
 
 
 def best_fit_decreasing(lengths: list[int], seq_len: int, max_examples: int) -> list[list[int]]:
@@ -26,7 +26,7 @@ def test_a_plan_uses_each_length_once_and_is_as_good_as_best_fit(seed, max_examp
     rng = np.random.default_rng(seed)
     lengths = rng.integers(3, [513, 200, 60, 513][seed % 4], 400)
     histogram = dict(zip(*(array.tolist() for array in np.unique(lengths, return_counts=True)), strict=True))
-    patterns = plan_patterns(histogram, 512, max_examples)
+    patterns = pack_lengths_into_patterns(histogram, 512, max_examples)
     used: collections.Counter[int] = collections.Counter()
     for pattern, count in patterns:
         assert count > 0
@@ -48,7 +48,7 @@ def test_every_epoch_has_every_slot_once_and_no_sequence_mixes_sources():
     assert packing.num_sequences[1] == 0
     seen = []
     for epoch in (0, 1, 10**9):
-        row, slots = packed_slots(packing, 5, np.full(total, epoch), np.arange(total))
+        row, slots = slots_of_packed_sequences(packing, 5, np.full(total, epoch), np.arange(total))
         assert np.array_equal(np.sort(slots), np.arange(500))
         assert (np.diff(row) >= 0).all()
         assert (np.bincount(row, lengths[slots], minlength=total) <= 64).all()
@@ -66,9 +66,9 @@ def test_a_sequence_does_not_depend_on_the_others_of_a_request():
     packing = plan_packing(np.random.default_rng(1).integers(3, 40, 300), np.array([0, 300]), 64, 8)
     total = int(packing.num_sequences.sum())
     epoch, sequence = np.arange(total) % 3, np.arange(total)
-    row, slots = packed_slots(packing, 0, epoch, sequence)
+    row, slots = slots_of_packed_sequences(packing, 0, epoch, sequence)
     for one in (0, 7, total - 1):
-        _, alone = packed_slots(packing, 0, epoch[[one]], sequence[[one]])
+        _, alone = slots_of_packed_sequences(packing, 0, epoch[[one]], sequence[[one]])
         assert np.array_equal(alone, slots[row == one])
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from bert_jax.batches.hashing import Stream, random_bits, uniform_floats
 from bert_jax.batches.layout import make_slots, slot_lengths, slot_span
-from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, truncate_lengths
+from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, truncate_pair_lengths
 from tests.helpers.memory_corpus import FIRST_TOKEN, SEP, MemorySplit, random_documents
 
 ALPHA = 1e-3  # of each statistical test; the seeds are fixed, so a pass stays one
@@ -62,7 +62,7 @@ def test_truncation_shortens_the_longer_segment_token_by_token():
                 a, b = first, second
                 while a + b > budget:
                     a, b = (a - 1, b) if a > b else (a, b - 1)
-                closed = truncate_lengths(np.array([first]), np.array([second]), budget)
+                closed = truncate_pair_lengths(np.array([first]), np.array([second]), budget)
                 assert (closed[0][0], closed[1][0]) == (a, b)
                 assert min(a, b) >= 1
 

@@ -28,7 +28,7 @@ from bert_jax.corpus.beam import prepare as with_beam
 from bert_jax.corpus.beam.prepare import prepare_with_beam
 from bert_jax.corpus.build import chunks
 from bert_jax.corpus.build.prepare import prepare
-from bert_jax.corpus.cache import local_corpus
+from bert_jax.corpus.cache import copy_corpus_to_cache
 from bert_jax.corpus.manifest import verify_corpus
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import StorageError, UserError
@@ -194,7 +194,7 @@ def test_object_storage_in_and_out(texts, tokenizer, local, tmp_path):
     inputs, output = "memory://bucket/texts", "memory://bucket/corpora/small"
     manifest = prepare_with_beam([inputs], tokenizer, output, heldout_fraction=HELDOUT, beam_options=IN_MEMORY)
     prepare([inputs], tokenizer, tmp_path / "local", workers=1, heldout_fraction=HELDOUT)
-    copy, wanted = local_corpus(output, tmp_path / "cache"), contents(tmp_path / "local")
+    copy, wanted = copy_corpus_to_cache(output, tmp_path / "cache"), contents(tmp_path / "local")
     signatures = wanted.pop("signatures.npy")  # training reads none
     assert contents(copy) == wanted
     assert files.cat("/bucket/corpora/small/signatures.npy") == signatures

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.checkpoints.load_model import open_model, read_weights, restore_params
+from bert_jax.checkpoints.load_model import open_model, read_weights, restore_run
 from bert_jax.config import CheckpointConfig, ComputeConfig, EncoderConfig, PretrainConfig, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
@@ -68,7 +68,7 @@ def test_parameters_and_heads_come_from_the_checkpoint_alone(run):
     assert_equal(found.params, params_of(2, found.config))
     assert (found.new, found.unused, found.directory) == ((), (), run / "tokenizer")
     assert_equal(read_weights(run, console=QUIET, step=1).params, params_of(1, found.config))
-    config, step, params = restore_params(run, None, QUIET)
+    config, step, params = restore_run(run, None, QUIET)
     assert (config.model, step) == (found.config, 2)
     assert_equal(params, found.params)
 

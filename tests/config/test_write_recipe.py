@@ -7,7 +7,7 @@ import pytest
 
 from bert_jax import config as c
 from bert_jax.config import FinetuneConfig, PretrainConfig, read_config
-from bert_jax.config.load import recipe_kind, recipes
+from bert_jax.config.load import config_class_of_recipe, recipes
 from bert_jax.config.write_recipe import recipe_text, values_and_defaults
 
 OVERRIDES = {
@@ -18,7 +18,7 @@ OVERRIDES = {
 
 @pytest.mark.parametrize("name", recipes())
 def test_every_recipe_survives(name: str, tmp_path: pathlib.Path) -> None:
-    kind = recipe_kind(name)
+    kind = config_class_of_recipe(name)
     config = read_config(kind, name, OVERRIDES[kind])
     (tmp_path / "recipe.py").write_text(recipe_text(config), encoding="utf-8")
     written = read_config(kind, str(tmp_path / "recipe.py"), [])

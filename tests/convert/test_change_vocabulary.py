@@ -11,7 +11,7 @@ import transformers
 
 from bert_jax.cli.main import main
 from bert_jax.config import EncoderConfig
-from bert_jax.convert.vocabulary import token_sources
+from bert_jax.convert.vocabulary import old_tokens_of_new_tokens
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules, sentence_module_files
 from bert_jax.tokenizer import load_tokenizer
 from tests.helpers.family_cases import CASES, model_of
@@ -127,7 +127,7 @@ def test_kinds_that_spell_differently_share_tokens(tmp_path: pathlib.Path) -> No
     (tmp_path / "bytes" / "merges.txt").write_text("#version: 0.2\n")
     (tmp_path / "old").mkdir()
     old, new = load_tokenizer(wordpiece(tmp_path / "old", OLD)), load_tokenizer(tmp_path / "bytes")
-    found = token_sources(old, new)
+    found = old_tokens_of_new_tokens(old, new)
     source = {token: [OLD[piece] for piece in found.old_ids[found.new_ids == i]] for i, token in enumerate(tokens)}
     expected = {
         "\u0120play": ["play"],

@@ -15,7 +15,7 @@ import transformers
 from bert_jax.cli.main import main
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.convert.eval_sets import EvalSet, compare_scores
-from bert_jax.convert.prune import TARGETS, best_layers, gate_heads, gate_importance
+from bert_jax.convert.prune import TARGETS, choose_layers_to_keep, gate_importance, multiply_heads_by_gates
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.tensors import flatten_params, unflatten_params
@@ -67,7 +67,7 @@ def test_the_best_layers_equal_the_best_of_all_valid_choices(every: int, first_n
             if [kinds[layer] for layer in kept] == kinds[:count] and (first_norm or kept[0] == 0)
         ]
         best = max(fitting, key=lambda kept: found[list(kept)].sum())
-        assert best_layers(config, found, count) == list(best)
+        assert choose_layers_to_keep(config, found, count) == list(best)
 
 
 def test_layers_keep_their_windows() -> None:
@@ -164,7 +164,7 @@ def test_removed_heads_are_those_that_write_nothing(positions: str) -> None:
         importance[:] = importance.sum(0)
     gates = np.ones((3, 6), np.float32)
     np.put_along_axis(gates, np.argsort(importance, axis=1)[:, :2], 0, axis=1)
-    whole = jax.jit(model.apply)(unflatten_params(gate_heads(flat, jnp.asarray(gates))), batch, None)
+    whole = jax.jit(model.apply)(unflatten_params(multiply_heads_by_gates(flat, jnp.asarray(gates))), batch, None)
     kernel = removed["encoder/layers/attention/query/kernel"]
     assert kernel.shape == (3, 48, 32)
     small = jax.jit(make_model(smaller, ComputeConfig(), tuple(HEADS)).apply)(unflatten_params(removed), batch, None)

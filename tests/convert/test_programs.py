@@ -18,10 +18,10 @@ import torch
 
 import bert_jax
 from bert_jax.cli.main import main
-from bert_jax.convert.expected_outputs import FILE, read_expected
+from bert_jax.convert.expected_outputs import FILE, read_expected_outputs
 from bert_jax.convert.export import FORMATS
 from bert_jax.convert.export_readme import FENCE, PROGRAM_CODE
-from bert_jax.convert.latency import filled_batch
+from bert_jax.convert.latency import repeat_first_row_to_batch
 from bert_jax.convert.program import run_readme_code
 from bert_jax.convert.runtimes import RUNTIMES, open_runtime, select_outputs
 from bert_jax.files import SUMS
@@ -231,7 +231,7 @@ def test_options_that_do_not_fit(words, says, capsys, tmp_path, monkeypatch):
 def test_int8_reports_its_difference_and_the_effect_of_padding(vectors, capsys):
     place, _ = vectors
     shutil.copy(place / "onnx" / FILE, place / "onnx_int8")
-    expected = read_expected(place / "onnx" / FILE)
+    expected = read_expected_outputs(place / "onnx" / FILE)
     tensors = safetensors.numpy.load_file(place / "onnx" / FILE)
     safetensors.numpy.save_file(tensors, place / "onnx_int8" / FILE, metadata={"format": "onnx_int8"})
     (place / "onnx_int8" / SUMS).unlink(missing_ok=True)
@@ -248,7 +248,7 @@ def test_int8_reports_its_difference_and_the_effect_of_padding(vectors, capsys):
 
 def test_expected_outputs_equal_torch(vectors):
     place, model = vectors
-    expected = read_expected(place / "onnx" / FILE)
+    expected = read_expected_outputs(place / "onnx" / FILE)
     names = ("input_ids", "token_type_ids", "attention_mask")
     with torch.no_grad():
         found = model[0].model(**{name: torch.tensor(expected.batch[name], dtype=torch.int64) for name in names})
@@ -317,7 +317,7 @@ def test_a_timed_batch_repeats_the_first_row():
         "attention_mask": np.ones((2, 2, 3), int),
         "masked_positions": np.array([[0, 1], [1, 2]]),
     }
-    filled = filled_batch(batch, 4, 8)
+    filled = repeat_first_row_to_batch(batch, 4, 8)
     np.testing.assert_array_equal(filled["input_ids"][3, 1], [3, 4, 5, 3, 4, 5, 3, 4])
     assert filled["input_ids"].shape == filled["attention_mask"].shape == (4, 2, 8)
     np.testing.assert_array_equal(filled["masked_positions"], [[0, 1]] * 4)

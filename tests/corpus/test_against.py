@@ -8,7 +8,7 @@ import random
 import pytest
 
 from bert_jax.corpus.build.append import open_signatures
-from bert_jax.corpus.build.clean import clean_texts, format_account
+from bert_jax.corpus.build.clean import clean_texts, format_cleaning_result
 from bert_jax.corpus.build.cleaning.recipe import read_recipe
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.manifest import read_manifest
@@ -113,7 +113,7 @@ def test_copies_of_other_corpora_are_removed(tmp_path, corpora, tokenizer):
         for number, (reason, of) in enumerate(expected)
         if reason
     ]
-    assert f"2 exact duplicate of {next(iter(known))}" in format_account(account, "c")
+    assert f"2 exact duplicate of {next(iter(known))}" in format_cleaning_result(account, "c")
     manifest = prepare(
         inputs, tokenizer, tmp_path / "corpus", workers=1, clean=recipe, heldout_fraction=0.3, max_rejected_fraction=0
     )

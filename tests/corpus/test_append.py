@@ -10,16 +10,16 @@ import shutil
 import numpy as np
 import pytest
 
-from bert_jax.batches.pipeline import make_sequences, symbols_of
+from bert_jax.batches.pipeline import make_sequences, special_ids_and_vocabulary
 from bert_jax.config import DataConfig
 from bert_jax.corpus import store as corpus
 from bert_jax.corpus.build.append import compare_corpora, format_comparison
 from bert_jax.corpus.build.corpus_writer import BaseCorpus
 from bert_jax.corpus.build.prepare import format_summary, prepare
 from bert_jax.corpus.build.staging import UnfinishedCorpus
-from bert_jax.corpus.cache import local_corpus
+from bert_jax.corpus.cache import copy_corpus_to_cache
 from bert_jax.corpus.manifest import read_manifest, verify_corpus
-from bert_jax.corpus.mixture import name_snapshots, open_mixture
+from bert_jax.corpus.mixture import open_mixture, pin_opened_snapshots
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
@@ -70,7 +70,7 @@ def documents(found):
 
 def batches(mixture):
     """The first sequences of the training split, as a run reads them."""
-    split, symbols = mixture.split("train"), symbols_of(mixture.tokenizer())
+    split, symbols = mixture.split("train"), special_ids_and_vocabulary(mixture.tokenizer())
     sequences = make_sequences(split, symbols, 32, 0, DataConfig())
     return {name: array.tolist() for name, array in sequences.batch(np.arange(64)).items()}
 
@@ -113,7 +113,7 @@ def test_an_old_snapshot_gives_the_same_batches(tmp_path, tokenizer):
     place = tmp_path / "c[1]"  # no pattern
     prepare(write(tmp_path / "1.jsonl", texts[:40]), tokenizer, place, workers=1, heldout_fraction=0.2)
     before = open_mixture(str(place))
-    first, named = batches(before), name_snapshots(str(place), before)
+    first, named = batches(before), pin_opened_snapshots(str(place), before)
     prepare(write(tmp_path / "2.jsonl", texts[40:]), tokenizer, place, workers=1, append=True)
     newest = open_mixture(str(place))
     assert newest.fingerprint != before.fingerprint
@@ -123,7 +123,7 @@ def test_an_old_snapshot_gives_the_same_batches(tmp_path, tokenizer):
         assert again.fingerprint == before.fingerprint
         assert batches(again) == first
         assert documents(again.corpora[0]) == documents(before.corpora[0])
-    named_now = name_snapshots(str(place), newest)
+    named_now = pin_opened_snapshots(str(place), newest)
     assert open_mixture(named_now, recorded=named).fingerprint == newest.fingerprint  # what is named counts
     assert open_mixture(str(place), recorded=f"{place}@{'0' * 12}").fingerprint == newest.fingerprint
     with pytest.raises(UserError, match=f"no snapshot 0{{12}}; it has {before.fingerprint[:12]}, "):
@@ -139,12 +139,12 @@ def test_a_copy_of_an_old_snapshot_from_storage(tmp_path, tokenizer):
     prepare(write(tmp_path / "2.jsonl", texts[30:]), tokenizer, tmp_path / "c", workers=1, append=True)
     url = f"file://{tmp_path / 'c'}"
     for snapshot, expected in ((before.fingerprint[:12], before), ("", open_corpus(tmp_path / "c"))):
-        copy = local_corpus(url, tmp_path / "cache", snapshot=snapshot)
+        copy = copy_corpus_to_cache(url, tmp_path / "cache", snapshot=snapshot)
         assert documents(open_corpus(copy)) == documents(expected)
         assert verify_corpus(copy) == []
         assert not list(copy.glob("signatures*"))
     with pytest.raises(UserError, match="no snapshot 00000000; it has"):
-        local_corpus(url, tmp_path / "cache", snapshot="00000000")
+        copy_corpus_to_cache(url, tmp_path / "cache", snapshot="00000000")
 
 
 def test_similar_documents_stay_in_one_split(tmp_path, tokenizer):

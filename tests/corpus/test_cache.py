@@ -16,7 +16,7 @@ import pytest
 
 from bert_jax.corpus import cache
 from bert_jax.corpus.build.prepare import prepare
-from bert_jax.corpus.cache import local_corpus
+from bert_jax.corpus.cache import copy_corpus_to_cache
 from bert_jax.corpus.manifest import verify_corpus
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.corpus.store import open_corpus
@@ -98,7 +98,7 @@ def test_a_local_corpus_is_read_where_it_is(source, tmp_path, monkeypatch):
 @pytest.mark.parametrize("url", [lambda path: f"file://{path}", lambda path: f"file://{path}/", in_memory])
 def test_a_copy_is_the_corpus(url, source, tmp_path, gets):
     lines = []
-    copy = local_corpus(url(source), tmp_path / "cache", lines.append)
+    copy = copy_corpus_to_cache(url(source), tmp_path / "cache", lines.append)
     assert contents(copy) == contents(source)
     found = open_corpus(copy)
     assert verify_corpus(found.directory) == []
@@ -106,26 +106,26 @@ def test_a_copy_is_the_corpus(url, source, tmp_path, gets):
     assert copy.name.startswith("wiki-")
     assert set(gets.values()) == {1}
     assert len(lines) == 1
-    assert local_corpus(url(source), tmp_path / "cache", lines.append) == copy
+    assert copy_corpus_to_cache(url(source), tmp_path / "cache", lines.append) == copy
     assert set(gets.values()) == {1}
     assert len(lines) == 1
 
 
 def test_the_users_cache_is_the_default(source, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
-    copy = local_corpus(f"file://{source}")
+    copy = copy_corpus_to_cache(f"file://{source}")
     assert copy.parent == tmp_path / "own" / "bert_jax" / "corpora"
 
 
 def test_damage_in_the_copy_is_found_and_repaired(source, tmp_path, gets):
-    copy = local_corpus(f"file://{source}", tmp_path / "cache")
+    copy = copy_corpus_to_cache(f"file://{source}", tmp_path / "cache")
     files = sorted(contents(source))
     assert len(files) >= 6
     for name in files:
         for damage in (os.unlink, lambda path: flip(path, 0.5), lambda path: os.truncate(path, 1)):
             damage(copy / name)
             gets.clear()
-            assert local_corpus(f"file://{source}", tmp_path / "cache") == copy
+            assert copy_corpus_to_cache(f"file://{source}", tmp_path / "cache") == copy
             assert contents(copy) == contents(source)
             assert set(gets) == {pathlib.Path(name).name} - {"manifest.json"}
 
@@ -145,7 +145,7 @@ def test_damage_at_the_source_is_refused_by_name(original, tmp_path):
         else:
             flip(source / name, 0.3)
         with pytest.raises(UserError, match=name.split("/")[0]):
-            local_corpus(f"file://{source}", cache)
+            copy_corpus_to_cache(f"file://{source}", cache)
         for copy in cache.glob("wiki-*"):
             with pytest.raises(UserError, match="not a corpus"):
                 open_corpus(copy)
@@ -154,25 +154,25 @@ def test_damage_at_the_source_is_refused_by_name(original, tmp_path):
 
 def test_a_url_without_a_corpus_is_refused(source, tmp_path):
     with pytest.raises(UserError, match="nowhere"):
-        local_corpus(f"file://{tmp_path}/nowhere", tmp_path / "cache")
+        copy_corpus_to_cache(f"file://{tmp_path}/nowhere", tmp_path / "cache")
     manifest = json.loads((source / "manifest.json").read_text())
     shard = manifest["splits"]["train"]["shards"][0]
     for text in ("", "[]", "{}", "{", json.dumps({**manifest, "splits": 3})):
         (source / "manifest.json").write_text(text)
         with pytest.raises(UserError, match=r"wiki/manifest.json: not the manifest"):
-            local_corpus(f"file://{source}", tmp_path / "cache")
+            copy_corpus_to_cache(f"file://{source}", tmp_path / "cache")
     shard["name"] = "../../elsewhere"  # a name outside the cache
     (source / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(UserError, match=r"wiki/manifest.json: not the manifest"):
-        local_corpus(f"file://{source}", tmp_path / "cache")
+        copy_corpus_to_cache(f"file://{source}", tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_corpus_that_was_prepared_again_is_another_copy(source, tmp_path):
-    first = local_corpus(f"file://{source}", tmp_path / "cache")
+    first = copy_corpus_to_cache(f"file://{source}", tmp_path / "cache")
     shutil.rmtree(source)
     shutil.move(make_corpus(tmp_path / "again", 20), source)
-    second = local_corpus(f"file://{source}", tmp_path / "cache")
+    second = copy_corpus_to_cache(f"file://{source}", tmp_path / "cache")
     assert first != second
     assert contents(second) == contents(source)
 
@@ -181,7 +181,7 @@ def test_a_full_disk_is_reported_before_anything_is_copied(source, tmp_path, get
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(cache.shutil, "disk_usage", lambda path: usage._replace(free=10))
     with pytest.raises(UserError, match="10 bytes free"):
-        local_corpus(f"file://{source}", tmp_path / "cache")
+        copy_corpus_to_cache(f"file://{source}", tmp_path / "cache")
     assert not gets
 
 
@@ -224,7 +224,7 @@ def test_a_killed_copy_is_no_corpus_and_is_resumed(moment, source, tmp_path, get
         open_corpus(half)
     whole = {path.name for path in half.iterdir() if not path.name.startswith(".")}
     assert len(whole) == moment
-    copy = local_corpus(f"file://{source}", tmp_path / "cache")
+    copy = copy_corpus_to_cache(f"file://{source}", tmp_path / "cache")
     assert copy == half
     assert contents(copy) == contents(source)
     assert not set(gets) & whole
@@ -266,7 +266,7 @@ def test_a_slow_copy_is_reported_by_the_process_that_copies_and_by_those_that_wa
     monkeypatch.setattr(storage, "download", slow)
 
     def copy(name):
-        return local_corpus(source.as_uri(), tmp_path / "cache", progress=lambda *line: seen[name].append(line))
+        return copy_corpus_to_cache(source.as_uri(), tmp_path / "cache", progress=lambda *line: seen[name].append(line))
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first, second = pool.map(copy, ("one", "two"))

@@ -11,7 +11,7 @@ import shutil
 
 import pytest
 
-from bert_jax.corpus.build.clean import clean_texts, format_account
+from bert_jax.corpus.build.clean import clean_texts, format_cleaning_result
 from bert_jax.corpus.build.cleaning.recipe import read_recipe
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.prepare import prepare
@@ -138,7 +138,7 @@ def test_every_document_is_kept_or_counted_with_its_reason(trial, tmp_path):
     assert found == {"now here is the"}
     (again,) = (one for one in removed.values() if one["reason"] == "exact duplicate")
     assert again["repeats"] == again["name"].replace(":31", ":30")
-    text = format_account(account, "c.jsonl")
+    text = format_cleaning_result(account, "c.jsonl")
     assert f"{len(expected)} documents in = {len(texts)} kept + " in text
     assert re.search(
         r"% of [\d,]+ characters left after cleaning; documents changed: \d+ by c4_quality, \d+ by mask_emails, \d+ by",

@@ -157,11 +157,11 @@ def test_lines_of_many_documents_are_found_in_blocks_and_removed(tmp_path):
     for first in range(0, 60, 25):
         parts = []
         for text in texts[first : first + 25]:
-            own = np.sort(np.fromiter(repeated_lines.hash_lines("\n".join(text), **options), "<u8"))
+            own = np.sort(np.fromiter(repeated_lines.distinct_line_hashes("\n".join(text), **options), "<u8"))
             parts.append((own, np.ones(len(own), "<u4")))
-        blocks.append(repeated_lines.count_hashes(*zip(*parts, strict=True)))
+        blocks.append(repeated_lines.sum_counts_by_hash(*zip(*parts, strict=True)))
     path = tmp_path / "repeated.npy"
-    repeated_lines.find_repeated(path, blocks, **options)
+    repeated_lines.write_repeated_line_hashes(path, blocks, **options)
     plain = [{"menu 0 " + line.split()[3] if "Menu" in line else line[:10].lower() for line in text} for text in texts]
     counts = collections.Counter(line for text in plain for line in text)
     often = {line for line, number in counts.items() if number >= 5}
@@ -174,7 +174,7 @@ def test_lines_of_many_documents_are_found_in_blocks_and_removed(tmp_path):
     )
     assert remove("All rights reserved", str(path), **options) == "All rights reserved"
     # Another survey at the same place, in the same process.
-    repeated_lines.find_repeated(path, [(hashes[:0], counts[:0]) for hashes, counts in blocks], **options)
+    repeated_lines.write_repeated_line_hashes(path, [(hashes[:0], counts[:0]) for hashes, counts in blocks], **options)
     assert remove("All rights reserved, 3", str(path), **options) == "All rights reserved, 3"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_jax.corpus import copies
-from bert_jax.corpus.copies import find_leaks
+from bert_jax.corpus.copies import count_leaked_near_copies
 from bert_jax.corpus.store import open_corpus
 from tests.helpers.written_corpus import text, write_corpus
 
@@ -46,19 +46,19 @@ def test_leaks_equal_a_comparison_of_all_pairs(splits, monkeypatch, at_once):
     monkeypatch.setattr(copies, "_RECORDS_AT_ONCE", at_once)
     train, heldout = splits
     expected = literal(train, heldout)
-    assert find_leaks(train, heldout) == (True, train.num_documents, heldout.num_documents, expected)
+    assert count_leaked_near_copies(train, heldout) == (True, train.num_documents, heldout.num_documents, expected)
     assert 10 < expected < heldout.num_documents - 10
 
 
 def test_a_sample_of_both_splits(splits):
     train, heldout = splits
-    found = find_leaks(train, heldout, limit=train.num_tokens // 2)
+    found = count_leaked_near_copies(train, heldout, limit=train.num_tokens // 2)
     assert not found.exact
     assert 0 < found.train < train.num_documents
     assert 0 < found.heldout < heldout.num_documents
-    assert found.near <= find_leaks(train, heldout).near
+    assert found.near <= count_leaked_near_copies(train, heldout).near
 
 
 def test_nothing_held_out(tmp_path):
     corpus = open_corpus(write_corpus(tmp_path, ["Badu bedu.", "Bedu badu.", "Badu."]))
-    assert find_leaks(corpus.split("train"), corpus.split("heldout")) == (True, 3, 0, 0)
+    assert count_leaked_near_copies(corpus.split("train"), corpus.split("heldout")) == (True, 3, 0, 0)

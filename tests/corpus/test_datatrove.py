@@ -16,7 +16,7 @@ from datatrove.utils.word_tokenizers import load_word_tokenizer
 from bert_jax.corpus.build import chunks
 from bert_jax.corpus.build.clean import clean_texts
 from bert_jax.corpus.build.cleaning.rules import RULES
-from bert_jax.corpus.build.cleaning.spacy_words import CachedTokenizer, load_words
+from bert_jax.corpus.build.cleaning.spacy_words import CachedTokenizer, load_cached_word_tokenizer
 from bert_jax.corpus.build.cleaning.verdict import Removed
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -165,7 +165,7 @@ def test_cached_words_and_sentences_equal_the_words_and_sentences_of_spacy(sampl
     ]
     texts = ["".join(rng.choices([*parts, " ", " "], k=rng.randint(1, 30))) for _ in range(200)]
     texts += [" ".join(sentences_of(samples, source)[:40]) for source in STOP_WORDS]
-    expected, cached = load_word_tokenizer(language), load_words(language)
+    expected, cached = load_word_tokenizer(language), load_cached_word_tokenizer(language)
     assert isinstance(cached, CachedTokenizer)
     for text in texts:
         assert cached.word_tokenize(text) == expected.word_tokenize(text), text

@@ -123,9 +123,9 @@ def test_the_similarity_of_sketches():
     for common in range(0, 3000, 100):
         one, other = pool[:3000], pool[3000 - common : 6000 - common]
         sketches = (np.sort(each)[:512].astype(np.uint32) for each in (one, other))
-        errors.append(signatures.jaccard(*sketches, 512) - common / (6000 - common))
+        errors.append(signatures.jaccard_similarity(*sketches, 512) - common / (6000 - common))
         small = np.sort(pool[: 3 + common // 10]), np.sort(pool[: 3 + common // 20])
-        assert signatures.jaccard(*small, 512) == len(small[1]) / len(small[0])
+        assert signatures.jaccard_similarity(*small, 512) == len(small[1]) / len(small[0])
     assert np.sqrt(np.mean(np.square(errors))) < 0.03  # the standard error is at most 0.022
     assert abs(np.mean(errors)) < 0.01
 
@@ -191,7 +191,7 @@ def test_similar_documents_stay_in_one_split():
 def sign(text):
     from bert_jax.readers import RawDocument
 
-    return signatures.sign_documents([RawDocument(name="a", data=text.encode())], ReadOptions(), True)
+    return signatures.compute_document_signatures([RawDocument(name="a", data=text.encode())], ReadOptions(), True)
 
 
 def test_no_variant_of_a_text_is_on_the_other_side_of_the_split(tmp_path, tokenizer):

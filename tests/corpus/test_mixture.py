@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_jax.batches.pipeline import make_sequences, symbols_of
+from bert_jax.batches.pipeline import make_sequences, special_ids_and_vocabulary
 from bert_jax.config import DataConfig, PretrainConfig, read_config
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.mixture import find_corpora, open_mixture
@@ -45,7 +45,7 @@ def corpora(tmp_path_factory):
 
 def sequences_of(corpus: str, config: DataConfig):
     mixture = open_mixture(corpus)
-    symbols = symbols_of(load_tokenizer(mixture.tokenizer_directory))
+    symbols = special_ids_and_vocabulary(load_tokenizer(mixture.tokenizer_directory))
     return mixture, make_sequences(mixture.split("train"), symbols, 32, 0, config)
 
 
@@ -82,7 +82,7 @@ def test_one_corpus_alone_is_itself(corpora):
     mixture, sequences = sequences_of(str(corpora / "de"), DataConfig())
     alone = open_corpus(corpora / "de")
     assert mixture.fingerprint == alone.fingerprint
-    symbols = symbols_of(load_tokenizer(alone.tokenizer_directory))
+    symbols = special_ids_and_vocabulary(load_tokenizer(alone.tokenizer_directory))
     expected = make_sequences(alone.split("train"), symbols, 32, 0, DataConfig()).batch(np.arange(50))
     assert all(np.array_equal(expected[key], array) for key, array in sequences.batch(np.arange(50)).items())
 
@@ -129,7 +129,8 @@ def test_corpora_without_heldout_documents_are_named(corpora):
         str(corpora / code): open_corpus(corpora / code).split("heldout").num_documents for code in ("de", "en", "ko")
     }
     for needed in (1, 5, 30):
-        assert mixture.left_out("heldout", needed) == [name for name, number in each.items() if number < needed]
+        few = [name for name, number in each.items() if number < needed]
+        assert mixture.directories_left_out("heldout", needed) == few
 
 
 def test_a_run_says_how_often_it_reads_each_corpus(corpora):

@@ -17,11 +17,11 @@ from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.build.prepare_parts import (
     estimate_text_tokens,
     files_of_part,
+    fraction_prepared_after_part,
     num_parts_of_text,
     prepare_missing_parts,
-    prepared_fraction,
 )
-from bert_jax.corpus.manifest import fingerprints, read_manifest
+from bert_jax.corpus.manifest import read_manifest, snapshot_fingerprints
 from bert_jax.corpus.store import SPLITS, open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions, inputs
@@ -110,7 +110,7 @@ def test_the_number_of_parts_follows_from_the_size(tmp_path: pathlib.Path, monke
     for most, expected in ((size, 1), (size - 1, 2), (size // 4 + 1, 2), (size // 5, 3), (size // 64 + 1, 4)):
         monkeypatch.setattr(parts, "MAX_FIRST_PART_BYTES", most)
         assert num_parts_of_text([file], ReadOptions()) == expected
-        assert prepared_fraction(0, expected) * size <= most
+        assert fraction_prepared_after_part(0, expected) * size <= most
     (tmp_path / "book.txt").write_text(text(random.Random(0), 300))
     assert num_parts_of_text([file, str(tmp_path / "book.txt")], ReadOptions()) == 1
     assert (estimate_text_tokens(100, None), estimate_text_tokens(100, 1), estimate_text_tokens(100, 3)) == (
@@ -128,10 +128,10 @@ def test_the_corpus_of_all_parts_has_all_documents(tmp_path: pathlib.Path, monke
     before = prepare(first, tokenizer, corpus, options, workers=1, heldout_fraction=0.2)
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     prepare_missing_parts([file], ReadOptions(), corpus, COUNT)
-    made = fingerprints(read_manifest(corpus))
+    made = snapshot_fingerprints(read_manifest(corpus))
     prepare_missing_parts([file], ReadOptions(), corpus, COUNT)
     whole = prepare([file], tokenizer, tmp_path / "whole", workers=1, heldout_fraction=0.2)
-    assert fingerprints(read_manifest(corpus)) == made
+    assert snapshot_fingerprints(read_manifest(corpus)) == made
     assert (made[0], len(made)) == (before["fingerprint"], COUNT)
     assert read_manifest(corpus)["documents"] == whole["documents"]
     for name in SPLITS:

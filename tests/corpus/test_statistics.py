@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.corpus import copies
-from bert_jax.corpus.copies import find_duplicates
+from bert_jax.corpus.copies import count_duplicates
 from bert_jax.corpus.statistics import QUANTILES, document_sizes, length_distribution, token_figures
 from bert_jax.corpus.store import open_corpus
 from bert_jax.tokenizer import load_tokenizer
@@ -111,7 +111,7 @@ def test_a_sample_of_tokens_is_like_the_whole(corpus, tokenizer):
 
 def test_duplicates(corpus, texts):
     train, heldout = (corpus.split(name) for name in ("train", "heldout"))
-    found = find_duplicates(train, heldout)
+    found = count_duplicates(train, heldout)
     known = set(contents(train))
     assert found.exact
     assert (found.train, found.heldout) == (train.num_documents, heldout.num_documents)
@@ -122,18 +122,18 @@ def test_duplicates(corpus, texts):
 
 def test_duplicates_read_few_documents_at_a_time(corpus, monkeypatch):
     splits = [corpus.split(name) for name in ("train", "heldout")]
-    expected = find_duplicates(*splits)
+    expected = count_duplicates(*splits)
     monkeypatch.setattr(copies, "_RECORDS_AT_ONCE", 3)
-    assert find_duplicates(*splits) == expected
+    assert count_duplicates(*splits) == expected
 
 
 def test_duplicates_of_a_sample(corpus):
     train, heldout = (corpus.split(name) for name in ("train", "heldout"))
-    found = find_duplicates(train, heldout, limit=3000)
+    found = count_duplicates(train, heldout, limit=3000)
     assert not found.exact
     assert 0 < found.train < train.num_documents
     # All documents of some sizes or none: a document is read together with its copies.
-    everything = find_duplicates(train, heldout)
+    everything = count_duplicates(train, heldout)
     assert 0 < found.repeated < everything.repeated
     fractions = [each.repeated / each.train for each in (found, everything)]
     assert fractions[0] == pytest.approx(fractions[1], abs=0.1)
@@ -141,4 +141,4 @@ def test_duplicates_of_a_sample(corpus):
 
 def test_duplicates_without_held_out_documents(tmp_path):
     corpus = open_corpus(write_corpus(tmp_path, ["Badu bedu.", "Bedu badu.", "Badu bedu.", "Badu."]))
-    assert find_duplicates(corpus.split("train"), corpus.split("heldout")) == (True, 4, 1, 0, 0)
+    assert count_duplicates(corpus.split("train"), corpus.split("heldout")) == (True, 4, 1, 0, 0)

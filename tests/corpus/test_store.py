@@ -15,8 +15,14 @@ import pytest
 from tokenizers import pre_tokenizers
 
 from bert_jax.corpus import store as corpus
-from bert_jax.corpus.build.corpus_writer import ShardInfo, cut_sentences, pack_document, token_dtype, write_shard
-from bert_jax.corpus.build.encoding import inside_character
+from bert_jax.corpus.build.corpus_writer import (
+    ShardInfo,
+    cut_long_sentence_lengths,
+    pack_document,
+    token_dtype,
+    write_shard,
+)
+from bert_jax.corpus.build.encoding import tokens_inside_character
 from bert_jax.corpus.manifest import manifest_seal, verify_corpus
 from bert_jax.corpus.store import Split, open_corpus
 from bert_jax.errors import UserError
@@ -208,8 +214,8 @@ def test_a_damaged_shard_of_slow_storage_is_named(tmp_path, monkeypatch):
 
 def test_long_sentences_are_cut_and_nothing_is_lost():
     lengths = np.array([1, 512, 513, 1024, 1500, 7])
-    assert cut_sentences(lengths).tolist() == [1, 512, 512, 1, 512, 512, 512, 512, 476, 7]
-    assert cut_sentences(lengths[:2]).tolist() == [1, 512]
+    assert cut_long_sentence_lengths(lengths).tolist() == [1, 512, 512, 1, 512, 512, 512, 512, 476, 7]
+    assert cut_long_sentence_lengths(lengths[:2]).tolist() == [1, 512]
 
 
 def test_a_long_sentence_of_bytes_is_cut_between_characters():
@@ -218,12 +224,12 @@ def test_a_long_sentence_of_bytes_is_cut_between_characters():
     definition = byte_level.define_byte_level({token: number for number, token in enumerate(tokens)}, ())
     tokenizer = build_tokenizer(definition, byte_level.SPECIAL)
     ids = np.array(tokenizer.encode_sentences([text])[0])
-    lengths = cut_sentences(np.array([len(ids)]), inside_character(tokenizer)[ids])
+    lengths = cut_long_sentence_lengths(np.array([len(ids)]), tokens_inside_character(tokenizer)[ids])
     assert max(lengths) <= 512
     parts = [tokenizer.plain.decode(part) for part in np.split(ids, np.cumsum(lengths)[:-1])]
     assert "".join(parts) == text
     pieces = ["<0x41>", "<0x80>", "<0xBF>", "<0xC0>", "<0xE4>", "a"]
-    found = inside_character(dataclasses.replace(tokenizer, tokens=tuple(pieces)))
+    found = tokens_inside_character(dataclasses.replace(tokenizer, tokens=tuple(pieces)))
     assert found.tolist() == [False, True, True, False, False, False]
 
 

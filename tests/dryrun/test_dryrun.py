@@ -16,13 +16,13 @@ import pytest
 from bert_jax.cli.main import main
 from bert_jax.dryrun import gpus, topology
 from bert_jax.dryrun.dry_run import PhaseReport, Report, recipe_total
-from bert_jax.dryrun.estimate import Machine, estimate_step, machine_of_chip
+from bert_jax.dryrun.estimate import Machine, estimate_step_time, peak_figures_of_device
 from bert_jax.dryrun.hlo_cost import Collective, Cost
 from bert_jax.dryrun.report import report_json, report_text
 from bert_jax.errors import UserError
 from bert_jax.models import PRESETS, Head, count_parameters, padded_vocab
 from bert_jax.parallel.chips import CHIPS, fraction_of_chip
-from bert_jax.parallel.memory import BatchSettings, Memory, ways_to_fit
+from bert_jax.parallel.memory import BatchSettings, Memory, overrides_to_fit_memory
 from bert_jax.training.schedules import Phase
 from tests.helpers.dryrun_meshes import LENGTH, ROWS, SIZES
 
@@ -120,7 +120,7 @@ COST = Cost(400.0, 80.0, 30.0, (Collective("all-reduce", 2, 4, 2.0),), {"fusion"
 
 
 def test_bounds_and_range() -> None:
-    found = estimate_step(COST, ROUND)
+    found = estimate_step_time(COST, ROUND)
     assert (found.compute, found.memory, found.interconnect) == (4.0, 3.0, 2.0)
     assert found.bound == "compute"
     assert found.fastest == 4.0
@@ -128,9 +128,9 @@ def test_bounds_and_range() -> None:
 
 
 def test_unknown_figures_are_left_out() -> None:
-    found = estimate_step(COST, Machine(None, None, None, None, "unknown"))
+    found = estimate_step_time(COST, Machine(None, None, None, None, "unknown"))
     assert found == (None,) * 6
-    assert estimate_step(COST, ROUND._replace(flops=None)).bound == "memory"
+    assert estimate_step_time(COST, ROUND._replace(flops=None)).bound == "memory"
 
 
 def report(*phases: PhaseReport) -> Report:
@@ -160,7 +160,7 @@ def phase(fits: bool = True, steps: int = 3600) -> PhaseReport:
         changes=changes,
         model_flops=390.0,
         cost=costs,
-        estimate=estimate_step(costs, ROUND) if costs else None,
+        estimate=estimate_step_time(costs, ROUND) if costs else None,
         compile_seconds=1.0,
     )
 
@@ -190,7 +190,7 @@ def test_a_phase_that_does_not_fit_leaves_the_total_unknown() -> None:
 
 
 class Shape:
-    """The part of a mesh that `ways_to_fit` reads."""
+    """The part of a mesh that `overrides_to_fit_memory` reads."""
 
     def __init__(self, **shape: int) -> None:
         self.shape = shape
@@ -214,7 +214,7 @@ class Shape:
 def test_suggested_changes(parameters: int, memory: Memory, changes: list[str]) -> None:
     mesh: Any = Shape(data=8, fsdp=1, tensor=1)
     settings = BatchSettings(512, 128, 1, False, "config.train.phases[0]")
-    found = ways_to_fit(memory, 1000, mesh, settings, parameters)
+    found = overrides_to_fit_memory(memory, 1000, mesh, settings, parameters)
     assert len(found) == len(changes)
     for change, expected in zip(found, changes, strict=True):
         assert expected in change
@@ -223,13 +223,13 @@ def test_suggested_changes(parameters: int, memory: Memory, changes: list[str]) 
 def test_a_core_of_a_tpu7x_has_half_of_its_chip() -> None:
     """By Google's page: 2,307 TFLOP/s and 1,200 GB/s in both directions a chip; 94.75 GiB a device by the compiler."""
     device = SimpleNamespace(device_kind="TPU7x", num_cores=1)
-    half = machine_of_chip(CHIPS[device.device_kind], fraction_of_chip(device))
+    half = peak_figures_of_device(CHIPS[device.device_kind], fraction_of_chip(device))
     assert half[:4] == (1153.5e12, 3.69e12, 300e9, 97_024 * 2**20)
 
 
 def test_the_table_of_chips() -> None:
     for chip in CHIPS.values():
-        figures = machine_of_chip(chip, 1.0)
+        figures = peak_figures_of_device(chip, 1.0)
         # Balance points of accelerators lie at a hundred to a thousand FLOPs a byte.
         assert 100 < chip.flops / chip.hbm_bandwidth < 1000
         assert figures.capacity is not None
@@ -290,7 +290,7 @@ def test_descriptions_of_gpus_agree_with_the_table_of_chips() -> None:
     for gpu in gpus.GPUS.values():
         peak = gpu.processors * gpu.gigahertz * 1e9 * per_clock[gpu.capability]
         assert CHIPS[gpu.device_kind].flops == pytest.approx(peak, rel=0.1)
-        text = gpus.target_config(gpu)
+        text = gpus.xla_target_config_text(gpu)
         assert text.count("{") == text.count("}")
         assert f'device_description_str: "{gpu.device_kind}"' in text
         assert f"memory_bandwidth: {CHIPS[gpu.device_kind].hbm_bandwidth:.0f}\n" in text
@@ -299,13 +299,13 @@ def test_descriptions_of_gpus_agree_with_the_table_of_chips() -> None:
 def test_the_error_without_the_cuda_compiler_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'jax\[cuda13-local\]'"):
-        topology.topology_devices("h100:8")
+        topology.compile_only_devices("h100:8")
 
 
 def test_the_error_without_libtpu_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'jax\[tpu\]'"):
-        topology.topology_devices("v5e:2x2")
+        topology.compile_only_devices("v5e:2x2")
 
 
 SMALL = [

@@ -53,7 +53,7 @@ ENTRY %main (x: f32[8,16], ws: f32[12,16,32]) -> f32[8,32] {
 
 
 def test_a_loop_counts_as_often_as_it_runs() -> None:
-    found, once = program_cost(LOOP), program_cost(LOOP, loops=False)
+    found, once = program_cost(LOOP), program_cost(LOOP, multiply_loops=False)
     product, adds, compare = 2 * 8 * 16 * 32, 8 * 32 + 1, 1
     assert once.flops == product + adds + compare
     assert found.flops == 12 * once.flops
@@ -134,7 +134,7 @@ ENTRY %main (p: bf16[12,16,128], i: s32[]) -> bf16[1,16,128] {
 
 def test_the_compilers_note_of_a_trip_count_is_preferred() -> None:
     noted = LOOP.replace("body=%body", 'body=%body, backend_config={"known_trip_count":{"n":"5"}}')
-    assert program_cost(noted).flops == 5 * program_cost(LOOP, loops=False).flops
+    assert program_cost(noted).flops == 5 * program_cost(LOOP, multiply_loops=False).flops
 
 
 def test_unknown_trip_counts_and_other_text_are_refused() -> None:
@@ -370,7 +370,7 @@ def test_a_compiled_scan_of_scans() -> None:
     shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in [(layers, wide, wide), (micros, rows, wide)]]
     compiled = jax.jit(step).lower(*shapes).compile()
     products = micros * layers * 3 * 2 * rows * wide * wide
-    found, once = program_cost(compiled.as_text()), program_cost(compiled.as_text(), loops=False)
+    found, once = program_cost(compiled.as_text()), program_cost(compiled.as_text(), multiply_loops=False)
     assert products <= found.flops <= 1.05 * products
     # XLA counts a body once; so do we, where asked to.
     assert once.flops == pytest.approx(compiled.cost_analysis()["flops"], rel=0.02)

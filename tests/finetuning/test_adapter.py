@@ -19,11 +19,11 @@ from bert_jax.cli.main import main
 from bert_jax.config import ComputeConfig
 from bert_jax.finetuning.training_sets import TrainingSet, task_training_batches
 from bert_jax.interop.huggingface import load_model
-from bert_jax.interop.huggingface.peft import find_targets
+from bert_jax.interop.huggingface.peft import find_adapter_targets
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.loaded_model import load
 from bert_jax.models import Adapter, make_model
-from bert_jax.models.adapters import draw_matrices, merge_into_weights, with_adapter
+from bert_jax.models.adapters import init_adapter_matrices, merge_adapter_into_weights, with_adapter
 from bert_jax.objectives.frozen_encoder import encoder_and_teacher, part_without_encoder, with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.parallel.sharding import BatchBlocks
@@ -80,12 +80,12 @@ def test_losses_and_weights_follow_peft(tmp_path, family, targets, saved, scan):
         itertools.islice(task_training_batches((TrainingSet(features, feed),), None, 0, BatchBlocks((0,), 1), 0), STEPS)
     )
 
-    adapter = Adapter(find_targets(loaded.config, targets), RANK, ALPHA, dropout=0.0)
+    adapter = Adapter(find_adapter_targets(loaded.config, targets), RANK, ALPHA, dropout=0.0)
     plain = make_model(loaded.config, compute, HEADS)
     objective = make_task_objective(with_adapter(plain, adapter), KIND, freeze_encoder=False, settings=config.task)
     objective = with_frozen_encoder(objective, loaded.config.num_layers)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
-    matrices = draw_matrices(adapter, plain.shapes, jax.random.key(0))
+    matrices = init_adapter_matrices(adapter, plain.shapes, jax.random.key(0))
     params = jax.tree.map(jnp.asarray, part_without_encoder(loaded.params)) | {"adapter": matrices}
     state = TrainState(
         jnp.zeros((), jnp.int32),
@@ -125,7 +125,9 @@ def test_losses_and_weights_follow_peft(tmp_path, family, targets, saved, scan):
     # The rate of the first step is 0, so the second step is the first change.
     assert any(not np.array_equal(early[2][name], x) for name, x in early[1].items())
     for ours, found, tolerance in ((states[2], early[2], 1e-5), (state, merged_state(theirs), 1e-4)):
-        merged = merge_into_weights(adapter, jax.device_get(ours.params) | {"encoder": loaded.params["encoder"]})
+        merged = merge_adapter_into_weights(
+            adapter, jax.device_get(ours.params) | {"encoder": loaded.params["encoder"]}
+        )
         for name, tensor in to_tensors(merged, loaded.config, HEADS).items():
             np.testing.assert_allclose(tensor, found[name], rtol=0, atol=tolerance, err_msg=name)
 
@@ -173,7 +175,7 @@ def test_scanned_and_unrolled_layers_have_equal_dropout(tmp_path):
     save(tmp_path, "bert", "ForSequenceClassification", num_labels=3)
     loaded, outputs = load_model(tmp_path), []
     batch = {name: np.ones((4, 8), np.int32) for name in ("input_ids", "token_type_ids", "attention_mask")}
-    adapter = Adapter(find_targets(loaded.config, ("all-linear",)), RANK, ALPHA, dropout=0.25)
+    adapter = Adapter(find_adapter_targets(loaded.config, ("all-linear",)), RANK, ALPHA, dropout=0.25)
     config = dataclasses.replace(loaded.config, dropout=0.0, attention_dropout=0.0, classifier_dropout=0.0)
     for scan, rng in ((True, jax.random.key(1)), (False, jax.random.key(1)), (True, None)):
         model = with_adapter(make_model(config, ComputeConfig(scan_layers=scan), HEADS), adapter)

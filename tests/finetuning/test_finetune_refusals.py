@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.console import Console
-from bert_jax.finetuning.training import read_result
+from bert_jax.finetuning.training import read_finished_result
 from tests.helpers.finetuning_runs import finetune_command, lines, make_world, write_lines
 from tests.helpers.tiny_models import save
 
@@ -156,9 +156,9 @@ def test_a_changed_score_of_a_finished_training_is_damage(tmp_path: pathlib.Path
     seal = hashlib.sha256(b'{"scores": {"accuracy": 0.5}, "step": 4}').hexdigest()
     path, out = tmp_path / "result.json", io.StringIO()
     path.write_text(json.dumps(result | {"seal": seal}))
-    assert read_result(path, Console(out)) == result
+    assert read_finished_result(path, Console(out)) == result
     path.write_text(path.read_text().replace("0.5", "0.6"))
-    assert read_result(path, Console(out)) is None
+    assert read_finished_result(path, Console(out)) is None
     assert out.getvalue().count("damaged (its seal does not match)") == 1
     path.write_text(json.dumps(result))
-    assert read_result(path, Console(out)) is None
+    assert read_finished_result(path, Console(out)) is None

@@ -28,7 +28,7 @@ from bert_jax.models import make_model
 from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.tasks.batching import Feed
-from bert_jax.tasks.class_weights import label_weights, weighted_features
+from bert_jax.tasks.class_weights import add_label_weights, label_weights
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tokenizer import load_tokenizer
@@ -187,7 +187,7 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
         total = counts.total() if exclusive else EXAMPLES
         given = label_weights(config.task.class_weights, "abc", counts, total, exclusive)
         np.testing.assert_allclose(given, weights, rtol=1e-6)
-        features = weighted_features(KINDS[kind], features, given)
+        features = add_label_weights(KINDS[kind], features, given)
 
     heads = (task_head(kind, 3),)
     loaded = load_model(tmp_path, None if KINDS[kind].classes is None else heads)

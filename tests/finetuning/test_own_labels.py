@@ -11,7 +11,7 @@ import transformers
 
 from bert_jax.cli.main import main
 from bert_jax.errors import UserError
-from bert_jax.finetuning.own_labels import OwnFile, describe_own_file
+from bert_jax.finetuning.own_labels import OwnFile, infer_task_of_own_file
 from tests.helpers.finetuning_runs import read_lines
 from tests.helpers.tiny_models import LETTERS, save
 
@@ -35,7 +35,7 @@ def write_tickets(path, count=120, **dialect):
 
 
 def describe(path, **settings):
-    return describe_own_file(OwnFile(**({"path": str(path), "text": ("text",), "label": "label"} | settings)))
+    return infer_task_of_own_file(OwnFile(**({"path": str(path), "text": ("text",), "label": "label"} | settings)))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from unittest import mock
 import numpy as np
 
 from bert_jax.batches.masking import MASKINGS
-from bert_jax.batches.pipeline import make_sequences, symbols_of
+from bert_jax.batches.pipeline import make_sequences, special_ids_and_vocabulary
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.cli.main import main
 from bert_jax.config import DataConfig
@@ -245,7 +245,7 @@ def check_sequences(output, rng):
     """Build sequences by each rule of sentence pairs, with the other options drawn at random."""
     corpus = open_corpus(output)
     split = corpus.split("train")
-    symbols = symbols_of(load_tokenizer(corpus.directory / "tokenizer"))
+    symbols = special_ids_and_vocabulary(load_tokenizer(corpus.directory / "tokenizer"))
     for pairing in SENTENCE_PAIRS:
         config = DataConfig(sentence_pairs=pairing, masking=rng.choice(list(MASKINGS)), packing=rng.choice((1, 1, 3)))
         try:

@@ -11,7 +11,7 @@ import numpy as np
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models import PRETRAINING_HEADS, make_model
 from bert_jax.parallel import sharding
-from bert_jax.scoring.log_probabilities import make_scorer
+from bert_jax.scoring.log_probabilities import make_log_probability_scorer
 from bert_jax.scoring.queries import Queries
 
 CONFIG = EncoderConfig(vocab_size=200, hidden_size=16, num_layers=2, num_heads=4, mlp_size=32, max_positions=24)
@@ -29,8 +29,8 @@ def main() -> None:
     for shape in ((1, 1, 1), (8, 1, 1), (2, 2, 2), (1, 4, 2)):
         devices = np.array(jax.devices()[: np.prod(shape)]).reshape(shape)
         mesh = jax.sharding.Mesh(devices, sharding.AXES)
-        placed = jax.device_put(params, sharding.shardings(model.logical_axes, mesh))
-        scores = make_scorer(CONFIG, "float32", mesh, 0)(placed, queries, lambda done, total: None)
+        placed = jax.device_put(params, sharding.named_shardings(model.logical_axes, mesh))
+        scores = make_log_probability_scorer(CONFIG, "float32", mesh, 0)(placed, queries, lambda done, total: None)
         found[str(shape)] = [one.tolist() for one in scores]
     print(json.dumps(found))
 

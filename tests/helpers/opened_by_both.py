@@ -142,8 +142,8 @@ def _recorded_calls() -> Iterator[list[tuple[dict[str, np.ndarray], dict[str, np
 
         return dataclasses.replace(model, apply=apply)
 
-    embed._make_compute.cache_clear()
-    fill_mask._compile_probabilities.cache_clear()
+    embed._make_feature_function.cache_clear()
+    fill_mask._make_mask_probabilities_function.cache_clear()
     with contextlib.ExitStack() as stack:
         for module in (embed, fill_mask, predict):
             stack.enter_context(mock.patch.object(module, "make_model", make))

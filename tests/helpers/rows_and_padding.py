@@ -96,7 +96,7 @@ def difference_on_mesh(kind, micro_batches, data, fsdp):
         expected = padded_reference(gradients_of, params, kind, feed, features, planned, batch)
         with jax.set_mesh(mesh):
             placed = sharding.place_batch(batch, mesh)
-            on_mesh = jax.device_put(params, sharding.shardings(objective.logical_axes, mesh))
+            on_mesh = jax.device_put(params, sharding.named_shardings(objective.logical_axes, mesh))
             loss, gradients = gradients_on_mesh(on_mesh, placed)
         for ours, theirs in zip(jax.tree.leaves((loss, gradients)), jax.tree.leaves(expected), strict=True):
             ours, theirs = np.asarray(ours), np.asarray(theirs)

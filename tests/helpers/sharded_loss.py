@@ -14,7 +14,13 @@ import numpy as np
 
 from bert_jax.config import ComputeConfig, EncoderConfig, MeshConfig
 from bert_jax.models import pretraining_model
-from bert_jax.parallel.sharding import check_batch, check_parameters, make_mesh, place_batch, shardings
+from bert_jax.parallel.sharding import (
+    check_mesh_divides_batch,
+    check_mesh_divides_parameters,
+    make_mesh,
+    named_shardings,
+    place_batch,
+)
 
 CONFIG = EncoderConfig(vocab_size=200, hidden_size=64, num_layers=2, num_heads=8, mlp_size=128, max_positions=16)
 CONFIGS = {
@@ -74,9 +80,9 @@ def compare(name: str) -> None:
     results = []
     for sizes in MESHES[name]:
         mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: int(np.prod(sizes))])
-        check_batch(mesh, 16)
-        placement = shardings(model.logical_axes, mesh)
-        check_parameters(model.logical_axes, model.shapes, mesh)
+        check_mesh_divides_batch(mesh, 16)
+        placement = named_shardings(model.logical_axes, mesh)
+        check_mesh_divides_parameters(model.logical_axes, model.shapes, mesh)
         with jax.set_mesh(mesh):
             params = jax.jit(model.init, out_shardings=placement, compiler_options=AS_A_RUN)(jax.random.key(0))
             placed = place_batch(batch, mesh)

@@ -14,16 +14,16 @@ import numpy as np
 
 from bert_jax import config as c
 from bert_jax.config import ComputeConfig, EncoderConfig, MeshConfig, OptimizerConfig, PretrainConfig, TaskConfig
-from bert_jax.interop.huggingface.peft import find_targets
+from bert_jax.interop.huggingface.peft import find_adapter_targets
 from bert_jax.models import Adapter, make_model
 from bert_jax.models.adapters import with_adapter
 from bert_jax.objectives import Objective, make_objective
 from bert_jax.objectives.frozen_encoder import with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective, task_head
-from bert_jax.parallel.sharding import check_batch, check_heads, make_mesh, place_batch
+from bert_jax.parallel.sharding import check_mesh_divides_batch, check_mesh_divides_heads, make_mesh, place_batch
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate
-from bert_jax.training.step import init_state, jit_step, state_layout
+from bert_jax.training.step import init_state, jit_train_step, state_layout
 from tests.helpers.synthetic import VOCAB, random_batch
 
 STEPS, SEQUENCES, LENGTH, NUM_LABELS = 3, 16, 16, 3
@@ -54,7 +54,7 @@ def task(kind: str, settings: TaskConfig, teacher: EncoderConfig | None = None) 
 def adapter() -> Objective:
     """An adapter with dropout beside all linear maps of the encoder, and a head."""
     model = make_model(STUDENT, ComputeConfig(), (task_head("token_classification", NUM_LABELS),))
-    model = with_adapter(model, Adapter(find_targets(STUDENT, ("all-linear",)), rank=4, alpha=8.0, dropout=0.1))
+    model = with_adapter(model, Adapter(find_adapter_targets(STUDENT, ("all-linear",)), rank=4, alpha=8.0, dropout=0.1))
     return with_frozen_encoder(make_task_objective(model, "token_classification", False), STUDENT.num_layers)
 
 
@@ -155,15 +155,17 @@ def trained(case: Case, sizes: tuple[int, int, int], params: Any, frozen: Any) -
     """Losses and gradient norms of all steps, and the parameters after them; the optimizer hides a wrong scale."""
     optimizer = make_optimizer(RUN.optimizer, case.objective.logical_axes, case.objective.sections)
     mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: int(np.prod(sizes))])
-    check_batch(mesh, SEQUENCES, case.grad_accum_steps)
-    check_heads(mesh, case.objective.num_heads)
+    check_mesh_divides_batch(mesh, SEQUENCES, case.grad_accum_steps)
+    check_mesh_divides_heads(mesh, case.objective.num_heads)
     phase = Phase(end=STEPS, seq_len=LENGTH, batch_size=SEQUENCES, grad_accum_steps=case.grad_accum_steps)
     with jax.set_mesh(mesh):
         _, placement = state_layout(case.objective, optimizer, mesh)
         state = init_state(RUN.seed, case.objective, optimizer, params)._replace(frozen=frozen)
         state, losses, norms = jax.device_put(jax.device_get(state), placement), [], []
         schedule = functools.partial(learning_rate, RUN.optimizer, (phase,))
-        step = jit_step(case.objective, optimizer, schedule, phase.grad_accum_steps, mesh=mesh, shardings=placement)
+        step = jit_train_step(
+            case.objective, optimizer, schedule, phase.grad_accum_steps, mesh=mesh, shardings=placement
+        )
         for number in range(STEPS):
             state, metrics = step(state, place_batch(case.batch(number), mesh))
             losses.append(sum(x.value() for name, x in metrics["means"].items() if name.endswith("_loss")))

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from bert_jax.corpus.build.corpus_writer import move_into_corpus, pack_document, token_dtype, write_shard
+from bert_jax.corpus.build.corpus_writer import assemble_corpus_from_shards, pack_document, token_dtype, write_shard
 
 
 def store(directory, train, heldout=(), vocab_size=30522, documents_per_shard=1 << 30, **summary):
@@ -15,7 +15,7 @@ def store(directory, train, heldout=(), vocab_size=30522, documents_per_shard=1 
             shards.append(write_shard(directory, split, 0, block, packed))
     (directory / "tokenizer").mkdir(parents=True)
     summary["tokenizer"] = {"sha256": "0" * 64, "vocab_size": vocab_size}
-    manifest = move_into_corpus(directory, directory, shards, token_dtype(vocab_size), summary)
+    manifest = assemble_corpus_from_shards(directory, directory, shards, token_dtype(vocab_size), summary)
     for path in pathlib.Path(directory).glob("*.rows"):
         path.unlink()
     return manifest

@@ -11,7 +11,7 @@ import torch
 from bert_jax.errors import UserError
 from bert_jax.inference import embed as module
 from bert_jax.inference.embed import EmbedOptions, embed_file
-from bert_jax.tasks.batching import fixed_buckets
+from bert_jax.tasks.batching import doubling_buckets
 from tests.helpers import tiny_models
 
 LINES = [
@@ -163,7 +163,7 @@ def test_mistakes_are_refused_and_leave_nothing(tmp_path, source, bert, settings
 @pytest.mark.parametrize("longest", [1, 15, 16, 17, 512, 8_190, 8_192])
 def test_fixed_lengths_at_most_double_an_input(longest):
     """A model of 8,192 positions once padded every short text to 1,370 tokens."""
-    buckets = fixed_buckets(longest)
+    buckets = doubling_buckets(longest)
     assert buckets[-1] == longest
     assert len(set(buckets)) == len(buckets) <= 10
     lengths = np.arange(16, longest + 1)

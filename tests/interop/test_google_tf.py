@@ -10,7 +10,7 @@ import transformers
 
 from bert_jax.config import ComputeConfig
 from bert_jax.errors import UserError
-from bert_jax.interop.google_tf import from_variables, load_google
+from bert_jax.interop.google_tf import load_google, model_from_variables
 from bert_jax.models import Head, make_model
 
 # As Google's files have them; no others.
@@ -96,7 +96,7 @@ def check_logits(loaded, torch_model):
 
 
 def test_logits_equal_the_logits_of_torch(variables, torch_model):
-    loaded = from_variables(variables, FIELDS, "here")
+    loaded = model_from_variables(variables, FIELDS, "here")
     assert loaded.heads == (Head("masked_token"), Head("next_sentence"))
     assert loaded.config.activation == "gelu"
     assert loaded.unused == (
@@ -106,7 +106,7 @@ def test_logits_equal_the_logits_of_torch(variables, torch_model):
     )
     check_logits(loaded, torch_model)
     encoder = {name: x for name, x in variables.items() if name.startswith("bert/")}
-    assert from_variables(encoder, FIELDS, "here").heads == (Head("pooled"),)
+    assert model_from_variables(encoder, FIELDS, "here").heads == (Head("pooled"),)
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,12 @@ def test_logits_equal_the_logits_of_torch(variables, torch_model):
 def test_a_variable_that_does_not_fit_is_reported_by_name(variables, change, says):
     changed = {name: x for name, x in {**variables, **change}.items() if x is not None}
     with pytest.raises(UserError, match=says):
-        from_variables(changed, FIELDS, "here")
+        model_from_variables(changed, FIELDS, "here")
 
 
 def test_a_false_number_of_layers_takes_no_memory(variables):
     with pytest.raises(UserError, match=r"'bert\.encoder\.layer\.2\..*' is missing"):
-        from_variables(variables, FIELDS | {"num_hidden_layers": 2**31 - 1}, "here")
+        model_from_variables(variables, FIELDS | {"num_hidden_layers": 2**31 - 1}, "here")
 
 
 def test_the_checkpoint_of_a_directory_must_be_unique(tmp_path):

@@ -16,7 +16,13 @@ from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.huggingface.model_config import parse_model_config
-from bert_jax.interop.tensors import class_of, flatten_params, iterate_stored_tensors, shapes_of, unflatten_params
+from bert_jax.interop.tensors import (
+    flatten_params,
+    iterate_stored_tensors,
+    model_class_for_heads,
+    parameter_shapes,
+    unflatten_params,
+)
 from bert_jax.models import PRESETS, Head, make_model
 from bert_jax.models.heads import Pooler
 from bert_jax.objectives.replaced_tokens import generator_config
@@ -115,7 +121,7 @@ def test_a_pooler_without_a_dense_layer_is_the_first_token(tmp_path) -> None:
 
 def test_a_research_directory_names_every_parameter() -> None:
     config, heads = dataclasses.replace(MOBILEBERT, family="research", mlp="gated"), (Head("masked_token"),)
-    shapes, modules = shapes_of(config, heads), class_of(config, heads).modules
+    shapes, modules = parameter_shapes(config, heads), model_class_for_heads(config, heads).modules
     assert {stored.path for stored in iterate_stored_tensors((*FAMILIES["research"].encoder, *modules), shapes)} == {
         *shapes
     }

@@ -275,7 +275,7 @@ def test_a_work_directory_starts_a_task_like_its_export(pretrained, tmp_path, mo
     masked = {name: params[name] for name in ("encoder", "masked_token")}
     of_run = load.Weights(config=MODERNBERT, heads=(Head("masked_token"),), params=masked, directory=tokenizer)
     head = (Head("sequence_classification", 3),)
-    found = load._with_heads(of_run, head, jax.random.key(7), tmp_path)
+    found = load._select_and_initialize_heads(of_run, head, jax.random.key(7), tmp_path)
     export_model(masked, MODERNBERT, (Head("masked_token"),), tokenizer, tmp_path / "model")
     exported = read_weights(tmp_path / "model", head, jax.random.key(7))
     jax.tree.map(np.testing.assert_array_equal, found.params["pooler"], exported.params["pooler"])

@@ -15,10 +15,10 @@ from bert_jax.checkpoints.load_model import open_model, read_weights
 from bert_jax.config import ComputeConfig
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import load_model
-from bert_jax.interop.huggingface.peft import find_targets, peft_files
+from bert_jax.interop.huggingface.peft import find_adapter_targets, peft_files
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Adapter, Head, make_model
-from bert_jax.models.adapters import merge_into_weights, with_adapter
+from bert_jax.models.adapters import merge_adapter_into_weights, with_adapter
 from tests.helpers.tiny_models import CLASSES, save
 
 # `peft` reads an old name of transformers.
@@ -115,7 +115,7 @@ def written(directory, family, names, head=HEAD):
     """A model, an adapter with random matrices, and the directory of `peft` in `directory`/adapter."""
     save(directory / "base", family)
     loaded = load_model(directory / "base", head, jax.random.key(0))
-    adapter = Adapter(find_targets(loaded.config, names), rank=2, alpha=5.0, dropout=0.0)
+    adapter = Adapter(find_adapter_targets(loaded.config, names), rank=2, alpha=5.0, dropout=0.0)
     model = with_adapter(make_model(loaded.config, ComputeConfig(), head), adapter)
     rng = np.random.default_rng(0)
     matrices = jax.tree.map(
@@ -143,7 +143,7 @@ def written(directory, family, names, head=HEAD):
 def test_peft_opens_the_adapters_of_bert_jax(tmp_path, family, names):
     model, adapter, params = written(tmp_path, family, names)
     theirs = peft.AutoPeftModelForSequenceClassification.from_pretrained(tmp_path / "adapter", num_labels=LABELS)
-    inputs, merged = batch(model.config.vocab_size), merge_into_weights(adapter, params)
+    inputs, merged = batch(model.config.vocab_size), merge_adapter_into_weights(adapter, params)
     expected = torch_logits(theirs, inputs)
     plain = make_model(model.config, ComputeConfig(), HEAD)
     for ours in (model.apply(params, inputs, None), plain.apply(merged, inputs, None)):
@@ -162,7 +162,7 @@ def test_peft_opens_the_adapters_of_bert_jax(tmp_path, family, names):
 def test_every_head_returns(tmp_path, head):
     heads = (Head(head, LABELS if head == "token_classification" else 0),)
     _, adapter, params = written(tmp_path, "bert", None, heads)
-    loaded, merged = load_model(tmp_path / "adapter"), merge_into_weights(adapter, params)
+    loaded, merged = load_model(tmp_path / "adapter"), merge_adapter_into_weights(adapter, params)
     merged |= {} if head != "sentence_embedding" else {"pooler": loaded.params.get("pooler")}
     jax.tree.map(np.testing.assert_array_equal, loaded.params, {name: merged[name] for name in loaded.params})
     classes = {"multiple_choice": "MultipleChoice", "sentence_embedding": "FeatureExtraction"}
@@ -248,5 +248,5 @@ def test_damaged_adapters(copy, make, says):
 def test_targets_that_match_nothing(one):
     config = load_model(one / "base").config
     with pytest.raises(UserError, match=r"is called 'qury'; did you mean 'query'\?; it has attention.output.dense, "):
-        find_targets(config, ("qury",))
-    assert [target.name.rpartition(".")[2] for target in find_targets(config, None)] == ["query", "value"]
+        find_adapter_targets(config, ("qury",))
+    assert [target.name.rpartition(".")[2] for target in find_adapter_targets(config, None)] == ["query", "value"]

@@ -16,7 +16,7 @@ from bert_jax.interop.huggingface import load_model
 from bert_jax.models import Head, make_model, model_flops
 from bert_jax.models.attention import AttentionInputs, xla
 from bert_jax.models.attention.inputs import RelativeKeysAndQueries
-from bert_jax.models.positions import distance_rows as bucket
+from bert_jax.models.positions import distance_embedding_rows as bucket
 from tests.helpers.family_cases import CASES, batch_of, model_of
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_jax.models.dropout import dropout, dropout_seeds, random_words
+from bert_jax.models.dropout import dropout, dropout_seeds, random_uint32
 
 SHAPE = (16, 4, 96, 96)  # as attention probabilities: 589,824 elements
 
 
 def words(seed: int, shape=SHAPE) -> np.ndarray:
-    return np.asarray(random_words(dropout_seeds(jax.random.key(seed), ()), shape))
+    return np.asarray(random_uint32(dropout_seeds(jax.random.key(seed), ()), shape))
 
 
 def kept(seed: int, rate: float, shape=SHAPE) -> np.ndarray:
@@ -70,12 +70,12 @@ def test_layers_and_steps_are_independent():
 def test_rows_with_close_keys_share_no_permuted_mask():
     """Seeds that differ in one bit: masks still independent, element by element and as counts within blocks."""
     seed = np.array([12345, 67890], np.uint32)
-    base = np.asarray(random_words(seed, (8, 4096)))
+    base = np.asarray(random_uint32(seed, (8, 4096)))
     for word in range(2):
         for bit in range(32):
             flipped = seed.copy()
             flipped[word] ^= np.uint32(1 << bit)
-            other = np.asarray(random_words(flipped, (8, 4096)))
+            other = np.asarray(random_uint32(flipped, (8, 4096)))
             assert abs(correlation(base > 2**31, other > 2**31)) * np.sqrt(base.size) < 5.5
             assert np.intersect1d(base[0], other[0]).size < 4096 // 8, (word, bit)
 

@@ -15,8 +15,8 @@ from bert_jax.models import Head, make_model
 from bert_jax.models.attention import local, xla
 from bert_jax.models.attention.inputs import AttentionMetadata, GlobalTokens, WindowSpec
 from bert_jax.models.attention.patterns import block_sparse_metadata
-from bert_jax.models.model import apply_with_weights
-from bert_jax.training.optimizers import parameter_facts
+from bert_jax.models.model import apply_with_attention_weights
+from bert_jax.training.optimizers import make_param_info
 from tests.helpers.family_cases import (
     BIG_BIRD,
     CASES,
@@ -208,7 +208,7 @@ def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
 def test_unused_maps_do_not_decay(head: str, used: bool) -> None:
     """Without a head that makes tokens global they have no gradient, and must stay as they are for the next task."""
     model = make_model(CASES["longformer"].ours, ComputeConfig(), (Head(head, 2),))
-    info = parameter_facts(model.logical_axes, model.sections)
+    info = make_param_info(model.logical_axes, model.sections)
     attention = info.decayed["encoder"]["layers"]["attention"]
     for name in ("query", "key", "value"):
         assert attention[name]["kernel"]
@@ -225,7 +225,9 @@ def test_weights_of_attention_make_the_same_answers() -> None:
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     params = jax.tree.map(lambda x: 0.2 * rng.standard_normal(x.shape).astype(np.float32), shapes)
     probes = jnp.zeros((2, 2, 3, 17, 17))
-    found, weights = jax.jit(lambda params: apply_with_weights(case.ours, heads, params, batch, probes))(params)
+    found, weights = jax.jit(lambda params: apply_with_attention_weights(case.ours, heads, params, batch, probes))(
+        params
+    )
     expected = jax.jit(model.apply)(params, batch, None)
     for name, x in expected.items():
         np.testing.assert_allclose(found[name], x, rtol=0, atol=1e-5)

@@ -11,7 +11,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig, OptimizerConfig, TaskC
 from bert_jax.models import Head, make_model
 from bert_jax.objectives import Rngs
 from bert_jax.objectives.base import WholeBatchLoss, training_rngs
-from bert_jax.objectives.cached_vectors import cached_loss_and_gradients, micro_batches
+from bert_jax.objectives.cached_vectors import cached_loss_and_gradients, split_into_micro_batches
 from bert_jax.objectives.frozen_encoder import with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective
 from bert_jax.objectives.vector_losses import VectorLabels, VectorLossOptions, vector_losses
@@ -157,7 +157,7 @@ def test_a_frozen_encoder_gives_the_same_vectors():
 
 
 def test_micro_batches_hold_every_row_once():
-    micros = micro_batches({"x": jnp.arange(24).reshape(12, 2)}, 3)["x"]
+    micros = split_into_micro_batches({"x": jnp.arange(24).reshape(12, 2)}, 3)["x"]
     assert micros.shape == (3, 4, 2)
     assert sorted(micros[..., 0].reshape(-1).tolist()) == list(range(0, 24, 2))
 

@@ -22,7 +22,12 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model, model_flops
 from bert_jax.objectives import make_objective
 from bert_jax.objectives.base import training_rngs
-from bert_jax.objectives.distillation import PROJECTION, compared_teacher_depths, copied_teacher_layers, student_params
+from bert_jax.objectives.distillation import (
+    PROJECTION,
+    compared_teacher_depths,
+    copied_teacher_layers,
+    student_params_from_teacher,
+)
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import learning_rate, plan_phases
@@ -211,7 +216,7 @@ def test_a_student_starts_from_the_published_layers() -> None:
     assert copied_teacher_layers(1, 12) == [0]
     params = drawn(twelve, 0)
     before = copy.deepcopy(jax.device_get(params))
-    student = student_params(params, twelve, config.model)
+    student = student_params_from_teacher(params, twelve, config.model)
     jax.tree.map(np.testing.assert_array_equal, params, before)
     jax.tree.map(
         lambda x, y: np.testing.assert_array_equal(x, np.asarray(y)[[0, 2, 4, 7, 9, 11]]),
@@ -269,19 +274,19 @@ def test_refused_before_anything_is_allocated(
 def test_layers_of_another_shape_are_not_copied() -> None:
     teacher = teacher_config(mlp_size=128)
     with pytest.raises(UserError, match=r"set config\.distillation\.copy_layers=False"):
-        student_params(drawn(teacher, 0), teacher, student_config().model)
+        student_params_from_teacher(drawn(teacher, 0), teacher, student_config().model)
 
 
 def test_a_student_is_not_deeper_than_the_teacher_whose_layers_it_starts_from() -> None:
     teacher = teacher_config(num_layers=1)
     with pytest.raises(UserError, match=r"num_layers=2, more than the teacher's 1, from which a student starts"):
-        student_params(drawn(teacher, 0), teacher, student_config(model__num_layers=2).model)
+        student_params_from_teacher(drawn(teacher, 0), teacher, student_config(model__num_layers=2).model)
 
 
 def test_a_field_of_none_is_the_value_that_it_stands_for() -> None:
     teacher = teacher_config(masked_activation=teacher_config().activation)
     assert student_config().model.masked_activation is None
-    student_params(drawn(teacher, 0), teacher, student_config().model)
+    student_params_from_teacher(drawn(teacher, 0), teacher, student_config().model)
 
 
 def test_the_teacher_is_an_argument_of_the_step_and_no_constant() -> None:

@@ -17,11 +17,11 @@ from bert_jax.config import ComputeConfig, EncoderConfig, OptimizerConfig, TaskC
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model
-from bert_jax.models.heads import _largest_scores
+from bert_jax.models.heads import _largest_vocabulary_scores
 from bert_jax.objectives.base import training_rngs
 from bert_jax.objectives.cached_vectors import cached_loss_and_gradients
 from bert_jax.objectives.tasks import make_task_objective, task_head
-from bert_jax.objectives.vector_scores import max_sim, quadratic_warmup
+from bert_jax.objectives.vector_scores import max_sim, quadratic_warmup_factor
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate
 from bert_jax.training.step import init_state, train_step
@@ -116,7 +116,7 @@ def test_the_warmup_is_the_warmup_of_sentence_transformers():
     callback.on_train_begin(None, state, None)
     for state.global_step in range(100):
         callback.on_step_begin(None, state, None)
-        ours = quadratic_warmup(jnp.array(state.global_step), 33)
+        ours = quadratic_warmup_factor(jnp.array(state.global_step), 33)
         assert float(ours) == pytest.approx(loss.query_regularizer_weight, abs=1e-6)
 
 
@@ -125,7 +125,7 @@ def test_the_largest_scores_are_the_largest_of_all_scores(length):
     rng = np.random.default_rng(length)
     x, table = rng.normal(size=(3, length, 4)).astype(np.float32), rng.normal(size=(9, 4)).astype(np.float32)
     mask = (np.arange(length) < np.array([[1], [length // 2], [length]])).astype(np.int32)
-    found = _largest_scores(jnp.asarray(x), jnp.asarray(mask), jnp.asarray(table))
+    found = _largest_vocabulary_scores(jnp.asarray(x), jnp.asarray(mask), jnp.asarray(table))
     expected = np.where(mask[..., None] > 0, x @ table.T, -np.inf).max(1)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 

@@ -12,7 +12,7 @@ from bert_jax.config import ComputeConfig, TaskConfig
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model
-from bert_jax.models.heads import unit_length
+from bert_jax.models.heads import scale_to_unit_length
 from bert_jax.objectives import vector_losses
 from bert_jax.objectives.tasks import make_task_objective
 from bert_jax.objectives.vector_losses import (
@@ -21,7 +21,7 @@ from bert_jax.objectives.vector_losses import (
     VectorLabels,
     VectorLossOptions,
     info_nce,
-    num_blocks,
+    num_score_blocks,
 )
 from bert_jax.objectives.vectors import LOG_TEMPERATURE
 from tests.helpers.synthetic import NO_DROPOUT, random_batch
@@ -107,7 +107,7 @@ def loss_and_gradient(name, raw, labels, options):
 
     def mean_loss(raw):
         losses, _ = vector_losses.vector_losses(
-            name, unit_length(raw), labels, TEMPERATURE, VectorLossOptions(**options)
+            name, scale_to_unit_length(raw), labels, TEMPERATURE, VectorLossOptions(**options)
         )
         return jnp.sum(losses * labels.weights) / labels.weights.sum()
 
@@ -192,7 +192,7 @@ def test_absent_examples_change_nothing(case):
 
 def test_cosent_is_the_sum_over_all_pairs_of_different_grades():
     raw, labels = random_vectors(2), random_labels(2)
-    unit = np.asarray(unit_length(jnp.asarray(raw)))
+    unit = np.asarray(scale_to_unit_length(jnp.asarray(raw)))
     scores = (unit[:, 0] * unit[:, 1]).sum(-1) / TEMPERATURE
     total = sum(
         np.exp(scores[i] - scores[j])
@@ -247,10 +247,10 @@ def test_the_nearest_of_orthogonal_vectors_is_right():
 
 
 def test_blocks_divide_the_rows():
-    assert num_blocks(64, 64) == 1
-    assert num_blocks(4_096, 4_096) == 256
-    assert num_blocks(1 << 16, 1 << 17) == (1 << 16) // MIN_BLOCK_ROWS
-    assert num_blocks(97, 1 << 20) == 97  # a prime number
+    assert num_score_blocks(64, 64) == 1
+    assert num_score_blocks(4_096, 4_096) == 256
+    assert num_score_blocks(1 << 16, 1 << 17) == (1 << 16) // MIN_BLOCK_ROWS
+    assert num_score_blocks(97, 1 << 20) == 97  # a prime number
 
 
 def encoder_batch(texts: int, first_row: int = 0) -> dict[str, np.ndarray]:

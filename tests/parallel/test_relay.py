@@ -3,12 +3,12 @@
 import signal
 import socket
 
-from bert_jax.parallel.relay import start_relay
+from bert_jax.parallel.relay import start_relay_process
 
 
 def test_it_passes_bytes_keeps_its_side_open_and_ends_with_its_starter() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        address, process = start_relay("127.0.0.1", server.getsockname()[1], 5.0)
+        address, process = start_relay_process("127.0.0.1", server.getsockname()[1], 5.0)
         host, _, port = address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=5) as local:
             remote, _ = server.accept()

@@ -19,14 +19,14 @@ from bert_jax.models import PRESETS, pretraining_model
 from bert_jax.parallel.sharding import (
     RULES,
     batch_sharding,
-    check_batch,
-    check_heads,
-    check_parameters,
+    check_mesh_divides_batch,
+    check_mesh_divides_heads,
+    check_mesh_divides_parameters,
     constrain,
     make_mesh,
+    named_shardings,
     partition_spec,
     place_batch,
-    shardings,
 )
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -162,31 +162,31 @@ def test_slices_that_another_axis_would_cross_are_refused():
 )
 def test_a_batch_that_does_not_divide_is_refused(batch_size, grad_accum_steps, words):
     with pytest.raises(UserError, match=words):
-        check_batch(mesh_of(4, 2, 3), batch_size, grad_accum_steps)
+        check_mesh_divides_batch(mesh_of(4, 2, 3), batch_size, grad_accum_steps)
 
 
 def test_a_batch_that_divides_passes():
-    check_batch(mesh_of(4, 2, 3), 32, 4)
+    check_mesh_divides_batch(mesh_of(4, 2, 3), 32, 4)
 
 
 def test_parameters_that_do_not_divide_are_refused():
     model = pretraining_model(PRESETS["mini"], ComputeConfig())
     shapes = jax.eval_shape(model.init, jax.random.key(0))
-    check_parameters(model.logical_axes, shapes, mesh_of(3, 2, 4))
+    check_mesh_divides_parameters(model.logical_axes, shapes, mesh_of(3, 2, 4))
     with pytest.raises(UserError, match=r"vocab axis has size 30592 .* = 3 does not divide; choose one of 1, 2, 4"):
-        check_parameters(model.logical_axes, shapes, mesh_of(1, 1, 3))
+        check_mesh_divides_parameters(model.logical_axes, shapes, mesh_of(1, 1, 3))
 
 
 def test_a_mesh_that_cuts_a_head_is_refused():
-    check_heads(mesh_of(3, 2, 4), 4)
+    check_mesh_divides_heads(mesh_of(3, 2, 4), 4)
     with pytest.raises(UserError, match=r"mesh.tensor=8 does not divide model.num_heads=4; choose one of 1, 2, 4"):
-        check_heads(mesh_of(1, 1, 8), 4)
+        check_mesh_divides_heads(mesh_of(1, 1, 8), 4)
 
 
 def test_every_parameter_has_a_rule_and_embeddings_keep_their_features_whole():
     model = pretraining_model(PRESETS["tiny"], ComputeConfig())
     mesh = make_mesh(MeshConfig(), jax.devices()[:1])
-    placement = shardings(model.logical_axes, mesh)
+    placement = named_shardings(model.logical_axes, mesh)
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     jax.tree.map(lambda x, s: s.shard_shape(x.shape), shapes, placement)
     assert placement["encoder"]["embeddings"]["token"].spec == PartitionSpec(("tensor", "fsdp"), None)

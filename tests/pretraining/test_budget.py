@@ -28,8 +28,8 @@ from bert_jax.pretraining.budget.rule import (
     USABLE,
     Candidate,
     Choice,
-    batch_sizes,
     choose_size_and_steps,
+    sequences_and_micro_batches,
 )
 from bert_jax.training.schedules import plan_phases
 from tests.helpers.generated_corpus import generated_corpus
@@ -120,7 +120,7 @@ def test_steps_and_batch_grow_alike() -> None:
     ("step_tokens", "seq_len", "devices"), [(2048, 64, 1), (2**17, 512, 8), (2048, 512, 8), (4096, 96, 4)]
 )
 def test_batches_divide_over_devices_and_micro_batches(step_tokens: int, seq_len: int, devices: int) -> None:
-    sequences, micro_batches = batch_sizes(step_tokens, seq_len, devices)
+    sequences, micro_batches = sequences_and_micro_batches(step_tokens, seq_len, devices)
     assert sequences % (micro_batches * devices) == 0
     assert sequences * seq_len / micro_batches / devices <= 2**14
     if step_tokens >= seq_len * devices:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_jax import config as c
-from bert_jax.batches.pipeline import batch_shapes, symbols_of
+from bert_jax.batches.pipeline import batch_shapes, special_ids_and_vocabulary
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.errors import UserError
 from bert_jax.training.schedules import Phase, plan_phases
@@ -48,7 +48,7 @@ def test_each_phase_has_its_rate_and_its_mix(corpus: Mixture) -> None:
         {"fraction": 0.5, "mask_probability": 0.4, "mask_token_fraction": 1.0, "random_token_fraction": 0.0},
         {"fraction": 0.5},
     )
-    mask = symbols_of(corpus.tokenizer()).vocabulary.mask
+    mask = special_ids_and_vocabulary(corpus.tokenizer()).vocabulary.mask
     for phase, rate, always in zip(plan_phases(config.train), (0.4, 0.2), (True, False), strict=True):
         for batch in batches(config, corpus, phase, phase.begin, 2):
             predicted, tokens = predictions(batch)
@@ -103,7 +103,7 @@ MIX = {"mask_probability": 0.3, "mask_token_fraction": 0.75, "random_token_fract
 @pytest.mark.parametrize("config", [configured(MIX), configured(None, MIX)], ids=["of the run", "of the phase"])
 def test_replaced_tokens_are_evaluated_with_the_mix_that_they_train_with(corpus: Mixture, config) -> None:
     config = dataclasses.replace(config, objective="replaced_tokens")
-    (phase,), mask = plan_phases(config.train), symbols_of(corpus.tokenizer()).vocabulary.mask
+    (phase,), mask = plan_phases(config.train), special_ids_and_vocabulary(corpus.tokenizer()).vocabulary.mask
     found = {"hidden": 0, "kept": 0, "random": 0}
     for batch in heldout_of(config, corpus).batches(phase):
         predicted, tokens = predictions(batch)

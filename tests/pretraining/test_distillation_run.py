@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import transformers
 
-from bert_jax.checkpoints.load_model import restore_params
+from bert_jax.checkpoints.load_model import restore_run
 from bert_jax.cli.main import main
 from bert_jax.console import Console
 from bert_jax.training.checkpoint import Checkpoints
@@ -56,7 +56,7 @@ def command(world: pathlib.Path, workdir: pathlib.Path, *more: str, corpus: str 
 
 
 def params_of(workdir: pathlib.Path) -> typing.Any:
-    return restore_params(workdir, None, Console(silent=True))[2]
+    return restore_run(workdir, None, Console(silent=True))[2]
 
 
 def test_the_student_opens_in_transformers(world: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from bert_jax import config as c
-from bert_jax.checkpoints.load_model import read_weights, restore_params
+from bert_jax.checkpoints.load_model import read_weights, restore_run
 from bert_jax.cli.main import main
 from bert_jax.console import Console
 from bert_jax.errors import UserError
@@ -75,7 +75,7 @@ def command(world: pathlib.Path, workdir: pathlib.Path, *more: str) -> list[str]
 
 
 def params_of(workdir: pathlib.Path) -> typing.Any:
-    return restore_params(workdir, None, QUIET)[2]
+    return restore_run(workdir, None, QUIET)[2]
 
 
 def test_both_models_open_in_transformers_with_equal_logits(world: pathlib.Path) -> None:

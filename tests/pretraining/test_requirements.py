@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 
 from bert_jax.errors import UserError
 from bert_jax.pretraining import requirements
-from bert_jax.pretraining.requirements import LOCK, installed_versions, lock_versions
+from bert_jax.pretraining.requirements import LOCK, installed_versions, write_or_compare_versions
 
 # name, version -> its requirements and the extras that it has.
 PACKAGES = {
@@ -54,34 +54,34 @@ def test_installed_versions_cover_the_requirements_of_a_package(packages) -> Non
 
 def test_the_lock_of_this_installation(tmp_path) -> None:
     """Against the versions that each package reports, and the parser of requirements."""
-    lock_versions(tmp_path, pytest.fail)
+    write_or_compare_versions(tmp_path, pytest.fail)
     about, *pins = (tmp_path / LOCK).read_text().splitlines()
     assert about.startswith("# ")
     needs = {need.name: need for need in map(Requirement, pins)}
     for name in ("jax", "jaxlib", "numpy", "orbax-checkpoint", "tensorstore", "ml-dtypes"):
         assert str(needs[name].specifier) == f"=={importlib.metadata.version(name)}"
     assert "bert-jax" not in needs  # installed from a checkout, here as in `make test`
-    lock_versions(tmp_path, pytest.fail)  # nothing differs
+    write_or_compare_versions(tmp_path, pytest.fail)  # nothing differs
 
 
 def test_a_resumed_run_names_changed_versions_and_keeps_the_lock(tmp_path, packages, monkeypatch) -> None:
     said: list[str] = []
     text = "# of the first start\nqq-array==2.0\nqq-fast==3.0rc1\nqq-gone==1\nqq_lane==3.9\n"
     (tmp_path / LOCK).write_text(text)
-    lock_versions(tmp_path, said.append)
+    write_or_compare_versions(tmp_path, said.append)
     (line,) = said
     assert "(qq-array 2.0 -> 2.1, qq_lane 3.9 -> 4.0)" in line
     assert f"--constraint {tmp_path / LOCK}" in line
     assert (tmp_path / LOCK).read_text() == text
     monkeypatch.setattr(requirements, "MAX_NAMES", 1)
-    lock_versions(tmp_path, said.append)
+    write_or_compare_versions(tmp_path, said.append)
     assert "(qq-array 2.0 -> 2.1 and 1 more)" in said[1]
 
 
 def test_a_damaged_lock_is_reported_and_ends_no_run(tmp_path) -> None:
     said: list[str] = []
     (tmp_path / LOCK).write_bytes(b"\xff\xfe")
-    lock_versions(tmp_path, said.append)
+    write_or_compare_versions(tmp_path, said.append)
     (line,) = said
     assert line.startswith(f"{tmp_path / LOCK}: cannot be read")
     assert (tmp_path / LOCK).read_bytes() == b"\xff\xfe"
@@ -89,4 +89,4 @@ def test_a_damaged_lock_is_reported_and_ends_no_run(tmp_path) -> None:
 
 def test_a_lock_that_cannot_be_written(tmp_path) -> None:
     with pytest.raises(UserError, match="choose another --workdir"):
-        lock_versions(tmp_path / "nowhere", pytest.fail)
+        write_or_compare_versions(tmp_path / "nowhere", pytest.fail)

@@ -14,12 +14,12 @@ import pytest
 
 from bert_jax.config import PretrainConfig, phases, pretrain_config, resolve
 from bert_jax.corpus.build.prepare import prepare
-from bert_jax.corpus.manifest import fingerprints, read_manifest
+from bert_jax.corpus.manifest import read_manifest, snapshot_fingerprints
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.errors import UserError
 from bert_jax.pretraining import snapshots
 from bert_jax.pretraining.data import Batches
-from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots, step_after_tokens
+from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots_exist, step_after_tokens
 from bert_jax.training.schedules import Phase, plan_phases
 from tests.helpers.preparation import make_tokenizer, text
 from tests.helpers.run_data import batches_of, heldout_of
@@ -63,7 +63,7 @@ def configured(count: int | None, **phase: Any) -> PretrainConfig:
 
 
 def opened(corpus: pathlib.Path, number: int) -> Mixture:
-    return open_mixture(f"{corpus}@{fingerprints(read_manifest(corpus))[number][:12]}")
+    return open_mixture(f"{corpus}@{snapshot_fingerprints(read_manifest(corpus))[number][:12]}")
 
 
 def data_of(
@@ -163,14 +163,14 @@ def test_a_snapshot_that_never_comes_is_an_error(parts: list[str], tmp_path: pat
 
 
 def test_more_snapshots_than_there_will_be_are_refused_at_the_start(corpus: pathlib.Path) -> None:
-    check_snapshots(3, opened(corpus, 0), ALL_PREPARED)
-    check_snapshots(9, opened(corpus, 0), BackgroundPreparation(lambda: True))
+    check_snapshots_exist(3, opened(corpus, 0), ALL_PREPARED)
+    check_snapshots_exist(9, opened(corpus, 0), BackgroundPreparation(lambda: True))
     with pytest.raises(UserError, match=r"snapshots=4, but .* has 3 from \w+ on; lower it, or start with config.data"):
-        check_snapshots(4, opened(corpus, 0), ALL_PREPARED)
+        check_snapshots_exist(4, opened(corpus, 0), ALL_PREPARED)
     with pytest.raises(UserError, match=r"snapshots=3, but .* has 2 from"):
-        check_snapshots(3, opened(corpus, 1), ALL_PREPARED)
+        check_snapshots_exist(3, opened(corpus, 1), ALL_PREPARED)
     with pytest.raises(UserError, match=r"config\.data\.snapshots=2 is for one corpus"):
-        check_snapshots(2, Mixture(opened(corpus, 0).corpora * 2), ALL_PREPARED)
+        check_snapshots_exist(2, Mixture(opened(corpus, 0).corpora * 2), ALL_PREPARED)
 
 
 def test_a_resumed_run_with_more_steps_changes_its_snapshots_where_it_did() -> None:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from bert_jax.readers.hub import HubName, name_of_snapshot, parse_hub_name
+from bert_jax.readers.hub import HubName, hub_name_of_snapshot, parse_hub_name
 from tests.helpers.hub_server import COMMIT, Hub
 from tests.helpers.tiny_models import save
 
@@ -146,5 +146,5 @@ def test_paths_are_no_names(tmp_path, monkeypatch):
     assert parse_hub_name("owner/name") == HubName("owner/name", None)
     assert parse_hub_name(pathlib.Path("owner/na.me@refs/pr/1")) == HubName("owner/na.me", "refs/pr/1")
     snapshot = tmp_path / "models--owner--name" / "snapshots" / COMMIT
-    assert name_of_snapshot(snapshot) == HubName("owner/name", COMMIT)
-    assert name_of_snapshot(tmp_path) is None
+    assert hub_name_of_snapshot(snapshot) == HubName("owner/name", COMMIT)
+    assert hub_name_of_snapshot(tmp_path) is None

@@ -29,13 +29,13 @@ from bert_jax.readers.formats import markdown
     ],
 )
 def test_text(source, wanted):
-    found = markdown.markdown_text(source, ReadOptions())
+    found = markdown.markdown_to_text(source, ReadOptions())
     assert found == wanted if wanted is not None else found.endswith("end")
 
 
 def test_long_texts_are_parsed_in_sections():
     paragraphs = [f"Paragraph *{number}* ends." for number in range(40_000)]
-    assert markdown.markdown_text("\n\n".join(paragraphs), ReadOptions()) == "\n\n".join(paragraphs).replace("*", "")
+    assert markdown.markdown_to_text("\n\n".join(paragraphs), ReadOptions()) == "\n\n".join(paragraphs).replace("*", "")
 
 
 def test_books(real_data):
@@ -52,11 +52,11 @@ def test_a_code_block_over_several_sections_is_left_out_but_not_the_prose_after_
     """The same text, wherever the sections end."""
     code = f"{fence}python\n" + "x = 1\n\n" * 30 + f"{fence}\n\n"
     content = "".join(f"Before {n}.\n\n{code}After {n}.\n\n" for n in range(5))
-    whole = markdown.markdown_text(content, ReadOptions())
+    whole = markdown.markdown_to_text(content, ReadOptions())
     assert whole == "\n\n".join(f"{word} {n}." for n in range(5) for word in ("Before", "After"))
     for size in range(20, 300):
         monkeypatch.setattr(markdown, "_SECTION", size)
-        assert markdown.markdown_text(content, ReadOptions()) == whole, size
+        assert markdown.markdown_to_text(content, ReadOptions()) == whole, size
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_code_block_over_several_sections_is_left_out_but_not_the_prose_after_
     ],
 )
 def test_text_between_rules_is_no_front_matter(text):
-    found = markdown.markdown_text(text, ReadOptions())
+    found = markdown.markdown_to_text(text, ReadOptions())
     assert "body" in found
     assert any(word in found for word in ("Title", "prose"))
 
@@ -79,4 +79,4 @@ def test_text_between_rules_is_no_front_matter(text):
 @pytest.mark.parametrize("key", ["title", "Title", "layout", "ms.date", "_build", "tags", "Date"])
 @pytest.mark.parametrize("value", [" x: y", "", "\n  - a", " >\n  folded\n\n  text"])
 def test_front_matter_as_sites_write_it(key, value):
-    assert markdown.markdown_text(f"---\n{key}:{value}\nother: b\n---\nbody", ReadOptions()) == "body"
+    assert markdown.markdown_to_text(f"---\n{key}:{value}\nother: b\n---\nbody", ReadOptions()) == "body"

@@ -337,7 +337,7 @@ def test_tfds_prepares_a_missing_data_set(builder, tmp_path, monkeypatch):
     monkeypatch.setattr(tfds, "builder", known)
     assert sorted(read(f"tfds:wiki/20230601.en@{tmp_path}")) == sorted(TEXTS)
     monkeypatch.setattr(tfds, "builder", lambda *_, **__: 1 / 0)
-    data_sets.open_builder.cache_clear()
+    data_sets.open_tfds_builder.cache_clear()
     assert sorted(read(f"tfds:wiki/20230601.en@{tmp_path}#rest")) == ["empty", "last"]  # it is there
     with pytest.raises(
         UserError, match=r"TFDS cannot prepare it here \(division by zero\); run tfds build wiki"

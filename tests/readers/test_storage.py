@@ -125,7 +125,7 @@ def test_remove(bucket, tmp_path):
 @pytest.mark.parametrize(
     ("method", "call"),
     [
-        ("find", storage.list_versions),
+        ("find", storage.list_file_versions),
         ("exists", storage.match_files),
         ("size", storage.file_size),
         ("cat_file", storage.read_url),

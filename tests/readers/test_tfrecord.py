@@ -77,4 +77,4 @@ def test_a_large_record_is_left_out_unread(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_bytes_that_are_no_example() -> None:
     with pytest.raises(tfrecord.RejectedError, match=r"no tf\.train\.Example"):
-        tfrecord.example_text(b"\xff\xff", ReadOptions())
+        tfrecord.tfrecord_example_to_text(b"\xff\xff", ReadOptions())

@@ -9,7 +9,7 @@ import pytest
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions, read_documents
 from bert_jax.readers.documents import MAX_RECORD_BYTES
-from bert_jax.readers.formats.wiki_markup import wiki_markup_text
+from bert_jax.readers.formats.wiki_markup import wiki_markup_to_text
 
 SITE = (
     '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/"><siteinfo><namespaces>'
@@ -29,7 +29,7 @@ def read(path, data, **options):
 
 
 def prose(markup, namespaces="datei|kategorie"):
-    return wiki_markup_text(f"{namespaces}\n{markup}", ReadOptions())
+    return wiki_markup_to_text(f"{namespaces}\n{markup}", ReadOptions())
 
 
 @pytest.mark.parametrize(

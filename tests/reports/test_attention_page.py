@@ -13,15 +13,15 @@ import pytest
 
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.errors import UserError
-from bert_jax.reports.attention.detail import MAX_FIELDS, MIN_LINE_WEIGHT, ROW, attention_lines, head_detail
-from bert_jax.reports.attention.maps import CELL, MAX_PIXELS, label_margin, max_pooled, small_map, tokens_per_pixel
+from bert_jax.reports.attention.detail import MAX_FIELDS, MIN_LINE_WEIGHT, ROW, attention_lines, head_detail_section
+from bert_jax.reports.attention.maps import CELL, MAX_PIXELS, label_margin, max_pooled, small_heat_map, tokens_per_pixel
 from bert_jax.reports.attention.page import attention_page
 from bert_jax.reports.attention.patterns import head_pattern
 from bert_jax.reports.attention.picture import draw_attention
 from bert_jax.reports.attention.text import TextAttention, text_attention
 from bert_jax.reports.attention.write import write_attention_file
 from bert_jax.reports.html.markup import UNPRINTABLE
-from bert_jax.reports.html.png import data_uri
+from bert_jax.reports.html.png import png_data_uri
 from tests.helpers.browser import Opened
 from tests.helpers.tiny_models import save
 from tests.helpers.written_pages import HOSTILE, Page
@@ -77,7 +77,7 @@ def test_shares_by_hand() -> None:
 
 def test_the_picture_is_a_png() -> None:
     gray = np.random.default_rng(0).integers(0, 256, (7, 5)).astype(np.uint8)
-    content = base64.b64decode(data_uri(gray).removeprefix("data:image/png;base64,"), validate=True)
+    content = base64.b64decode(png_data_uri(gray).removeprefix("data:image/png;base64,"), validate=True)
     np.testing.assert_array_equal(np.asarray(PIL.Image.open(io.BytesIO(content))), gray)
 
 
@@ -161,7 +161,9 @@ def test_lines_and_fields_have_the_weights_of_the_model(found: TextAttention) ->
     assert drawn == wanted
     assert 0 < len(wanted) < weights.size
     fields = [
-        (one, title) for one, title in titled(f"<div>{head_detail(tokens, weights, 1, 0)}</div>", "rect") if title
+        (one, title)
+        for one, title in titled(f"<div>{head_detail_section(tokens, weights, 1, 0)}</div>", "rect")
+        if title
     ]
     assert [title for _, title in fields] == [
         f"{tokens[query]} → {tokens[key]}: {weights[query, key]:.3f}" for query, key in np.ndindex(weights.shape)
@@ -183,13 +185,13 @@ def test_rows_of_small_maps_have_the_largest_weights(model: OpenModel, found: Te
 def test_labels_have_the_space_that_they_need(tokens: list[str], margin: int) -> None:
     """5 units, and for each of at most 14 characters 6.5, or 10.5 for a wide character."""
     assert label_margin(tokens) == margin
-    assert f'viewBox="-{margin} -{margin} ' in small_map(np.eye(len(tokens)), tokens, "a")
+    assert f'viewBox="-{margin} -{margin} ' in small_heat_map(np.eye(len(tokens)), tokens, "a")
 
 
 def test_a_long_text_shows_its_largest_weights() -> None:
     """512 tokens without lines: 16,384 of 262,144 weights on hover, none of them smaller than those left out."""
     weights = np.random.default_rng(0).permutation(512 * 512).reshape(512, 512) / (512**2 / 0.04)
-    drawn = f"<div>{head_detail([str(number) for number in range(512)], weights, 0, 0)}</div>"
+    drawn = f"<div>{head_detail_section([str(number) for number in range(512)], weights, 0, 0)}</div>"
     values = [title for _, title in titled(drawn, "rect") if title]
     least = (512**2 - MAX_FIELDS) / (512**2 / 0.04)
     places = zip(*np.nonzero(weights >= least), strict=True)

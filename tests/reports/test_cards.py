@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard
 
 from bert_jax.checkpoints.load_model import Weights, weights_digest
 from bert_jax.config import EncoderConfig, FinetuneConfig, finetune_config, resolve, to_json
-from bert_jax.corpus.manifest import fingerprint, manifest_seal
+from bert_jax.corpus.manifest import manifest_fingerprint, manifest_seal
 from bert_jax.errors import UserError
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head
@@ -38,7 +38,7 @@ def test_the_card_of_a_pretraining_run(tmp_path: pathlib.Path) -> None:
     (tmp_path / "books").mkdir()
     train = {"documents": 7, "tokens": 12_345, "dtype": "u2", "shards": [], "index": {"name": "i", "sha256": ""}}
     manifest = {"format_version": 1, "tokenizer": {"sha256": ""}, "splits": {"train": train}, "signatures": []}
-    manifest |= {"settings": {"language": "fr"}, "fingerprint": fingerprint(manifest)}
+    manifest |= {"settings": {"language": "fr"}, "fingerprint": manifest_fingerprint(manifest)}
     manifest |= {"seal": manifest_seal(manifest)}
     (tmp_path / "books" / "manifest.json").write_text(json.dumps(manifest))
     corpus = f"{tmp_path / 'books'}, {tmp_path / 'absent'}"

@@ -11,13 +11,13 @@ from bert_jax.reports.html.chart import (
     Curve,
     Marks,
     chart_html,
-    charts_by_axis,
+    charts_by_axis_html,
     downsample,
     log_ticks,
     number_text,
     ticks,
 )
-from bert_jax.reports.html.point_values import MAX_STRIPS, point_values, values_by_x
+from bert_jax.reports.html.point_values import MAX_STRIPS, point_values_html, values_by_x
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -96,7 +96,7 @@ def test_phases_checkpoints_and_restarts_are_marked() -> None:
     assert "128 tokens</text>" in text
     assert text.count('class="checkpoint"') == 2
     assert '<line class="restart" x1="192.8" x2="192.8"' in text
-    shared = charts_by_axis({"steps": [Chart(title="a", curves=[Curve("b", [(0.0, 1.0)], 0)], marks=marks)] * 3})
+    shared = charts_by_axis_html({"steps": [Chart(title="a", curves=[Curve("b", [(0.0, 1.0)], 0)], marks=marks)] * 3})
     assert shared.count("restart</li>") == 1
     assert shared.count('class="legend"') == 1
 
@@ -164,12 +164,12 @@ def test_values_are_values_of_the_curves(count: int) -> None:
 
 def test_values_of_nothing() -> None:
     assert values_by_x([("a", []), ("b", [(1.0, None)])]) == []
-    assert point_values("a", []) == ""
+    assert point_values_html("a", []) == ""
 
 
 def test_strips_touch_and_mark_their_points() -> None:
     """Each strip ends where the next begins, halfway between two points, and its line is at the point."""
-    drawn = point_values("a", [(0.2, "one"), (0.3, "two"), (0.7, "three")])
+    drawn = point_values_html("a", [(0.2, "one"), (0.3, "two"), (0.7, "three")])
     numbers = re.findall(r"left:([\d.]+)%;width:([\d.]+)%;--at:(\d+)%", drawn)
     strips = [(float(left), float(left) + float(width)) for left, width, _ in numbers]
     assert strips == [(19, 25), (25, 50), (50, pytest.approx(71))]

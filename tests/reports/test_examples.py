@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_jax.reports.corpus.examples import plain_text, printable, sequence_examples
+from bert_jax.reports.corpus.examples import plain_text, replace_control_characters, sequence_examples
 from bert_jax.reports.corpus.inspect_text import example_lines
 from bert_jax.reports.corpus.terminal import paint, styled_lines, terminal_columns
 from bert_jax.tokenizer import load_tokenizer
@@ -121,7 +121,7 @@ def test_columns():
 
 
 def test_a_text_cannot_control_the_terminal():
-    assert printable("a\x1b[31m\x07\x9bb\tc\u3000d") == "a\ufffd[31m\ufffd\ufffdb c d"
+    assert replace_control_characters("a\x1b[31m\x07\x9bb\tc\u3000d") == "a\ufffd[31m\ufffd\ufffdb c d"
     assert paint("a", "mask", False) == "a"
     assert "\x1b" not in "".join(styled_lines([("\x1b[2J", "mask")], 60, color=False))
 

@@ -18,7 +18,7 @@ import pytest
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.reports.run import follow
-from bert_jax.reports.run.follow import follow_runs, request_handler
+from bert_jax.reports.run.follow import request_handler_class, serve_live_page
 from tests.helpers.commands import command
 from tests.helpers.written_pages import Page, curve, write_run
 
@@ -66,7 +66,7 @@ def test_the_page_grows_with_its_run_until_ctrl_c(tmp_path: pathlib.Path) -> Non
 @pytest.fixture(name="server")
 def _server() -> Iterator[http.server.HTTPServer]:
     """Answer one request at a time with a page that no buffer holds, so that a browser can leave before its end."""
-    with http.server.HTTPServer(("127.0.0.1", 0), request_handler(lambda: b"x" * (64 << 20), "s")) as server:
+    with http.server.HTTPServer(("127.0.0.1", 0), request_handler_class(lambda: b"x" * (64 << 20), "s")) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server
         server.shutdown()
@@ -93,7 +93,7 @@ def _crowded(monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.HTTPServer
     """The server of `report --follow`, with 2 connections at a time and a deadline of a second."""
     monkeypatch.setattr(follow, "IDLE_SECONDS", 1.0)
     monkeypatch.setattr(follow, "MAX_CONNECTIONS", 2)
-    with follow._Server(("127.0.0.1", 0), request_handler(lambda: b"page", "s")) as server:
+    with follow._Server(("127.0.0.1", 0), request_handler_class(lambda: b"page", "s")) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server
         server.shutdown()
@@ -138,4 +138,4 @@ def test_a_missing_run_or_a_bad_port_is_refused(tmp_path: pathlib.Path) -> None:
             ("absent", 0, "no run here"),
         ):
             with pytest.raises(UserError, match=says):
-                follow_runs([str(tmp_path / place)], number, None, Console(silent=True))
+                serve_live_page([str(tmp_path / place)], number, None, Console(silent=True))

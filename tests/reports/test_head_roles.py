@@ -11,7 +11,7 @@ import transformers
 
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.errors import UserError
-from bert_jax.reports.attention.head_roles import attention_rollout, gradient_relevance, tokens_to_words
+from bert_jax.reports.attention.head_roles import attention_rollout, gradient_relevance, token_to_word_attention
 from bert_jax.reports.attention.page import attention_page
 from bert_jax.reports.attention.picture import draw_attention
 from bert_jax.reports.attention.text import (
@@ -77,10 +77,10 @@ def test_tokens_to_words_by_hand() -> None:
     """Read: the sum over the tokens of a word. Reads: the mean of what its tokens read."""
     tokens = np.array([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]])
     wanted = [[0.1, 0.9], [(0.3 + 0.5) / 2, (0.7 + 0.5) / 2]]
-    np.testing.assert_allclose(tokens_to_words(tokens, np.array([0, 1, 1])), wanted)
-    np.testing.assert_allclose(tokens_to_words(tokens[1:], np.array([0, 1, 1]), 1), wanted[1:])
+    np.testing.assert_allclose(token_to_word_attention(tokens, np.array([0, 1, 1])), wanted)
+    np.testing.assert_allclose(token_to_word_attention(tokens[1:], np.array([0, 1, 1]), 1), wanted[1:])
     np.testing.assert_allclose(
-        tokens_to_words(tokens[:2], np.array([0, 1, 1])), wanted[:1]
+        token_to_word_attention(tokens[:2], np.array([0, 1, 1])), wanted[:1]
     )  # half of the second word reads
 
 
@@ -140,7 +140,7 @@ def test_words_on_a_page(model: OpenModel, found: TextAttention) -> None:
     assert words.tokens == ["[CLS]", "ab", "c", "[MASK]", "de", "f", "gaa", ".", "[SEP]"]
     groups = np.array([0, 1, 1, 2, 3, 4, 4, 5, 6, 6, 6, 7, 8])
     assert len(found.tokens) == len(groups)
-    np.testing.assert_allclose(words.rollout, tokens_to_words(found.rollout, groups))
+    np.testing.assert_allclose(words.rollout, token_to_word_attention(found.rollout, groups))
     assert found.relevance is not None
     assert words.relevance is not None
     np.testing.assert_allclose(words.relevance.tokens, [found.relevance.tokens[groups == n].sum() for n in range(9)])

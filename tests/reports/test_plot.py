@@ -73,5 +73,5 @@ def test_a_run_without_metrics_is_refused(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(("name", "shown"), [("nsp", "nsp 50.0%"), ("sop", "sop 50.0%")])
 def test_the_console_names_the_accuracy_of_pairs(name: str, shown: str, capsys: pytest.CaptureFixture) -> None:
     line = {"step": 1, "loss": 1.0, f"{name}_accuracy": 0.5, "learning_rate": 1e-4, "tokens_per_second": 1.0}
-    Console().training(line, 2, 1.0)
+    Console().print_training_step(line, 2, 1.0)
     assert shown in capsys.readouterr().err

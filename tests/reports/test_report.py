@@ -67,7 +67,7 @@ def test_hostile_text_stays_text(hostile, monkeypatch) -> None:
 
     def random_predictions(workdir, batch, tokenizer, console):
         rng, shape = np.random.default_rng(0), batch["masked_positions"].shape
-        return predictions.label_predictions(batch, rng.random((*shape, tokenizer.vocab_size)))
+        return predictions.predictions_by_sequence(batch, rng.random((*shape, tokenizer.vocab_size)))
 
     monkeypatch.setattr(predictions, "predict_batch", random_predictions)
     page = Page(report(hostile))
@@ -419,7 +419,7 @@ def test_predictions_are_at_their_tokens(hostile) -> None:
     labels = batch["masked_labels"]
     certain = np.eye(360, dtype=np.float32)[labels]
     certain[1, 2] = np.eye(360)[(labels[1, 2] + 1) % 360]
-    rows = predictions.label_predictions(batch, list(certain))
+    rows = predictions.predictions_by_sequence(batch, list(certain))
     wrong = [(row, at) for row, found in enumerate(rows) for at, each in enumerate(found) if not each.is_right]
     order = np.argsort(batch["masked_positions"][1][batch["masked_weights"][1] > 0])
     assert wrong == [(1, order.tolist().index(2))]

@@ -20,8 +20,8 @@ from bert_jax.checkpoints.load_model import open_model
 from bert_jax.errors import UserError
 from bert_jax.scoring.benchmark import Item, ScoredItem, load_items
 from bert_jax.scoring.queries import TextTokens
-from bert_jax.scoring.score import BENCHMARKS, heads_of_benchmarks, run_benchmark, sample_items, scoring_model
-from bert_jax.scoring.texts import piece_ends
+from bert_jax.scoring.score import BENCHMARKS, heads_of_benchmarks, make_scoring_model, run_benchmark, sample_items
+from bert_jax.scoring.texts import piece_ends_at_words
 from bert_jax.scoring.winobias import PronounPair
 from tests.scoring.scored_models import save
 
@@ -30,7 +30,7 @@ from tests.scoring.scored_models import save
 def bert(tmp_path_factory):
     """A model of `transformers`, its tokenizer, and the same model ready to score."""
     place = tmp_path_factory.mktemp("bert")
-    return *save(place, "Bert"), scoring_model(open_model(place))
+    return *save(place, "Bert"), make_scoring_model(open_model(place))
 
 
 def read(name, path):
@@ -225,7 +225,7 @@ def test_stereosets_next_sentences_with_the_published_metric(tmp_path):
         for context, after in zip(NEXT, AFTER, strict=True)
     ]
     (tmp_path / "dev.json").write_text(json.dumps({"data": {"intersentence": items, "intrasentence": []}}))
-    ours = scoring_model(open_model(tmp_path / "model", heads_of_benchmarks(["intersentence"])))
+    ours = make_scoring_model(open_model(tmp_path / "model", heads_of_benchmarks(["intersentence"])))
     report, scored = run_benchmark(ours, "intersentence", tmp_path / "dev.json")
     counts = []
     for context, after, one in zip(NEXT, AFTER, scored, strict=True):
@@ -238,7 +238,7 @@ def test_stereosets_next_sentences_with_the_published_metric(tmp_path):
     lms, ss = np.mean(counts, 0)
     wanted = {"items": 2, "language_modeling_score": lms, "stereotype_score": ss, "icat": lms * min(ss, 100 - ss) / 50}
     assert report.total == pytest.approx(wanted)
-    masked = scoring_model(open_model(tmp_path / "model", heads_of_benchmarks(["stereoset"])))
+    masked = make_scoring_model(open_model(tmp_path / "model", heads_of_benchmarks(["stereoset"])))
     with pytest.raises(UserError, match="benchmark intersentence: the benchmark needs a next_sentence head"):
         run_benchmark(masked, "intersentence", tmp_path / "dev.json")
 
@@ -470,10 +470,10 @@ def test_a_long_line_is_split_between_words_and_scored_whole(bert, tmp_path):
 
 
 def test_pieces_of_words():
-    assert piece_ends(np.array([0, 0, 1, 1, 1, 2]), 4) == [2, 6]
-    assert piece_ends(np.array([0, 0, 0, 0, 0, 1]), 3) == [3, 6]
-    assert piece_ends(np.array([0, 0, 0, 0, 0, 1, 1]), 3) == [3, 5, 7]
-    assert piece_ends(np.array([], int), 3) == []
+    assert piece_ends_at_words(np.array([0, 0, 1, 1, 1, 2]), 4) == [2, 6]
+    assert piece_ends_at_words(np.array([0, 0, 0, 0, 0, 1]), 3) == [3, 6]
+    assert piece_ends_at_words(np.array([0, 0, 0, 0, 0, 1, 1]), 3) == [3, 5, 7]
+    assert piece_ends_at_words(np.array([], int), 3) == []
 
 
 def test_broken_files_are_refused(tmp_path):

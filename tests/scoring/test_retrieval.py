@@ -17,9 +17,9 @@ import pytrec_eval
 from pyarrow import parquet
 
 from bert_jax.errors import UserError
-from bert_jax.scoring.ranking import NOT_RETRIEVED, measures_of_gains, rank_by_bm25, rank_by_vectors
+from bert_jax.scoring.ranking import NOT_RETRIEVED, ndcg_recall_mrr_map, rank_by_bm25, rank_by_vectors
 from bert_jax.scoring.retrieval import ranking_measures
-from bert_jax.scoring.retrieval_files import Collection, in_tie_order, read_collection
+from bert_jax.scoring.retrieval_files import Collection, read_collection, sort_in_tie_order
 from bert_jax.search import top_documents
 from tests.helpers.hub_server import Hub
 
@@ -30,7 +30,7 @@ TREC = {"ndcg@10": "ndcg_cut_10", "recall@10": "recall_10", "recall@100": "recal
 
 def collection(documents: int, judgments: dict[str, dict[str, int]]) -> Collection:
     return Collection(
-        document_ids=in_tie_order(f"d{number}" for number in range(documents)),
+        document_ids=sort_in_tie_order(f"d{number}" for number in range(documents)),
         documents=["text"] * documents,
         query_ids=list(judgments),
         queries=["text"] * len(judgments),
@@ -82,7 +82,7 @@ def test_measures_equal_trec_eval_ties_included(depth: int, monkeypatch: pytest.
 
 
 def test_ties_rank_by_bytes_of_the_id() -> None:
-    ids = in_tie_order(IDS)
+    ids = sort_in_tie_order(IDS)
     rankings = rank_by_vectors(np.ones((1, 2), np.float32), np.ones((len(IDS), 2), np.float32), depth=20)
     assert [ids[index] for index in rankings[0]] == ["é", "z", "Z", "3", "20", "2", "11", "100", "10", "1"]
 
@@ -113,7 +113,7 @@ def test_bm25_equals_its_formula() -> None:
 
 
 def test_a_query_without_a_relevant_document_counts_zero() -> None:
-    assert {name: value.tolist() for name, value in measures_of_gains(np.zeros((1, 3), int), [[0, -1]]).items()} == {
+    assert {name: value.tolist() for name, value in ndcg_recall_mrr_map(np.zeros((1, 3), int), [[0, -1]]).items()} == {
         name: [0.0] for name in ("ndcg@10", "recall@10", "recall@100", "mrr@10", "map")
     }
 

@@ -14,7 +14,7 @@ from bert_jax.checkpoints.load_model import open_model
 from bert_jax.errors import UserError
 from bert_jax.scoring.log_probabilities import padded_lengths, plan_query_batches
 from bert_jax.scoring.queries import MASKINGS
-from bert_jax.scoring.score import scoring_model, sentence_scores
+from bert_jax.scoring.score import make_scoring_model, token_log_probabilities
 from tests.helpers import tiny_models
 from tests.scoring.scored_models import METRICS, SAMPLES, SENTENCES, VOCABULARIES, save
 
@@ -46,7 +46,7 @@ def test_sentences_score_as_with_minicons(tmp_path, name):
     save(tmp_path, name)
     model = open_model(tmp_path)
     for masking in METRICS:
-        found = [one.sum() for one in sentence_scores(scoring_model(model, masking), SENTENCES)]
+        found = [one.sum() for one in token_log_probabilities(make_scoring_model(model, masking), SENTENCES)]
         np.testing.assert_allclose(found, wanted[name][masking], rtol=0, atol=1e-4)
     assert not np.allclose(wanted[name]["original"], wanted[name]["within_word_l2r"], rtol=0, atol=1e-2)
 
@@ -56,7 +56,7 @@ def test_each_token_scores_as_in_a_pass_of_its_own(tmp_path, family):
     model, tokenizer = tiny_models.save(tmp_path, family)
     texts = ["abc de. fg hij", "a b", "jab cabbage deaf.", "a b", "abcdefghijabcdefg"]
     for masking in MASKINGS:
-        found = sentence_scores(scoring_model(open_model(tmp_path), masking, temperature=2.5), texts)
+        found = token_log_probabilities(make_scoring_model(open_model(tmp_path), masking, temperature=2.5), texts)
         for text, ours in zip(texts, found, strict=True):
             np.testing.assert_allclose(ours, token_by_token(model, tokenizer, text, masking, 2.5), rtol=0, atol=2e-5)
 
@@ -65,14 +65,14 @@ def test_bad_texts_settings_and_models_are_refused(tmp_path):
     tiny_models.save(tmp_path / "bert", "bert")
     model = open_model(tmp_path / "bert")
     with pytest.raises(UserError, match="text 1: a sentence of 40 tokens; this model reads 30"):
-        sentence_scores(scoring_model(model), ["a", "a" * 40])
+        token_log_probabilities(make_scoring_model(model), ["a", "a" * 40])
     with pytest.raises(UserError, match="masking all: choose from within_word_l2r, original"):
-        scoring_model(model, "all")
+        make_scoring_model(model, "all")
     with pytest.raises(UserError, match="temperature 0"):
-        scoring_model(model, temperature=0)
+        make_scoring_model(model, temperature=0)
     tiny_models.save(tmp_path / "classifier", "bert", "ForSequenceClassification")
     with pytest.raises(UserError, match="sequence_classification, which cannot score"):
-        scoring_model(open_model(tmp_path / "classifier"))
+        make_scoring_model(open_model(tmp_path / "classifier"))
 
 
 @pytest.mark.parametrize("shards", [1, 8])

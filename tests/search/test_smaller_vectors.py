@@ -10,10 +10,10 @@ from bert_jax.search.smaller_vectors import (
     FLOAT,
     INT8,
     STORED_FORMS,
-    Form,
-    binary_vectors,
-    int8_vectors,
-    parse_forms,
+    VectorForm,
+    parse_vector_forms,
+    quantize_binary,
+    quantize_int8,
     search_stored,
     truncate_vectors,
 )
@@ -29,12 +29,12 @@ def vectors() -> list[np.ndarray]:
 
 
 def test_stored_vectors_equal_the_bytes_of_sentence_transformers(vectors) -> None:
-    np.testing.assert_array_equal(int8_vectors(vectors[1]).vectors, quantize_embeddings(vectors[1], "int8"))
-    np.testing.assert_array_equal(binary_vectors(vectors[1]).vectors, quantize_embeddings(vectors[1], "ubinary"))
+    np.testing.assert_array_equal(quantize_int8(vectors[1]).vectors, quantize_embeddings(vectors[1], "int8"))
+    np.testing.assert_array_equal(quantize_binary(vectors[1]).vectors, quantize_embeddings(vectors[1], "ubinary"))
 
 
 def test_search_in_int8_ranks_by_the_decoded_vectors(vectors) -> None:
-    stored = int8_vectors(vectors[1])
+    stored = quantize_int8(vectors[1])
     low, high = stored.ranges.astype(np.float64)
     decoded = low + (stored.vectors.astype(np.float64) + 128) * np.where(high > low, (high - low) / 255, 1)
     wanted = np.argsort(-(vectors[0] @ decoded.T), axis=1)[:, :10]
@@ -43,7 +43,7 @@ def test_search_in_int8_ranks_by_the_decoded_vectors(vectors) -> None:
 
 def test_search_in_bits_rescores_the_nearest_by_signs(vectors) -> None:
     queries, documents = vectors
-    found = search_stored(STORED_FORMS[BINARY], queries, binary_vectors(documents), 5)
+    found = search_stored(STORED_FORMS[BINARY], queries, quantize_binary(documents), 5)
     distances = ((queries > 0)[:, None] != (documents > 0)[None]).sum(axis=2)
     products = queries.astype(np.float64) @ np.where(documents > 0, 1.0, -1.0).T
     for row in range(len(queries)):
@@ -60,13 +60,13 @@ def test_shortened_vectors_have_length_1_again(vectors) -> None:
 
 
 def test_names_of_forms() -> None:
-    assert parse_forms("float, int8,64,32-binary", 64) == [
-        Form("float", None, FLOAT),
-        Form("int8", None, INT8),
-        Form("64", 64, FLOAT),
-        Form("32-binary", 32, BINARY),
+    assert parse_vector_forms("float, int8,64,32-binary", 64) == [
+        VectorForm("float", None, FLOAT),
+        VectorForm("int8", None, INT8),
+        VectorForm("64", 64, FLOAT),
+        VectorForm("32-binary", 32, BINARY),
     ]
-    assert parse_forms("", 64) == []
+    assert parse_vector_forms("", 64) == []
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,6 @@ def test_names_of_forms() -> None:
 )
 def test_other_forms_are_refused(text: str, message: str) -> None:
     with pytest.raises(UserError) as refused:
-        parse_forms(text, 64)
+        parse_vector_forms(text, 64)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)

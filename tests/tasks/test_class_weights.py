@@ -7,7 +7,7 @@ import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
 from bert_jax.errors import UserError
-from bert_jax.tasks.class_weights import label_weights, oversampled_features, weighted_features
+from bert_jax.tasks.class_weights import add_label_weights, label_weights, oversample_rare_labels
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 
@@ -52,25 +52,25 @@ def test_refusals(spec, says):
 def test_weights_are_targets():
     weights = np.array([1, 2, 3], np.float32)
     ids = np.zeros(3, np.int32)
-    (text,) = weighted_features(
+    (text,) = add_label_weights(
         KINDS["sequence_classification"], [Features(ids, 3, 0, {"labels": np.int32(2)})], weights
     )
     assert text.targets == {"labels": 2, "example_weights": 3.0}
     words = {"token_labels": np.array([0, 2, 1]), "token_weights": np.array([0, 1, 1], np.float32)}
-    (sentence,) = weighted_features(KINDS["token_classification"], [Features(ids, 3, 0, words)], weights)
+    (sentence,) = add_label_weights(KINDS["token_classification"], [Features(ids, 3, 0, words)], weights)
     assert sentence.targets["token_weights"].tolist() == [0, 3, 2]
     labels = {"label_set": np.array([[1, 0, 1]], np.float32)}
-    (several,) = weighted_features(KINDS["multilabel_classification"], [Features(ids, 3, 0, labels)], weights)
+    (several,) = add_label_weights(KINDS["multilabel_classification"], [Features(ids, 3, 0, labels)], weights)
     assert several.targets["label_weights"].tolist() == [[1, 1, 3]]
 
 
 def test_rare_labels_are_repeated():
     examples = [{"id": str(n), "label": label} for n, label in enumerate(GOLD.tolist())]
     features = [Features(np.zeros(3, np.int32), 3, n) for n in range(100)]
-    repeated = oversampled_features(KINDS["sequence_classification"], examples, features, seed=0)
+    repeated = oversample_rare_labels(KINDS["sequence_classification"], examples, features, seed=0)
     times = collections.Counter(feature.example for feature in repeated)
     for label, size in enumerate(SIZES.values()):
         counts = [times[n] for n in np.flatnonzero(label == GOLD)]
         assert {*counts} <= {70 // size, -(-70 // size)}
         assert sum(counts) == pytest.approx(70, abs=9)
-    assert repeated == oversampled_features(KINDS["sequence_classification"], examples, features, seed=0)
+    assert repeated == oversample_rare_labels(KINDS["sequence_classification"], examples, features, seed=0)

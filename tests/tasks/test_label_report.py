@@ -6,7 +6,7 @@ from sklearn import metrics
 
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions
-from bert_jax.tasks.label_report import calibration, label_report
+from bert_jax.tasks.label_report import calibration_error_and_bins, label_report
 
 LABELS = ("a", "b", "c", "d")
 
@@ -85,4 +85,4 @@ def test_calibration_by_its_definition(seed):
         chosen = [i for i, p in enumerate(confidences) if n / 15 < p <= (n + 1) / 15 or (n == 0 and p == 0.0)]
         if chosen:
             expected += abs(sum(right[i] for i in chosen) - sum(confidences[i] for i in chosen)) / 200
-    assert calibration(confidences, right)["ece"] == pytest.approx(expected)
+    assert calibration_error_and_bins(confidences, right)["ece"] == pytest.approx(expected)

@@ -12,13 +12,13 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds.benchmark_scores import JAQUAD, SQUAD1
 from bert_jax.tasks.labels import (
+    detect_list_separator,
     label_counts_text,
     label_warnings,
-    list_separator,
-    match_rows_by_label,
-    sorted_labels,
+    match_head_rows_to_labels,
+    sort_labels_naturally,
 )
-from bert_jax.tasks.reading.examples import describe_places, read_task_examples
+from bert_jax.tasks.reading.examples import read_task_examples, summarize_locations
 from bert_jax.tasks.table import resolve_task
 
 TEXTS = {"name": "custom", "kind": "sequence_classification"}
@@ -34,11 +34,11 @@ def read(tmp_path, name, content, report=lambda line: None, **settings):
 
 def test_numbers_sort_by_value_and_names_by_the_numbers_in_them():
     numbers = [str(n) for n in range(12)]
-    assert sorted_labels(random.Random(0).sample(numbers, 12)) == tuple(numbers)
-    assert sorted_labels(["10", "-1", "2.5", "2"]) == ("-1", "2", "2.5", "10")
+    assert sort_labels_naturally(random.Random(0).sample(numbers, 12)) == tuple(numbers)
+    assert sort_labels_naturally(["10", "-1", "2.5", "2"]) == ("-1", "2", "2.5", "10")
     unnamed = [f"LABEL_{n}" for n in range(12)]
-    assert sorted_labels(unnamed[::-1]) == tuple(unnamed)
-    assert sorted_labels(["no", "yes", "No", "B-X"]) == ("B-X", "No", "no", "yes")
+    assert sort_labels_naturally(unnamed[::-1]) == tuple(unnamed)
+    assert sort_labels_naturally(["no", "yes", "No", "B-X"]) == ("B-X", "No", "no", "yes")
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -47,13 +47,13 @@ def test_rows_are_matched_by_name_then_by_name_in_any_case(seed):
     names = rng.sample([*"abcdefgh", *"AB"], 6)
     head = [name.upper() if rng.random() < 0.5 and name.upper() not in names else name for name in names]
     rng.shuffle(head)
-    rows = match_rows_by_label(names, head)
+    rows = match_head_rows_to_labels(names, head)
     assert sorted(rows) == list(range(6))
     for name, row in zip(names, rows, strict=True):
         assert head[row] == (name if name in head else name.upper())
     # Unknown names take the rows that are left, in order.
-    assert match_rows_by_label(["x", "b", "y"], ["a", "b", "c"]) == [0, 1, 2]
-    assert match_rows_by_label(["x", "y", "a"], ["a", "b", "c"]) == [1, 2, 0]
+    assert match_head_rows_to_labels(["x", "b", "y"], ["a", "b", "c"]) == [0, 1, 2]
+    assert match_head_rows_to_labels(["x", "y", "a"], ["a", "b", "c"]) == [1, 2, 0]
 
 
 def test_names_that_look_alike_are_listed_with_their_counts():
@@ -70,24 +70,27 @@ def test_names_that_look_alike_are_listed_with_their_counts():
 
 
 def test_labels_that_look_like_lists_are_named():
-    assert list_separator(["a", "b", "a;b", "a; c"]) == ";"
-    assert list_separator(["a|b", "b|c", "a|c"]) == "|"
-    assert list_separator(["Sales/Marketing", "IT", "R/D"]) == ""  # the parts are no labels
-    assert list_separator(["a", "b"]) == ""
-    assert list_separator(["-;", ";", "x"]) == ""
+    assert detect_list_separator(["a", "b", "a;b", "a; c"]) == ";"
+    assert detect_list_separator(["a|b", "b|c", "a|c"]) == "|"
+    assert detect_list_separator(["Sales/Marketing", "IT", "R/D"]) == ""  # the parts are no labels
+    assert detect_list_separator(["a", "b"]) == ""
+    assert detect_list_separator(["-;", ";", "x"]) == ""
     (line,) = label_warnings(["a", "b", "a;b"], {2: 7})
     assert "'a;b' (7); to split" in line
     assert "--label_separator ';'" in line
 
 
 def test_places_in_few_words():
-    assert describe_places(["a.csv:3"]) == "a.csv:3"
-    assert describe_places(["a.csv:3", "a.csv:4-6", "a.csv:9"]) == "a.csv:3-6, 9"
-    assert describe_places(["a.json: item 3", "b.parquet: row 4", "b.parquet: row 5"]) == (
+    assert summarize_locations(["a.csv:3"]) == "a.csv:3"
+    assert summarize_locations(["a.csv:3", "a.csv:4-6", "a.csv:9"]) == "a.csv:3-6, 9"
+    assert summarize_locations(["a.json: item 3", "b.parquet: row 4", "b.parquet: row 5"]) == (
         "a.json: item 3, b.parquet: row 4-5"
     )
-    assert describe_places(["x train[1]", "x train[2]", "x train[7]"]) == "x train[1-2, 7]"
-    assert describe_places(["a.json: question q1", "a.json: question q2"]) == "a.json: question q1, a.json: question q2"
+    assert summarize_locations(["x train[1]", "x train[2]", "x train[7]"]) == "x train[1-2, 7]"
+    assert (
+        summarize_locations(["a.json: question q1", "a.json: question q2"])
+        == "a.json: question q1, a.json: question q2"
+    )
 
 
 def test_white_space_around_a_label_does_not_count(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, BenchmarkRule, benchmark_scores, cmrc_segments
+from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, BenchmarkRule, benchmark_scores, split_for_cmrc
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.kinds.squad_score import exact_match, token_f1
 from bert_jax.tasks.reading.examples import existing_sets, read_task_examples
@@ -153,7 +153,7 @@ def test_the_longest_common_run_equals_a_search_of_all_pairs():
 
 
 def test_segments_are_characters_and_words():
-    assert cmrc_segments("莱昂德罗·内托（Leandro Netto de Macedo,），11.42亿元") == (
+    assert split_for_cmrc("莱昂德罗·内托（Leandro Netto de Macedo,），11.42亿元") == (
         *"莱昂德罗内托",
         *("leandro", "netto", "de", "macedo,11.42"),  # symbols are skipped before the words are split
         *"亿元",

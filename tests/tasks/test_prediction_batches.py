@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from bert_jax.tasks.batching import Feed, fixed_buckets
+from bert_jax.tasks.batching import Feed, doubling_buckets
 from bert_jax.tasks.features import Features
-from bert_jax.tasks.prediction_batches import plan_predictions
-from bert_jax.tasks.rows import RowLimits, fit_into_rows
+from bert_jax.tasks.prediction_batches import plan_prediction_batches
+from bert_jax.tasks.rows import RowLimits, best_fit_rows_and_columns
 
 LONGEST, BATCH = 512, 32
 ALL_PAIRS, SKIPPED_PAIRS = 0.0012, 0.0  # cost of a pair: BERT-mini on a CPU, and a kernel that skips pairs
@@ -23,8 +23,8 @@ def features_of(lengths, choices=1):
 
 
 def plan_of(lengths, limits, choices=1, batch_size=BATCH):
-    feed = Feed(fixed_buckets(LONGEST), batch_size, 2, 0)
-    return plan_predictions(feed, features_of(lengths, choices), limits)
+    feed = Feed(doubling_buckets(LONGEST), batch_size, 2, 0)
+    return plan_prediction_batches(feed, features_of(lengths, choices), limits)
 
 
 def random_lengths(rng):
@@ -53,7 +53,7 @@ def test_every_input_is_in_one_batch_whose_rows_hold_it(pair_cost, choices, num_
             assert len(batch.indices) <= batch.batch_size
             assert batch.batch_size % num_devices == batch.rows.num_rows % num_devices == 0
             sizes = np.concatenate([np.maximum(lengths[batch.indices] - n, 1) for n in range(choices)])
-            assert fit_into_rows(sizes, batch.rows.length)[0].max() < batch.rows.num_rows
+            assert best_fit_rows_and_columns(sizes, batch.rows.length)[0].max() < batch.rows.num_rows
 
 
 def test_shapes_are_from_short_lists():
@@ -65,8 +65,8 @@ def test_shapes_are_from_short_lists():
         shapes |= used
         per_plan.append(len(used))
     lengths, row_lengths, num_rows, batch_sizes = map(set, zip(*shapes, strict=True))
-    assert lengths <= set(fixed_buckets(LONGEST))
-    assert row_lengths <= set(fixed_buckets(LONGEST))
+    assert lengths <= set(doubling_buckets(LONGEST))
+    assert row_lengths <= set(doubling_buckets(LONGEST))
     assert num_rows <= {1 << n for n in range(6)}
     assert batch_sizes <= {1 << n for n in range(8)}
     assert np.mean(per_plan) < 2

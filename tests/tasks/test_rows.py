@@ -6,9 +6,22 @@ import numpy as np
 import pytest
 
 from bert_jax.parallel.sharding import BatchBlocks
-from bert_jax.tasks.batching import Feed, choose_rows, collate_batches, describe_shapes, plan_training_epoch
+from bert_jax.tasks.batching import (
+    Feed,
+    choose_packing_or_padding,
+    collate_batches,
+    describe_batch_shapes,
+    plan_training_epoch,
+)
 from bert_jax.tasks.features import Features
-from bert_jax.tasks.rows import RowLimits, RowShape, deal_batches, fit_into_rows, lay_in_rows, num_rows_needed
+from bert_jax.tasks.rows import (
+    RowLimits,
+    RowShape,
+    batches_of_similar_length,
+    best_fit_rows_and_columns,
+    map_tokens_to_rows,
+    num_rows_needed,
+)
 
 PAD, TYPES = 0, 2
 
@@ -31,7 +44,7 @@ def test_sequences_do_not_overlap_and_take_few_rows(row_length):
     for _ in range(50):
         lengths = rng.integers(0, 11, 30)
         taken = set()
-        rows, columns = fit_into_rows(lengths, row_length)
+        rows, columns = best_fit_rows_and_columns(lengths, row_length)
         for length, row, column in zip(lengths, rows, columns, strict=True):
             places = {(row, column + n) for n in range(length)}
             assert not places & taken
@@ -45,7 +58,7 @@ def test_sequences_do_not_overlap_and_take_few_rows(row_length):
 def test_every_example_is_dealt_once_and_batches_have_similar_lengths(shards, micro):
     rng = np.random.default_rng(0)
     lengths, shape = rng.integers(4, 120, 1037), RowShape(128, 0, shards, shards, micro)
-    epochs = [deal_batches(lengths, 32, shape, seed=1, epoch=epoch, shuffle=True) for epoch in (0, 1)]
+    epochs = [batches_of_similar_length(lengths, 32, shape, seed=1, epoch=epoch, shuffle=True) for epoch in (0, 1)]
     for batches in epochs:
         assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
         assert sorted(map(len, batches)) == [1037 % 32, *[32] * (1037 // 32)]
@@ -54,7 +67,7 @@ def test_every_example_is_dealt_once_and_batches_have_similar_lengths(shards, mi
         assert np.ptp(sums) < (0.08 if shape.num_parts < 8 else 0.16) * np.mean(sums), "random batches differ by 40 %"
     first, second = ({frozenset(batch.tolist()) for batch in batches} for batches in epochs)
     assert not first & second
-    again = deal_batches(lengths, 32, shape, seed=1, epoch=1, shuffle=True)
+    again = batches_of_similar_length(lengths, 32, shape, seed=1, epoch=1, shuffle=True)
     assert [batch.tolist() for batch in again] == [batch.tolist() for batch in epochs[1]]
 
 
@@ -93,14 +106,16 @@ def test_each_token_is_in_the_rows_once_and_is_found_again(devices, shards, micr
 def test_a_batch_with_more_tokens_than_usual_has_more_rows():
     lengths, shape = np.full((8, 1), 20), RowShape(32, 2)
     assert num_rows_needed(lengths, shape) == 8
-    assert len(lay_in_rows(lengths, 20, shape)["row_tokens"]) == 8
-    assert len(lay_in_rows(lengths[:1], 20, shape)["row_tokens"]) == 2
+    assert len(map_tokens_to_rows(lengths, 20, shape)["row_tokens"]) == 8
+    assert len(map_tokens_to_rows(lengths[:1], 20, shape)["row_tokens"]) == 2
 
 
 def chosen(lengths, passes, pair_cost, buckets=(64, 128)):
     features = features_of(lengths)
     feed = Feed(buckets, 32, TYPES, PAD)
-    return choose_rows(feed, features, RowShape(0, 0), passes=passes, limits=RowLimits(512, pair_cost)), features
+    return choose_packing_or_padding(
+        feed, features, RowShape(0, 0), passes=passes, limits=RowLimits(512, pair_cost)
+    ), features
 
 
 def test_small_data_sets_get_rows_and_large_sets_with_costly_pairs_get_padding():
@@ -110,7 +125,7 @@ def test_small_data_sets_get_rows_and_large_sets_with_costly_pairs_get_padding()
     assert few.rows
     assert few.buckets == (128,)
     filled = lengths.sum() / (20 * few.rows.num_rows * few.rows.length)
-    assert f"({100 * (1 - filled):.1f} % filler)" in describe_shapes(few, features)
+    assert f"({100 * (1 - filled):.1f} % filler)" in describe_batch_shapes(few, features)
     buckets = tuple(range(16, 129, 8))
     assert chosen(lengths, 1e6, 0.05, buckets)[0].rows is None
     kernel_skips_pairs, features = chosen(lengths, 1e6, 0.0, (64, 96, 128))
@@ -130,5 +145,5 @@ def test_a_sequence_goes_to_the_row_where_it_leaves_the_fewest_tokens(seed: int)
             fitting, free = [len(free)], [*free, 32]
         expected[index] = min(fitting, key=lambda row: (free[row], row))
         free[expected[index]] -= lengths[index]
-    rows, _ = fit_into_rows(lengths, 32)
+    rows, _ = best_fit_rows_and_columns(lengths, 32)
     np.testing.assert_array_equal(rows, expected)

@@ -10,13 +10,13 @@ from published_data import squad
 
 from bert_jax.tasks.kinds.answer_search import Answer, AnswerCandidates
 from bert_jax.tasks.kinds.squad_score import (
-    best_threshold,
+    best_no_answer_threshold,
     exact_match,
     normalize_answer,
     question_scores,
     squad_scores,
     token_f1,
-    tune_threshold,
+    tune_no_answer_thresholds,
 )
 
 
@@ -79,7 +79,7 @@ def test_the_best_threshold_is_the_best_of_all(seed):
     margins = np.round(random.normal(size=30), 1 if seed % 2 else 9)  # with equal margins, and without
     unanswered = random.integers(0, 2, 30).astype(float)
     answered = np.where(unanswered, 0.0, random.random(30))
-    best = best_threshold(margins, answered, unanswered)
+    best = best_no_answer_threshold(margins, answered, unanswered)
 
     def total(threshold):
         return np.where(margins > threshold, unanswered, answered).mean() * 100
@@ -114,7 +114,7 @@ def test_thresholds_on_published_predictions_equal_the_official_rule(published):
         AnswerCandidates([Answer(text, 0, 1, 1.0, 0.5)], 1.0 + float(margin), 0.5)
         for text, margin in zip(texts, margins, strict=True)
     ]
-    tuned = tune_threshold(examples, found)
+    tuned = tune_no_answer_thresholds(examples, found)
     assert tuned.keys() == {"exact", "f1"}
     for name, scores in question_scores(examples, texts)._asdict().items():
         score, threshold = literal_best_threshold(texts, scores, margins, answerable)
@@ -130,6 +130,6 @@ def test_thresholds_on_published_predictions_equal_the_official_rule(published):
 def test_no_answer_at_all_can_be_best():
     found = [AnswerCandidates([Answer("x", 0, 1, 1.0, 0.5)], margin + 1.0, 0.5) for margin in (-3.0, 2.0)]
     examples = [{"id": "a", "answers": []}, {"id": "b", "answers": []}]
-    tuned = tune_threshold(examples, found)["f1"]
+    tuned = tune_no_answer_thresholds(examples, found)["f1"]
     assert tuned.score == 100.0
     assert [one.text(tuned.threshold) for one in found] == ["", ""]

@@ -14,7 +14,7 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.features import SPELLED
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
-from bert_jax.tasks.kinds.token_classification import OVERLAP, word_values, word_windows
+from bert_jax.tasks.kinds.token_classification import OVERLAP, word_values_from_tokens, word_windows
 from bert_jax.tokenizer import load_tokenizer
 
 COUNTS = {
@@ -93,7 +93,7 @@ def test_every_word_of_real_sentences_keeps_its_label_on_its_first_piece(
     assert all(count == 1 for counted in seen for count in counted)
     assert sum(map(len, seen)) == words
     labels = [one.targets["token_labels"] for one in made]
-    assert word_values(made, labels, len(examples)) == [example["labels"] for example in examples]
+    assert word_values_from_tokens(made, labels, len(examples)) == [example["labels"] for example in examples]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -134,7 +134,7 @@ def test_a_word_longer_than_a_sequence_is_truncated_and_counted(samples):
     made, counts = make_features(KINDS["token_classification"], [example], tokenizer, TaskConfig(max_seq_len=6))
     assert counts == {"split_sentences": 1, "truncated_words": 1, SPELLED: 0}
     assert all(one.length <= 6 for one in made)
-    assert word_values(made, [one.targets["token_labels"] for one in made], 1) == [[0, 1, 2]]
+    assert word_values_from_tokens(made, [one.targets["token_labels"] for one in made], 1) == [[0, 1, 2]]
 
 
 def test_words_without_a_piece_and_sentences_without_a_word(samples):
@@ -145,7 +145,7 @@ def test_words_without_a_piece_and_sentences_without_a_word(samples):
     assert made[0].input_ids.tolist() == [101, 100, 1037, 100, 102]
     assert made[0].targets == made[1].targets == {}
     assert made[1].input_ids.tolist() == [101, 102]
-    assert word_values(made, [np.arange(9), np.arange(9)], 2) == [[1, 2, 3], []]
+    assert word_values_from_tokens(made, [np.arange(9), np.arange(9)], 2) == [[1, 2, 3], []]
 
 
 def test_each_word_needs_a_label(samples):

@@ -9,7 +9,7 @@ from published_data import squad
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.answer_windows import has_most_context, window_bounds
+from bert_jax.tasks.kinds.answer_windows import max_context_masks, window_bounds
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tokenizer import load_tokenizer
 
@@ -61,7 +61,7 @@ def test_windows_and_their_context_are_the_literal_rule():
                 windows = window_bounds(tokens, room, stride)
                 assert windows == literal_windows(tokens, room, stride)
                 owner = [[] for _ in range(tokens)]
-                for number, ((start, end), most) in enumerate(zip(windows, has_most_context(windows), strict=True)):
+                for number, ((start, end), most) in enumerate(zip(windows, max_context_masks(windows), strict=True)):
                     assert most.shape == (end - start,)
                     for token in start + np.flatnonzero(most):
                         owner[token].append(number)

@@ -18,7 +18,7 @@ from bert_jax.tokenizer import (
     save_tokenizer,
     wordpiece_tokenizer,
 )
-from bert_jax.tokenizer.changes import KINDS, changes_warning, count_changes, unexpected_changes
+from bert_jax.tokenizer.changes import KINDS, changes_warning, count_changed_characters, unexpected_changes
 from bert_jax.tokenizer.train import train_from_texts
 
 CANONICAL, INVISIBLE, SPACE, COMPATIBILITY, MARK, CASE, OTHER = KINDS
@@ -72,9 +72,9 @@ def bert_counts(text, lowercase):
 def test_counts_of_bert(sentences, lowercase):
     tokenizer = bert(lowercase)
     for text in sentences:
-        assert count_changes(tokenizer, [text]) == bert_counts(text, lowercase), text
+        assert count_changed_characters(tokenizer, [text]) == bert_counts(text, lowercase), text
     total = sum((bert_counts(text, lowercase) for text in sentences), collections.Counter())
-    assert count_changes(tokenizer, sentences) == total
+    assert count_changed_characters(tokenizer, sentences) == total
     assert len(total) == (5 if lowercase else 2)
 
 
@@ -100,9 +100,9 @@ def test_counts_of_unicode_forms(sentences, form):
     tokenizer, total = stepped({"type": form}), collections.Counter()
     for text in sentences:
         expected = form_counts(text, form)
-        assert count_changes(tokenizer, [text]) == expected, text
+        assert count_changed_characters(tokenizer, [text]) == expected, text
         total += expected
-    assert count_changes(tokenizer, sentences) == total
+    assert count_changed_characters(tokenizer, sentences) == total
     assert total[CANONICAL] > 1000
     assert (total[COMPATIBILITY] > 20) == (form == "NFKC")
 
@@ -127,14 +127,14 @@ def test_counts_of_steps(steps, text, expected):
     found = [own.get(step, {"type": step}) for step in steps]
     if "Quotes" in steps:
         found.insert(0, {**own["Quotes"], "pattern": {"String": "``"}})
-    assert count_changes(stepped(*found), [text]) == expected
+    assert count_changed_characters(stepped(*found), [text]) == expected
 
 
 def test_counts_of_sentencepiece():
     pytest.importorskip("sentencepiece")
     tokenizer, _ = train_from_texts(lambda: ["the cat sat on the mat and dogs . " * 200], 24, "unigram", False)
     text = "你好\uff0c世界。 ﬁ ①\u200b가 e\u0301"
-    assert count_changes(tokenizer, [text]) == {COMPATIBILITY: 3, INVISIBLE: 1, CANONICAL: 2}
+    assert count_changed_characters(tokenizer, [text]) == {COMPATIBILITY: 3, INVISIBLE: 1, CANONICAL: 2}
 
 
 def test_changes_that_are_asked_for_give_no_warning():

@@ -13,7 +13,7 @@ import pytest
 from bert_jax.objectives.losses import Mean, mean_values, merge_means
 from bert_jax.parallel.energy import Counter, Meter, Source
 from bert_jax.training.metrics import MetricsFile, damaged_lines, read_metrics
-from bert_jax.training.tensorboard import read_starts
+from bert_jax.training.tensorboard import read_run_starts
 from tests.helpers.tensorboard_events import shown
 
 
@@ -150,7 +150,7 @@ def test_lines_of_training_carry_the_energy_of_this_start_and_the_end_of_the_fil
     train, heldout = read_metrics(tmp_path / "metrics.jsonl")
     assert train["energy_joules"] == 3.0
     assert "energy_joules" not in heldout
-    (session,) = read_starts(tmp_path)
+    (session,) = read_run_starts(tmp_path)
     assert session.joules == 8.0
     assert session.measured == session.ended
 

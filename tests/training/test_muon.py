@@ -15,7 +15,7 @@ import pytest
 from bert_jax.config import ComputeConfig, OptimizerConfig
 from bert_jax.errors import UserError
 from bert_jax.models import PRESETS, pretraining_model
-from bert_jax.training.optimizers import make_optimizer, parameter_facts
+from bert_jax.training.optimizers import make_optimizer, make_param_info
 from tests.training.test_optimizers import decays, flat
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -141,7 +141,7 @@ def test_eight_devices_update_as_one() -> None:
 
 def test_the_matrices_of_berts_blocks_are_muons() -> None:
     model = pretraining_model(PRESETS["tiny"], ComputeConfig())
-    linear = flat(parameter_facts(model.logical_axes, model.sections).linear)
+    linear = flat(make_param_info(model.logical_axes, model.sections).linear)
     kernels = {name.split("'")[-4] for name, of_muon in linear.items() if of_muon}
     assert kernels == {"query", "key", "value", "output", "mlp_up", "mlp_down"}
     assert all("['layers']" in name for name, of_muon in linear.items() if of_muon)

@@ -7,7 +7,7 @@ import optax
 import torch
 
 from bert_jax.config import OptimizerConfig
-from bert_jax.training.optimizers import decays_by_parameter, make_optimizer
+from bert_jax.training.optimizers import make_optimizer, weight_decay_mask
 
 AXES = {
     "encoder": {
@@ -175,7 +175,7 @@ def test_decay_mask_of_bert() -> None:
     from bert_jax.config import ComputeConfig
     from bert_jax.models import PRESETS, pretraining_model
 
-    mask = flat(decays_by_parameter(pretraining_model(PRESETS["tiny"], ComputeConfig()).logical_axes))
+    mask = flat(weight_decay_mask(pretraining_model(PRESETS["tiny"], ComputeConfig()).logical_axes))
     exempt = {name for name, decayed in mask.items() if not decayed}
     assert all(name.endswith(("['bias']", "['scale']")) for name in exempt)
     assert {name.split("'")[-2] for name in mask.keys() - exempt} == {"kernel", "token", "position", "token_type"}

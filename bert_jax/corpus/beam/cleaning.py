@@ -8,10 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.corpus.beam.pipeline import beam, spread_chunks
+from bert_jax.corpus.beam.pipeline import beam, read_and_spread_chunks
 from bert_jax.corpus.build.chunks import Partition
 from bert_jax.corpus.build.cleaning import repeated_lines
-from bert_jax.corpus.build.cleaning.chunk import clean_chunk, count_line_hashes, read_cleaned, sum_cleaning_counts
+from bert_jax.corpus.build.cleaning.chunk import (
+    clean_chunk,
+    count_documents_per_line_hash,
+    read_cleaned_documents,
+    sum_cleaning_counts,
+)
 from bert_jax.corpus.build.cleaning.recipe import Recipe, Step
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.cleaning.stage import KEPT, PARTS, REMOVED
@@ -43,7 +48,7 @@ def clean_partitions(
         check: raises UserError on a worker whose package versions differ from the versions on this machine.
         work_url: directory or URL for the files; they have the names and contents of the files of `clean_documents`.
     """
-    chunks = spread_chunks(partitions, "clean", settings)
+    chunks = read_and_spread_chunks(partitions, "clean", settings)
     repeated: Any = ""
     for index, step in enumerate(recipe.steps):
         if RULES[step.rule].survey:
@@ -55,7 +60,7 @@ def clean_partitions(
     cleaned_partitions = (
         cleaned.texts
         | "cleaned of a block" >> beam.GroupByKey()
-        | "write cleaned" >> beam.Map(_upload_block, work_url).with_output_types(tuple[int, Any])
+        | "write cleaned" >> beam.Map(_upload_cleaned_block, work_url).with_output_types(tuple[int, Any])
         | "cleaned of a partition" >> beam.GroupByKey()
         | "cleaned partitions" >> beam.Map(_partition_of_blocks).with_output_types(Any)
     )
@@ -94,7 +99,7 @@ def _find_repeated_lines(
         | "survey"
         >> beam.FlatMap(_count_lines_of_chunk, earlier_steps, step, options).with_output_types(tuple[int, Any])
         | "count lines" >> beam.CombinePerKey(_sum_line_counts)
-        | "repeated" >> beam.Map(_select_repeated, step).with_output_types(tuple[str, Any])
+        | "repeated" >> beam.Map(_select_frequent_hashes, step).with_output_types(tuple[str, Any])
         | "all repeated" >> beam.GroupByKey()
         | "write repeated" >> beam.Map(_upload_repeated_lines, work_url)
     )
@@ -103,29 +108,31 @@ def _find_repeated_lines(
 def _count_lines_of_chunk(
     chunk: Chunk, earlier_steps: Sequence[Step], step: Step, read_options: ReadOptions
 ) -> Iterator[tuple[int, LineCounts]]:
-    yield from enumerate(repeated_lines.split_ranges(*count_line_hashes(chunk, earlier_steps, step, read_options)))
+    yield from enumerate(
+        repeated_lines.split_into_hash_ranges(*count_documents_per_line_hash(chunk, earlier_steps, step, read_options))
+    )
 
 
 def _sum_line_counts(parts: Iterable[LineCounts]) -> LineCounts:
     empty = np.zeros(0, "<u8"), np.zeros(0, "<u4")
-    return repeated_lines.count_hashes(*zip(empty, *parts, strict=True))
+    return repeated_lines.sum_counts_by_hash(*zip(empty, *parts, strict=True))
 
 
-def _select_repeated(counted: tuple[int, LineCounts], step: Step) -> tuple[str, np.ndarray]:
-    return "", repeated_lines.select_repeated(*counted[1], **step.parameters)
+def _select_frequent_hashes(counted: tuple[int, LineCounts], step: Step) -> tuple[str, np.ndarray]:
+    return "", repeated_lines.select_frequent_hashes(*counted[1], **step.parameters)
 
 
 def _upload_repeated_lines(group: tuple[str, Iterable[np.ndarray]], work_url: str) -> str:
     """Upload the repeated lines; return a URL that depends on the content, since workers cache files by URL."""
     with tempfile.TemporaryDirectory() as directory, writing(directory):
         path = pathlib.Path(directory, "repeated.npy")
-        repeated_lines.save_repeated(path, [np.sort(np.concatenate(list(group[1])))])
+        repeated_lines.save_repeated_line_hashes(path, [np.sort(np.concatenate(list(group[1])))])
         url = f"{work_url}/repeated-{sha256_of(path)}.npy"
         storage.upload(path, url)
     return url
 
 
-def _upload_block(
+def _upload_cleaned_block(
     group: tuple[BlockKey, Iterable[tuple[int, Mapping[str, bytes]]]], work_url: str
 ) -> tuple[int, tuple[int, str]]:
     """Upload the documents of a block; return (partition, (block, file of the kept documents))."""
@@ -142,4 +149,4 @@ def _upload_block(
 
 def _partition_of_blocks(group: tuple[int, Iterable[tuple[int, str]]]) -> Partition:
     index, blocks = group
-    return Partition(index, tuple(path for _, path in sorted(blocks)), 0, read_cleaned)
+    return Partition(index, tuple(path for _, path in sorted(blocks)), 0, read_cleaned_documents)

@@ -1,4 +1,4 @@
-"""Partitions -> decisions about copies: all workers compute signatures, a single worker decides."""
+"""Partitions -> decisions about copies: all workers compute signatures, and a single worker decides."""
 
 import operator
 import os
@@ -7,16 +7,22 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bert_jax.corpus.beam.pipeline import beam, spread_chunks
-from bert_jax.corpus.build.append import open_signatures, signature_files
+from bert_jax.corpus.beam.pipeline import beam, read_and_spread_chunks
+from bert_jax.corpus.build.append import open_signatures, signature_files_of_kept_documents
 from bert_jax.corpus.build.corpus_writer import write_signatures
 from bert_jax.corpus.build.dedup_decisions import (
     REMOVED_COPIES,
-    compares_documents,
     decide_copies,
     save_decisions,
+    searches_near_copies,
 )
-from bert_jax.corpus.build.dedup_pass import DECISIONS, PARTS, load_signatures, sign_chunk, signature_parts
+from bert_jax.corpus.build.dedup_pass import (
+    DECISIONS,
+    PARTS,
+    compute_chunk_signatures,
+    load_signatures,
+    signatures_as_bytes,
+)
 from bert_jax.corpus.build.encoding import Chunk, PrepareSettings
 from bert_jax.corpus.build.passes import BlockKey, FinishedBlocks
 from bert_jax.corpus.build.signatures import Signatures
@@ -36,36 +42,40 @@ def find_copies_with_beam(
         output: directory or URL of the corpus, which gets the signatures of its documents.
         work_url: directory or URL for the signatures of all documents, and the decisions.
     """
-    near = compares_documents(settings.deduplicate)
+    near = searches_near_copies(settings.deduplicate)
     return (
-        spread_chunks(partitions, "sign", settings)
-        | "sign" >> beam.Map(_sign_chunk, settings.read_options, near).with_output_types(tuple[Any, Any])
+        read_and_spread_chunks(partitions, "sign", settings)
+        | "sign" >> beam.Map(_keyed_chunk_signatures, settings.read_options, near).with_output_types(tuple[Any, Any])
         | "signatures of a block" >> beam.GroupByKey()
-        | "write signatures" >> beam.Map(_upload_block, work_url).with_output_types(tuple[str, Any])
+        | "write signatures" >> beam.Map(_upload_signature_block, work_url).with_output_types(tuple[str, Any])
         | "all signatures" >> beam.GroupByKey()
-        | "decide" >> beam.Map(_decide_about_all, settings, against, output, work_url).with_output_types(Any)
+        | "decide" >> beam.Map(_decide_copies_and_upload, settings, against, output, work_url).with_output_types(Any)
     )
 
 
-def _sign_chunk(chunk: Chunk, read_options: ReadOptions, near: bool) -> tuple[BlockKey, tuple[int, Signatures]]:
-    return (chunk.partition, chunk.block), (chunk.index, sign_chunk(chunk, read_options, near))
+def _keyed_chunk_signatures(
+    chunk: Chunk, read_options: ReadOptions, near: bool
+) -> tuple[BlockKey, tuple[int, Signatures]]:
+    return (chunk.partition, chunk.block), (chunk.index, compute_chunk_signatures(chunk, read_options, near))
 
 
-def _upload_block(group: tuple[BlockKey, Iterable[tuple[int, Signatures]]], work_url: str) -> tuple[str, BlockKey]:
+def _upload_signature_block(
+    group: tuple[BlockKey, Iterable[tuple[int, Signatures]]], work_url: str
+) -> tuple[str, BlockKey]:
     """Upload the signatures of a block; return its key."""
     key, chunks = group
     with tempfile.TemporaryDirectory() as directory:
         signed = FinishedBlocks(pathlib.Path(directory), lambda: writing(directory))
         signed.begin(key, PARTS)
         for _, signatures in sorted(chunks, key=operator.itemgetter(0)):  # chunks arrive in any order
-            signed.append(key, signature_parts(signatures))
+            signed.append(key, signatures_as_bytes(signatures))
         for part in PARTS:
             path = signed.path(key, part)
             storage.upload(path, f"{work_url}/{path.name}")
     return "", key
 
 
-def _decide_about_all(
+def _decide_copies_and_upload(
     group: tuple[str, Iterable[BlockKey]],
     settings: PrepareSettings,
     against: Mapping[str, str],
@@ -73,7 +83,7 @@ def _decide_about_all(
     work_url: str,
 ) -> tuple[str, tuple[list[dict[str, str]], dict[str, int]]]:
     """Download all signatures, upload decisions and kept signatures; return the items of `find_copies_with_beam`."""
-    keys, near = sorted(group[1]), compares_documents(settings.deduplicate)
+    keys, near = sorted(group[1]), searches_near_copies(settings.deduplicate)
     stored = {name: open_signatures(directory, near) for name, directory in against.items()}
     with tempfile.TemporaryDirectory() as directory:
         signed = FinishedBlocks(pathlib.Path(directory), lambda: writing(directory))
@@ -91,9 +101,9 @@ def _decide_about_all(
         )
         with writing(directory):
             save_decisions(decisions, signed.directory / DECISIONS)
-            files = signature_files(signatures, decisions, settings.deduplicate == "near")
+            files = signature_files_of_kept_documents(signatures, decisions, settings.deduplicate == "near")
             entries = write_signatures(signed.directory, files)
         storage.upload(signed.directory / DECISIONS, f"{work_url}/{DECISIONS}")
         for entry in entries:
             storage.upload(os.path.join(directory, entry["name"]), f"{output}/{entry['name']}")
-        return f"{work_url}/{DECISIONS}", (entries, decisions.count_copies())
+        return f"{work_url}/{DECISIONS}", (entries, decisions.count_kept_copies())

@@ -20,12 +20,12 @@ with needs_packages("--runner beam", "'apache-beam>=2.77'", ", with bert_jax in 
     from apache_beam.options.pipeline_options import PipelineOptions
 
 __all__ = [
+    "as_user_error",
     "beam",
-    "check_versions",
+    "check_worker_versions",
     "installed_package_versions",
     "make_pipeline",
-    "spread_chunks",
-    "worded_error",
+    "read_and_spread_chunks",
 ]
 
 WORDED = re.compile(r"(User|Storage)Error: ")
@@ -59,7 +59,7 @@ def check_job_server(endpoint: str | None) -> None:
         ) from None
 
 
-def spread_chunks(
+def read_and_spread_chunks(
     partitions: beam.PCollection,
     step: str,
     settings: PrepareSettings,
@@ -90,7 +90,7 @@ def installed_package_versions(packages: Sequence[str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in (("bert_jax", __version__), *versions))
 
 
-def check_versions(packages: Sequence[str], wanted: str) -> None:
+def check_worker_versions(packages: Sequence[str], wanted: str) -> None:
     """Raise UserError on a worker where `installed_package_versions` differ from the machine that started the job."""
     if (versions := installed_package_versions(packages)) != wanted:
         raise UserError(
@@ -99,7 +99,7 @@ def check_versions(packages: Sequence[str], wanted: str) -> None:
         )
 
 
-def worded_error(error: Exception) -> UserError | None:
+def as_user_error(error: Exception) -> UserError | None:
     """Return the error of a pipeline as a UserError; None for a bug, whose traceback is shown.
 
     An error of another process has its message inside a traceback. An error that Beam itself raises, with no function

@@ -12,21 +12,21 @@ from typing import Any, Unpack
 from bert_jax.corpus.beam.cleaning import clean_partitions
 from bert_jax.corpus.beam.copies import find_copies_with_beam
 from bert_jax.corpus.beam.pipeline import (
+    as_user_error,
     beam,
-    check_versions,
+    check_worker_versions,
     installed_package_versions,
     make_pipeline,
-    worded_error,
 )
 from bert_jax.corpus.beam.records import write_corpus
 from bert_jax.corpus.build.append import open_signatures
 from bert_jax.corpus.build.chunks import Partition
 from bert_jax.corpus.build.cleaning import recipe as recipes
-from bert_jax.corpus.build.cleaning.chunk import read_cleaned
+from bert_jax.corpus.build.cleaning.chunk import read_cleaned_documents
 from bert_jax.corpus.build.cleaning.recipe import Recipe, read_recipe
-from bert_jax.corpus.build.cleaning.stage import KEPT, REMOVED, copy_removed
+from bert_jax.corpus.build.cleaning.stage import KEPT, REMOVED, append_removed_documents
 from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES, load_decisions, searches_copies
-from bert_jax.corpus.build.dedup_pass import DECISIONS, removed_file, write_removed
+from bert_jax.corpus.build.dedup_pass import DECISIONS, append_removed_copies, removed_documents_file
 from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.plan import LIBRARIES, PrepareOptions, make_settings, plan_inputs
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER, SEGMENTERS
@@ -78,9 +78,9 @@ def prepare_with_beam(
         open_signatures(corpus, settings.deduplicate == "near")  # raises an error now, not in the middle of the work
     pipeline = make_pipeline(beam_options)
     tokenizer = load_tokenizer(tokenizer_directory)
-    output = _absolute_output(os.fspath(output))
+    output = _check_empty_output(os.fspath(output))
     partitions = plan_inputs(inputs, read_options, functools.partial(print, file=sys.stderr)).partitions
-    with removed_file(keep_removed) as removed:
+    with removed_documents_file(keep_removed) as removed:
         _upload_tokenizer(tokenizer, output)  # first, since an output that cannot be written then fails early
         try:
             with pipeline:
@@ -91,7 +91,7 @@ def prepare_with_beam(
                 storage.remove(f"{output}/{UNFINISHED}")
         except Exception as error:  # a runner raises its own types
             note = f"{output}: incomplete; remove it before the next try"
-            if worded := worded_error(error):
+            if worded := as_user_error(error):
                 raise with_message(worded, f"{worded}\n{note}") from None
             error.add_note(note)
             raise
@@ -99,7 +99,7 @@ def prepare_with_beam(
         return json.load(file)
 
 
-def _absolute_output(output: str) -> str:
+def _check_empty_output(output: str) -> str:
     """Return the URL or absolute path of the output; raise UserError if it is not empty."""
     if not storage.is_url(output):
         output = os.path.abspath(output.removeprefix("file://"))
@@ -134,7 +134,7 @@ def _add_steps(
     packages = [*LIBRARIES, *(recipes.LIBRARIES if recipe else ())]
     if settings.segmenter != NO_SEGMENTER:
         packages += SEGMENTERS[settings.segmenter].packages
-    check = functools.partial(check_versions, packages, installed_package_versions(packages))
+    check = functools.partial(check_worker_versions, packages, installed_package_versions(packages))
     documents = pipeline | "partitions" >> beam.Create(partitions).with_output_types(Any)
     cleaned = decided = about_copies = None
     if recipe:
@@ -158,9 +158,9 @@ def _write_removed(
     """Append the documents that the recipe and the search for copies removed to a JSON lines file."""
     if recipe:
         files = storage.match_files(f"{output}/{CLEANED}")  # sorted names are in the order of the blocks
-        copy_removed(path, [name for name in files if name.endswith(f".{REMOVED}")])
+        append_removed_documents(path, [name for name in files if name.endswith(f".{REMOVED}")])
         kept_files = tuple(name for name in files if name.endswith(f".{KEPT}"))
-        partitions = [Partition(0, kept_files, 0, read_cleaned)]
+        partitions = [Partition(0, kept_files, 0, read_cleaned_documents)]
     if REMOVED_COPIES[settings.deduplicate]:
         decisions = load_decisions(f"{output}/{COPIES}/{DECISIONS}")
-        write_removed(path, partitions, settings.read_options, decisions)
+        append_removed_copies(path, partitions, settings.read_options, decisions)

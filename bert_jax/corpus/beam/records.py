@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bert_jax.corpus.beam.pipeline import beam, spread_chunks
+from bert_jax.corpus.beam.pipeline import beam, read_and_spread_chunks
 from bert_jax.corpus.build import corpus_writer
 from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
 from bert_jax.corpus.build.cleaning.recipe import Recipe
@@ -43,14 +43,14 @@ def write_corpus(
         decided: side input with the path of a `Decisions` file; None: without a search for copies.
         copies: side input with the manifest's parts about signatures and about copies; None: without a search.
     """
-    chunks = spread_chunks(partitions, "encode", settings, tokenizer, decided)
+    chunks = read_and_spread_chunks(partitions, "encode", settings, tokenizer, decided)
     encode = beam.ParDo(_Encode(tokenizer, settings, check))
     encoded = chunks | "encode" >> encode.with_outputs(_Encode.COUNTS, main="records")
     shards = encoded.records | "names" >> beam.Keys() | "shards" >> beam.Distinct()
     written = (
         encoded.records
         | "group" >> beam.GroupByKey()
-        | "write" >> beam.Map(_write_shard, output, beam.pvalue.AsList(shards)).with_output_types(Any)
+        | "write" >> beam.Map(_write_and_upload_shard, output, beam.pvalue.AsList(shards)).with_output_types(Any)
     )
     counts = encoded[_Encode.COUNTS] | "count" >> beam.CombineGlobally(sum_document_counts)
     _ = (
@@ -63,7 +63,7 @@ def write_corpus(
 
 
 class _Encode(beam.DoFn):
-    """Chunk -> (shard, (number of the chunk, records)) for each split, and as a separate output the document counts."""
+    """A function from a chunk to (shard, (chunk number, records)) of each split; a second output counts documents."""
 
     COUNTS = "counts"
 
@@ -90,7 +90,7 @@ class _WrittenShard(NamedTuple):
     rows: bytes
 
 
-def _write_shard(
+def _write_and_upload_shard(
     group: tuple[ShardKey, Iterable[tuple[int, PackedRecords]]], output: str, shards: Sequence[ShardKey]
 ) -> _WrittenShard:
     """Write and upload a shard under its final name; return its `ShardInfo` and its index rows."""
@@ -125,7 +125,7 @@ def _upload_indexes_and_manifest(
                 (target / info.rows_name).write_bytes(rows)
                 shards.append(info)
         if cleaned is not None:
-            counts = sum_document_counts([cleaned.of_removed(), counts])
+            counts = sum_document_counts([cleaned.counts_of_removed_documents(), counts])
         summary = summarize_corpus(tokenizer, settings, shards, counts)
         if num_copies is not None:
             summary["copies"] = num_copies
@@ -135,7 +135,7 @@ def _upload_indexes_and_manifest(
         splits = corpus_writer.write_indexes(target, target, by_split, token_dtype(tokenizer.vocab_size))
         names = [split["index"]["name"] for split in splits.values()]
         if signatures is None:
-            hashes = corpus_writer.content_hashes(target, by_split)
+            hashes = corpus_writer.read_content_hashes(target, by_split)
             contents = {corpus_writer.SIGNATURES: (corpus_writer.CONTENT, hashes)}
             signatures = corpus_writer.write_signatures(target, contents)
             names += [entry["name"] for entry in signatures]

@@ -19,7 +19,7 @@ from bert_jax.corpus.build.dedup_decisions import Decisions, StoredSignatures, d
 from bert_jax.corpus.build.encoding import DocumentCounts
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER
 from bert_jax.corpus.build.signatures import ROW, Signatures
-from bert_jax.corpus.manifest import MANIFEST, read_manifest, split_snapshot
+from bert_jax.corpus.manifest import MANIFEST, parse_corpus_and_snapshot, read_manifest
 from bert_jax.corpus.store import load_array
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
@@ -37,15 +37,15 @@ class ExistingCorpus(NamedTuple):
     recipe: Recipe | None
     settings: Mapping[str, Any]
 
-    def shards(self) -> list[ShardInfo]:
-        """Return a `ShardInfo` for each split, with the counts of the whole split."""
+    def split_totals(self) -> list[ShardInfo]:
+        """Return a `ShardInfo` for each split, whose counts are the totals of the split."""
         nouns = ("records", "documents", "sentences", "tokens")
         return [
             ShardInfo(split=split, partition=0, block=0, **{noun: entry[noun] for noun in nouns})
             for split, entry in self.base.manifest["splits"].items()
         ]
 
-    def counts(self) -> DocumentCounts:
+    def document_counts(self) -> DocumentCounts:
         """Return the counts over the documents of the corpus."""
         documents = self.base.manifest["documents"]
         return DocumentCounts(documents=documents["in"], rejected=documents["rejected"], **self.base.manifest["counts"])
@@ -66,9 +66,9 @@ def read_existing_corpus(
 
     Args:
         directory: directory of the corpus.
-        tokenizer_directory: a tokenizer, which must be the tokenizer of the corpus; None: that tokenizer is used.
+        tokenizer_directory: directory of a tokenizer, which must equal the tokenizer of the corpus; None: no check.
         options: values of `SETTINGS` by name; an option that the user did not give is missing or None.
-        recipe: a recipe, which must be the recipe of the corpus; None: that recipe is used.
+        recipe: a recipe, which must agree with the recipe of the corpus; None: the recipe of the corpus is used.
 
     Raises:
         UserError: the directory has no corpus, or an argument contradicts the corpus.
@@ -104,7 +104,7 @@ def read_existing_corpus(
     return ExistingCorpus(BaseCorpus(directory, manifest), tokenizer, recipe, settings)
 
 
-def signature_files(blocks: Sequence[Signatures], decisions: Decisions, near: bool) -> SignatureFiles:
+def signature_files_of_kept_documents(blocks: Sequence[Signatures], decisions: Decisions, near: bool) -> SignatureFiles:
     """Return the files of signatures that a corpus keeps for its documents.
 
     Args:
@@ -126,7 +126,7 @@ def signature_files(blocks: Sequence[Signatures], decisions: Decisions, near: bo
 
 
 def _signatures_of_kept_documents(blocks: Sequence[Signatures], decisions: Decisions) -> Iterator[Signatures]:
-    """Yield the signatures of the kept documents, with the split hashes of the decisions."""
+    """Yield the signatures of the kept documents; their split hashes come from the decisions."""
     last = int(decisions.partitions[0]) - 1
     for block in blocks:
         document = last + np.cumsum(block.rows["begins"])
@@ -161,13 +161,13 @@ def read_stored_signatures(directory: str | os.PathLike[str], manifest: Mapping[
 
 
 def open_signatures(corpus: str, near: bool = False) -> StoredSignatures:
-    """Return the signatures of a corpus, or of a snapshot CORPUS@FINGERPRINT, as `read_stored_signatures`.
+    """Return the signatures of all documents of a corpus, or of a snapshot CORPUS@FINGERPRINT.
 
     Raises:
         UserError: `read_manifest` or `read_stored_signatures` raises it, or `near` is True and the corpus was prepared
             without `--deduplicate near`.
     """
-    directory, snapshot = split_snapshot(corpus)
+    directory, snapshot = parse_corpus_and_snapshot(corpus)
     manifest = read_manifest(pathlib.Path(directory), snapshot)
     if near and manifest["settings"]["deduplicate"] != "near":
         raise UserError(

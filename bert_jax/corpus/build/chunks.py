@@ -13,9 +13,9 @@ from bert_jax.corpus.build.signatures import choose_split, split_hash
 from bert_jax.readers import RawDocument, ReadOptions, read_raw_documents, to_document
 from bert_jax.tokenizer import Tokenizer
 
-PARTITION_BYTES = 512 << 20  # bytes of input files on disk
-CHUNK_BYTES = 1 << 20  # bytes of documents, with DOCUMENT_BYTES for each document
-DOCUMENT_BYTES = 64  # overhead of a document
+PARTITION_BYTES = 512 << 20  # maximum size of a partition: bytes of input files on disk
+CHUNK_BYTES = 1 << 20  # size of a chunk: bytes of its documents, plus DOCUMENT_BYTES for each document
+DOCUMENT_BYTES = 64  # bytes that a document adds to the size of a chunk, in addition to its text
 CHUNKS_PER_BLOCK = 512  # a killed preparation loses at most one block
 
 
@@ -46,18 +46,18 @@ def plan_partitions(files: Sequence[str], sizes: Sequence[int]) -> tuple[Partiti
 def read_chunks(
     partition: Partition, tokenizer: Tokenizer | None, settings: PrepareSettings, decisions: Decisions | None = None
 ) -> Iterator[Chunk]:
-    """Yield the chunks of a partition in order, at least one chunk, quickly and in bounded memory.
+    """Read a partition; yield its chunks in order, at least one, quickly and in bounded memory.
 
     With decisions, a removed document is marked as rejected and has no text, and the chunk has the `split_hashes` of
     the kept documents. Without a tokenizer, the chunks cannot be encoded.
 
     Raises:
-        UserError: as `readers.read_raw_documents`.
+        UserError: `readers.read_raw_documents` raises it.
     """
     index = size = 0
     documents: list[RawDocument] = []
     split_hashes: list[int] = []
-    split, has_records = "", False  # of the long document whose pieces are being read
+    split, has_records = "", False  # for the long document whose pieces are being read
     at_start = (split, has_records)
 
     def make_chunk(is_last: bool) -> Chunk:

@@ -9,21 +9,31 @@ from typing import Any, NamedTuple
 
 from bert_jax.corpus.build.append import open_signatures
 from bert_jax.corpus.build.cleaning.recipe import read_recipe
-from bert_jax.corpus.build.cleaning.stage import CleanedDocuments, clean_documents, copy_removed, num_passes
+from bert_jax.corpus.build.cleaning.stage import (
+    CleanedDocuments,
+    append_removed_documents,
+    clean_documents,
+    num_cleaning_passes,
+)
 from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES, Decisions
-from bert_jax.corpus.build.dedup_pass import find_copies, removed_file, write_removed
+from bert_jax.corpus.build.dedup_pass import append_removed_copies, find_copies, removed_documents_file
 from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.passes import PassProgress, ShowProgress
-from bert_jax.corpus.build.plan import check_workers, make_settings, plan_inputs, preparation_identity
+from bert_jax.corpus.build.plan import make_settings, plan_inputs, preparation_identity, resolve_num_workers
 from bert_jax.corpus.build.staging import UnfinishedCorpus
-from bert_jax.corpus.build.summary import check_rejected, count_noun, format_cleaning, hint_about_rejected_documents
+from bert_jax.corpus.build.summary import (
+    check_rejected_fraction,
+    format_cleaning,
+    format_count,
+    hint_about_rejected_documents,
+)
 from bert_jax.corpus.languages import NO_LANGUAGE
 from bert_jax.errors import UserError, check_not_input
 from bert_jax.readers import ReadOptions
 from bert_jax.readers.rejections import describe_rejections
 
 SUFFIX = ".jsonl"
-NOTHING_LEFT = "nothing left"  # why a long document is rejected: the rules removed all of its pieces
+NOTHING_LEFT = "nothing left"  # reason of rejection of a long document all of whose pieces were removed
 
 
 def clean_texts(
@@ -56,7 +66,7 @@ def clean_texts(
     Raises:
         UserError: bad input, recipe or output; too many rejected documents; no kept document.
     """
-    # The plan, as in `prepare`, without a tokenizer.
+    # Plan the work as in `prepare`, but without a tokenizer.
     check_not_input(output, inputs)
     output = pathlib.Path(output)
     steps = read_recipe(recipe, evaluation_files)
@@ -66,31 +76,31 @@ def clean_texts(
         "max_rejected_fraction": max_rejected_fraction,
     }
     settings = make_settings(read_options, options, steps)
-    num_workers = check_workers(workers)
+    num_workers = resolve_num_workers(workers)
     planned = plan_inputs(inputs, read_options, say)
     finds_copies = bool(REMOVED_COPIES[settings.deduplicate])
     near = settings.deduplicate == "near"
     against = {corpus: open_signatures(corpus, near) for corpus in steps.against}
     identity = preparation_identity(planned, None, settings, steps, against, keep_removed is not None)
-    pass_progress = PassProgress(progress, planned.num_bytes, num_passes(steps) + finds_copies)
+    pass_progress = PassProgress(progress, planned.num_bytes, num_cleaning_passes(steps) + finds_copies)
 
-    with removed_file(keep_removed) as removed, UnfinishedCorpus(output, identity, say) as unfinished:
+    with removed_documents_file(keep_removed) as removed, UnfinishedCorpus(output, identity, say) as unfinished:
         cleaned = clean_documents(
             unfinished.cleaned, unfinished.lines, planned.partitions, steps, settings, num_workers, pass_progress
         )
         counts, decisions = cleaned.counts, None
-        check_rejected(counts.rejected, counts.documents, counts.fields, settings)
+        check_rejected_fraction(counts.rejected, counts.documents, counts.fields, settings)
         if finds_copies:
             pass_progress.begin_pass(cleaned.num_bytes)
             decisions = find_copies(
                 unfinished.signed, cleaned.partitions, settings, num_workers, pass_progress, against
             )
         if removed:
-            copy_removed(removed, cleaned.removed)
+            append_removed_documents(removed, cleaned.removed)
         if removed and decisions:
-            write_removed(removed, cleaned.partitions, read_options, decisions)
+            append_removed_copies(removed, cleaned.partitions, read_options, decisions)
         with unfinished.publishing() as path:
-            written = _write_documents(path, output.suffix == SUFFIX, cleaned, decisions)
+            written = _write_kept_documents(path, output.suffix == SUFFIX, cleaned, decisions)
             rejected = dict(sorted({**counts.rejected, **written.rejected}.items()))
             if not written.documents:
                 unfinished.discard()
@@ -105,12 +115,12 @@ def clean_texts(
     }
 
 
-def format_account(account: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
+def format_cleaning_result(account: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
     """Return two lines about the result of `clean_texts`: counts of documents, and changes by rules."""
     documents = account["documents"]
     reasons = describe_rejections(documents["rejected"])
     return (
-        f"{output}: {count_noun(documents['in'], 'document')} in = {documents['kept']:,} kept + "
+        f"{output}: {format_count(documents['in'], 'document')} in = {documents['kept']:,} kept + "
         f"{sum(documents['rejected'].values()):,} removed{f' ({reasons})' if reasons else ''}\n"
         f"{format_cleaning(account['cleaning'])}"
     )
@@ -124,7 +134,7 @@ class _Written(NamedTuple):
     rejected: dict[str, int]
 
 
-def _write_documents(
+def _write_kept_documents(
     output: pathlib.Path, is_one_file: bool, cleaned: CleanedDocuments, decisions: Decisions | None
 ) -> _Written:
     """Write the cleaned documents that have text and repeat no earlier document."""
@@ -143,7 +153,7 @@ def _write_documents(
                     record = json.loads(line)
                     is_first_piece = record.get("piece", 0) == 0
                     index += is_first_piece
-                    if decisions and (reason := decisions.reason(index)):
+                    if decisions and (reason := decisions.removal_reason(index)):
                         rejected[reason] = rejected.get(reason, 0) + is_first_piece
                     elif record["text"]:
                         target.write(line)

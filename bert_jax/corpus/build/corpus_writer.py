@@ -13,14 +13,14 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from bert_jax.corpus.manifest import FORMAT_VERSION, MANIFEST, fingerprint, manifest_seal
+from bert_jax.corpus.manifest import FORMAT_VERSION, MANIFEST, manifest_fingerprint, manifest_seal
 from bert_jax.corpus.store import MAX_RECORD, MAX_SENTENCE, SPLITS
 from bert_jax.files import sha256_of, sync, write_text
 
 # One record per chunk gives random access; uncompressed files read 2.5 times as fast as zstd (docs/decisions/).
 WRITER_OPTIONS = "group_size:1,uncompressed"
 ROW = np.dtype("<u4")
-INDEX = 3  # number of columns of the index, the first columns of a row
+INDEX = 3  # number of columns of the index, which are the first columns of `ROW`
 COLUMNS = INDEX + 4
 SIGNATURES = "signatures.npy"
 # A row of signatures: the hash of the normal form of a document or piece, and whether the row begins a document.
@@ -80,7 +80,7 @@ class ShardInfo:
 
     @property
     def name(self) -> str:
-        """File name of the shard until `move_into_corpus` renames it."""
+        """File name of the shard until `assemble_corpus_from_shards` renames it."""
         return f"{self.partition:05}-{self.block:05}.{self.split}.arrayrecord"
 
     @property
@@ -90,15 +90,15 @@ class ShardInfo:
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Return the narrowest dtype for all ids of a vocabulary: uint16 or uint32, little-endian."""
+    """Return the smallest dtype that holds all ids of a vocabulary: uint16 or uint32, little-endian."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def cut_sentences(lengths: np.ndarray, inside: np.ndarray | None = None) -> np.ndarray:
+def cut_long_sentence_lengths(lengths: np.ndarray, inside: np.ndarray | None = None) -> np.ndarray:
     """Return sentence lengths, int64 [sentences], with lengths above `MAX_SENTENCE` cut into parts.
 
-    A sentence is not cut before a token that begins within a character. `inside`, bool [sum of lengths], marks these
-    tokens; None: no such token.
+    A sentence is not cut before a token that begins in the middle of a character. `inside`, bool [sum of lengths], is
+    True for these tokens; None: there is no such token.
     """
     if not lengths.size or lengths.max() <= MAX_SENTENCE:
         return lengths
@@ -128,8 +128,8 @@ def pack_document(
     Args:
         lengths: int64 [sentences], each from 1 to `MAX_SENTENCE`.
         tokens: uint16 or uint32 [sum of lengths].
-        begins: False if the document has records already.
-        content_hash: hash of the normal form of the document.
+        begins: True if the first record is the first record of its document.
+        content_hash: 16-byte hash of the normal form of the document; zeros if the signatures have the hash.
         words: bool [sum of lengths], True for a token that begins a word; None: the record stores no word starts.
     """
     ends = np.cumsum(lengths)
@@ -155,9 +155,9 @@ def concatenate_records(parts: Sequence[PackedRecords]) -> PackedRecords:
 
 
 class ShardWriter:
-    """Writer of a shard and its rows under temporary file names; `close` renames the files.
+    """Writer of a shard and its rows under temporary file names, which `close` renames.
 
-    A context manager: leaving it before `close` removes the files. Equal records give equal bytes.
+    As a context manager, it removes the files if the context ends before `close`. Equal records give equal bytes.
     """
 
     def __init__(self, directory: pathlib.Path, split: str, partition: int, block: int):
@@ -224,7 +224,7 @@ def write_shard(
         return writer.close()
 
 
-def move_into_corpus(
+def assemble_corpus_from_shards(
     source: pathlib.Path,
     target: pathlib.Path,
     shards: Iterable[ShardInfo],
@@ -241,7 +241,7 @@ def move_into_corpus(
         shards: all shards, in any order; no shard for a split without records.
         dtype: dtype of the token ids.
         summary: copied into the manifest; `summary['tokenizer']` needs `sha256` and `vocab_size`.
-        signatures: signatures of all documents; None: `content_hashes` of the rows.
+        signatures: signatures of all documents; None: `read_content_hashes` of the rows.
         base: the corpus that the shards are added to; the manifest then describes its shards and the new shards.
 
     Returns:
@@ -250,7 +250,7 @@ def move_into_corpus(
     by_split = group_shards_by_split(shards)
     splits = write_indexes(source, target, by_split, dtype, base)
     if signatures is None:
-        signatures = {SIGNATURES: (CONTENT, content_hashes(source, by_split))}
+        signatures = {SIGNATURES: (CONTENT, read_content_hashes(source, by_split))}
     signature_entries = write_signatures(target, signatures, base)
     num_appends = base.num_snapshots if base else 0
     for split, split_shards in by_split.items():
@@ -291,7 +291,7 @@ def write_indexes(
 
     Args:
         source: directory with the rows of the shards.
-        target, dtype, base: as in `move_into_corpus`.
+        target, dtype, base: as in `assemble_corpus_from_shards`.
         by_split: result of `group_shards_by_split`.
     """
     splits: dict[str, Any] = {}
@@ -305,7 +305,7 @@ def write_indexes(
         old = [np.load(base.directory / entry["index"]["name"], mmap_mode="r", allow_pickle=False)] if base else []
         rows = (np.fromfile(source / shard.rows_name, ROW).reshape(-1, COLUMNS)[:, :INDEX] for shard in shards)
         index_path = target / _insert_append_number(f"{split}.index.npy", num_appends)
-        _save_arrays(index_path, itertools.chain(old, rows), ROW, (INDEX,))
+        _save_concatenated_arrays(index_path, itertools.chain(old, rows), ROW, (INDEX,))
         new_shards = [
             {
                 "name": shard_file_name(split, index, len(shards), num_appends),
@@ -327,7 +327,7 @@ def write_indexes(
     return splits
 
 
-def content_hashes(source: pathlib.Path, by_split: Mapping[str, Sequence[ShardInfo]]) -> Iterator[np.ndarray]:
+def read_content_hashes(source: pathlib.Path, by_split: Mapping[str, Sequence[ShardInfo]]) -> Iterator[np.ndarray]:
     """Yield the content hashes in the rows of each shard, `CONTENT` [documents and pieces]."""
     for shard in itertools.chain.from_iterable(by_split.values()):
         rows = np.fromfile(source / shard.rows_name, ROW).reshape(-1, COLUMNS)
@@ -345,7 +345,7 @@ def write_signatures(
     entries = list(base.manifest["signatures"]) if base else []
     for name, (dtype, arrays) in signatures.items():
         path = target / _insert_append_number(name, base.num_snapshots if base else 0)
-        _save_arrays(path, arrays, dtype)
+        _save_concatenated_arrays(path, arrays, dtype)
         entries.append({"name": path.name, "sha256": sha256_of(path)})
     return entries
 
@@ -366,11 +366,11 @@ def make_manifest(
             "documents": base.manifest["documents"],
         }
         manifest["snapshots"] = [*base.manifest.get("snapshots", ()), snapshot]
-    manifest = {**manifest, "fingerprint": fingerprint(manifest)}
+    manifest = {**manifest, "fingerprint": manifest_fingerprint(manifest)}
     return {**manifest, "seal": manifest_seal(manifest)}
 
 
-def _save_arrays(
+def _save_concatenated_arrays(
     path: pathlib.Path, arrays: Iterable[np.ndarray], dtype: np.dtype, columns: tuple[int, ...] = ()
 ) -> None:
     """Write the concatenation of arrays to a .npy file, with a single array in memory at a time."""

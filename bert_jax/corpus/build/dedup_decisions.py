@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.corpus.build.signatures import BANDS, SKETCH, Signatures, choose_split, jaccard
+from bert_jax.corpus.build.signatures import BANDS, SKETCH, Signatures, choose_split, jaccard_similarity
 from bert_jax.files import new_file
 from bert_jax.readers import RawDocument, storage
 
@@ -22,7 +22,7 @@ SAME_SPLIT_SIMILARITY = 0.7
 EXACT, NEAR = "exact duplicate", "near duplicate"  # reasons of rejection
 # `--deduplicate` -> the copies that are removed.
 REMOVED_COPIES: dict[str, tuple[str, ...]] = {"none": (), "split": (), "exact": (EXACT,), "near": (EXACT, NEAR)}
-OF = " of "  # between a reason and the name of the corpus that has the repeated document
+OF = " of "  # stands between a reason of rejection and the name of the corpus that has the repeated document
 # A document is compared with the first document of a band and with the _NEIGHBORS documents before it in the band.
 # Comparisons with all documents of the band would take time quadratic in the number of documents with shared
 # boilerplate.
@@ -31,17 +31,17 @@ _SKETCHES_IN_MEMORY = 4096
 _PAIRS_AT_ONCE = 1 << 16
 # A larger group of similar kept documents goes to the training split, so that no template fills the held-out split.
 _MAX_HELDOUT_GROUP = 100
-_FORCED_SPLIT_HASH = {"heldout": 0, "train": 2**64 - 1}  # split -> a hash that selects it for any held-out fraction
+_FORCED_SPLIT_HASH = {"heldout": 0, "train": 2**64 - 1}  # split -> hash that selects the split for every fraction
 
 
-def compares_documents(deduplicate: str) -> bool:
+def searches_near_copies(deduplicate: str) -> bool:
     """Return whether a preparation searches for near copies."""
     return deduplicate in ("split", "near")
 
 
 def searches_copies(deduplicate: str, heldout_fraction: float) -> bool:
     """Return whether a preparation searches for copies, to remove copies or to keep copies in a split."""
-    return bool(REMOVED_COPIES[deduplicate]) or (compares_documents(deduplicate) and heldout_fraction > 0)
+    return bool(REMOVED_COPIES[deduplicate]) or (searches_near_copies(deduplicate) and heldout_fraction > 0)
 
 
 class StoredSignatures(NamedTuple):
@@ -84,15 +84,15 @@ class Decisions:
     stored_names: np.ndarray
     stored_before: np.ndarray
 
-    def reason(self, document: int) -> str:
+    def removal_reason(self, document: int) -> str:
         """Return the reason for which a document is removed; '' if it is kept."""
         if self.copy_of[document] < 0:
             return ""
         corpus = self.corpus_of(int(self.copy_of[document]))
         return (EXACT if self.exact[document] else NEAR) + (OF + corpus if corpus else "")
 
-    def count_copies(self) -> dict[str, int]:
-        """Return kind of copy -> number of kept new documents that are such copies of an earlier document."""
+    def count_kept_copies(self) -> dict[str, int]:
+        """Return the number of kept new documents that are exact and near copies of earlier documents, by kind."""
         is_copy = (self.group != np.arange(len(self.group))) & (self.copy_of < 0)
         is_copy[: self.partitions[0]] = False
         return {EXACT: int((is_copy & self.exact).sum()), NEAR: int((is_copy & ~self.exact).sum())}
@@ -104,13 +104,13 @@ class Decisions:
         return str(self.stored_names[np.searchsorted(self.stored_before, document, side="right") - 1])
 
     def apply(self, partition: int, documents: Iterable[RawDocument]) -> Iterator[DocumentAndHash]:
-        """Yield the documents of a partition with their split hashes; removed documents have a name and a reason."""
+        """Yield the documents of a partition with their split hashes; a removed document has no text, but a reason."""
         index = int(self.partitions[partition]) - 1
         reason = ""
         for raw in documents:
             if raw.piece == 0:
                 index += 1
-                reason = self.reason(index)
+                reason = self.removal_reason(index)
             if not reason:
                 yield DocumentAndHash(raw, int(self.split_hashes[index]))
             elif raw.piece == 0:
@@ -162,11 +162,11 @@ def decide_copies(
             for (first, end), corpus in zip(itertools.pairwise(first_stored), stored.values(), strict=True)
             for hash_of_text in split_hashes[first:end].tolist()
         ]
-        _find_near_copies(rows, copy_of, group, splits, heldout_fraction > 0, NEAR in removes)
+        _merge_near_copies_into_groups(rows, copy_of, group, splits, heldout_fraction > 0, NEAR in removes)
         for document, split in enumerate(splits):
             if choose_split(int(split_hashes[document]), heldout_fraction) != split:
                 split_hashes[document] = _FORCED_SPLIT_HASH[split]
-        repeated = np.where(exact, copy_of[copy_of], -1)  # for an exact copy of a near copy: the original
+        repeated = np.where(exact, copy_of[copy_of], -1)  # an exact copy of a near copy repeats the original
         copy_of, exact = np.where(repeated < 0, copy_of, repeated), exact & (repeated < 0)
         if NEAR not in removes:
             sizes = np.bincount(group)
@@ -206,7 +206,7 @@ class _DocumentRows:
         self._offsets = [np.cumsum(np.append(0, block.rows["sketch"]).astype(np.int64)) for block in signatures]
 
     def column(self, name: str, band: int | None = None) -> np.ndarray:
-        """Return a field of the first row of each document."""
+        """Return the field `name` of the first signature row of each document; `band` selects a column of the field."""
         fields = (block.rows[name] if band is None else block.rows[name][:, band] for block in self._signatures)
         return np.concatenate(list(fields))[self.starts]
 
@@ -216,8 +216,8 @@ class _DocumentRows:
             block = int(np.searchsorted(self._first_row, row, side="right")) - 1
             yield _BlockRow(block, row - self._first_row[block])
 
-    def equal_hash(self, document: int) -> bytes:
-        """Return a hash of the `equal` hashes of all pieces of a document."""
+    def normal_form_hash(self, document: int) -> bytes:
+        """Return a hash of a document: the hash of the normal-form hashes of all its pieces."""
         digest = hashlib.blake2b(digest_size=16)
         for block, row in self.rows_of(document):
             digest.update(self._signatures[block].rows["equal"][row].tobytes())
@@ -239,7 +239,7 @@ def _find_exact_copies(rows: _DocumentRows) -> np.ndarray:
     """
     hashes = rows.column("equal")
     for document in np.flatnonzero(rows.ends - rows.starts > 1).tolist():
-        hashes[document] = np.frombuffer(rows.equal_hash(document), "<u8")
+        hashes[document] = np.frombuffer(rows.normal_form_hash(document), "<u8")
     with_text = np.flatnonzero(rows.column("has_text"))
     copy_of = np.full(len(hashes), -1)
     order = with_text[np.lexsort([with_text, hashes[with_text, 0], hashes[with_text, 1]])]
@@ -258,7 +258,7 @@ def _first_equal_index(sorted_keys: np.ndarray) -> np.ndarray:
     return np.repeat(starts, np.diff(np.append(starts, len(sorted_keys))))
 
 
-def _find_near_copies(
+def _merge_near_copies_into_groups(
     rows: _DocumentRows,
     copy_of: np.ndarray,
     group: np.ndarray,
@@ -271,18 +271,18 @@ def _find_near_copies(
     alive = np.flatnonzero((copy_of < 0) & (rows.column("sketch") > 0))
     sketch = functools.lru_cache(_SKETCHES_IN_MEMORY)(rows.sketch)
 
-    def root(document: int) -> int:
+    def first_document_of_group(document: int) -> int:
         while group[document] != document:
             document = int(group[document])
         return document
 
-    for earlier, later in _candidate_pairs(rows, alive):
+    for earlier, later in _candidate_copy_pairs(rows, alive):
         if later < num_stored or copy_of[later] >= 0:
             continue
-        similarity = jaccard(sketch(earlier), sketch(later), SKETCH)
+        similarity = jaccard_similarity(sketch(earlier), sketch(later), SKETCH)
         if similarity < SAME_SPLIT_SIMILARITY:
             continue
-        low, high = sorted((root(earlier), root(later)))
+        low, high = sorted(map(first_document_of_group, (earlier, later)))
         splits = {stored_splits[document] for document in (low, high) if document < num_stored}
         if len(splits) > 1 or ("heldout" in splits and not holds_out):
             copy_of[later] = earlier if copy_of[earlier] < 0 else low
@@ -291,7 +291,7 @@ def _find_near_copies(
             copy_of[later] = earlier
         group[high] = low
     for document in np.flatnonzero(group != np.arange(len(group))).tolist():
-        group[document] = root(document)
+        group[document] = first_document_of_group(document)
 
 
 class _DocumentPair(NamedTuple):
@@ -301,7 +301,7 @@ class _DocumentPair(NamedTuple):
     later: int
 
 
-def _candidate_pairs(rows: _DocumentRows, alive: np.ndarray) -> Iterator[_DocumentPair]:
+def _candidate_copy_pairs(rows: _DocumentRows, alive: np.ndarray) -> Iterator[_DocumentPair]:
     """Yield pairs (earlier, later) of documents that share a band, sorted by the later document."""
     num_documents = len(rows.starts)
     pairs = np.zeros(0, np.int64)  # later document * num_documents + earlier document

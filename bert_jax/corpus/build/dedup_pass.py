@@ -13,20 +13,20 @@ from types import MappingProxyType
 import numpy as np
 
 from bert_jax.corpus.build.chunks import Partition, read_chunks
-from bert_jax.corpus.build.cleaning.chunk import escape_name
+from bert_jax.corpus.build.cleaning.chunk import escape_non_utf8_name
 from bert_jax.corpus.build.dedup_decisions import (
     EXACT,
     REMOVED_COPIES,
     Decisions,
     StoredSignatures,
-    compares_documents,
     decide_copies,
     load_decisions,
     save_decisions,
+    searches_near_copies,
 )
 from bert_jax.corpus.build.encoding import Chunk, PrepareSettings
 from bert_jax.corpus.build.passes import FinishedBlocks, PassProgress, map_blocks
-from bert_jax.corpus.build.signatures import ROW, Signatures, sign_documents
+from bert_jax.corpus.build.signatures import ROW, Signatures, compute_document_signatures
 from bert_jax.errors import UserError, writing
 from bert_jax.readers import ReadOptions, to_document
 
@@ -55,21 +55,21 @@ def find_copies(
             setting.
 
     Raises:
-        UserError: `read_chunks` or `sign_documents` raises it.
+        UserError: `read_chunks` or `compute_document_signatures` raises it.
     """
     path = signed.directory / DECISIONS
     if all(signed.is_finished(partition.index) for partition in partitions):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
             return load_decisions(path)
-    near = compares_documents(settings.deduplicate)
+    near = searches_near_copies(settings.deduplicate)
     read = functools.partial(read_chunks, tokenizer=None, settings=settings)
-    work = functools.partial(sign_chunk, read_options=settings.read_options, near=near)
+    work = functools.partial(compute_chunk_signatures, read_options=settings.read_options, near=near)
     num_documents = 0
     with contextlib.closing(map_blocks(signed, partitions, read, work, num_workers)) as blocks:
         for key, results in blocks:
             signed.begin(key, PARTS)
             for chunk, signatures in results:
-                signed.append(key, signature_parts(signatures))
+                signed.append(key, signatures_as_bytes(signatures))
                 num_documents += int(signatures.rows["begins"].sum())
                 progress.report(chunk.bytes_read, num_documents)
             signed.finish(key, chunk.is_last)
@@ -83,12 +83,12 @@ def find_copies(
     return decisions
 
 
-def sign_chunk(chunk: Chunk, read_options: ReadOptions, near: bool) -> Signatures:
+def compute_chunk_signatures(chunk: Chunk, read_options: ReadOptions, near: bool) -> Signatures:
     """Return the signatures of the documents of a chunk."""
-    return sign_documents(chunk.documents, read_options, near)
+    return compute_document_signatures(chunk.documents, read_options, near)
 
 
-def signature_parts(signatures: Signatures) -> dict[str, bytes]:
+def signatures_as_bytes(signatures: Signatures) -> dict[str, bytes]:
     """Return the content of each part of a block of signatures."""
     return {ROWS: signatures.rows.tobytes(), SKETCHES: signatures.sketches.tobytes()}
 
@@ -102,7 +102,7 @@ def load_signatures(signed: FinishedBlocks) -> list[Signatures]:
 
 
 @contextlib.contextmanager
-def removed_file(path: str | os.PathLike[str] | None) -> Iterator[pathlib.Path | None]:
+def removed_documents_file(path: str | os.PathLike[str] | None) -> Iterator[pathlib.Path | None]:
     """Yield the path of a temporary file, and rename the file to `path` when the context ends without an error.
 
     Raises:
@@ -124,7 +124,7 @@ def removed_file(path: str | os.PathLike[str] | None) -> Iterator[pathlib.Path |
         partial.unlink(missing_ok=True)
 
 
-def write_removed(
+def append_removed_copies(
     path: pathlib.Path,
     partitions: Iterable[Partition],
     options: ReadOptions,
@@ -140,7 +140,8 @@ def write_removed(
         partitions: the whole input.
         options: as in `readers.read_documents`.
         decisions: decisions about these documents.
-        base_corpus: the corpus that documents are added to. Its name stands for its documents, whose names are unknown.
+        base_corpus: the corpus to which documents are added; `repeats` then names this corpus, since the names of its
+            documents are unknown.
     """
     repeated = set(np.unique(decisions.copy_of).tolist())
     names: dict[int, str] = {}
@@ -151,13 +152,13 @@ def write_removed(
                 index += raw.piece == 0
                 if index in repeated:
                     names[index] = raw.name
-                if reason := decisions.reason(index):
+                if reason := decisions.removal_reason(index):
                     copy_of = int(decisions.copy_of[index])
                     stored_document = f"a document of {decisions.corpus_of(copy_of) or base_corpus}"
                     line = {
-                        "name": escape_name(raw.name),
+                        "name": escape_non_utf8_name(raw.name),
                         "reason": reason,
-                        "repeats": escape_name(names.get(copy_of, stored_document)),
+                        "repeats": escape_non_utf8_name(names.get(copy_of, stored_document)),
                         "text": to_document(raw, options).text,
                     }
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -15,7 +15,7 @@ import numpy as np
 from bert_jax.corpus.build.corpus_writer import (
     PackedRecords,
     concatenate_records,
-    cut_sentences,
+    cut_long_sentence_lengths,
     pack_document,
     token_dtype,
 )
@@ -24,16 +24,16 @@ from bert_jax.corpus.build.sentences import SentencePart, split_sentences
 from bert_jax.corpus.build.signatures import choose_split, text_hashes
 from bert_jax.corpus.store import MAX_SENTENCE, SPLITS
 from bert_jax.readers import RawDocument, ReadOptions, to_document
-from bert_jax.readers.rejections import Rejections, first_fields
+from bert_jax.readers.rejections import Rejections, alphabetically_first_fields
 from bert_jax.tokenizer import Tokenizer
-from bert_jax.tokenizer.changes import count_changes
+from bert_jax.tokenizer.changes import count_changed_characters
 from bert_jax.tokenizer.tokenizer_json import steps_of_part
 
 MIN_HELDOUT = 2  # minimum number of held-out documents: the second sentence of a pair may come from another document
 UNKNOWN_READ = 500  # maximum number of sentences of a chunk that are encoded again to count unknown characters
 CHANGED_READ = 20_000  # approximate number of characters of a chunk that are compared with the tokenizer's normal form
 GOLDEN_RATIO = (1 + math.sqrt(5)) / 2
-SENTENCES_PER_CALL = 512  # a call of the tokenizer library takes a hundred times the memory of its text
+SENTENCES_PER_CALL = 512  # a call of the tokenizer library needs about a hundred times the memory of its input text
 # ByteLevel writes each byte as a letter (Radford et al. 2019). A printable byte is the character with its code. The
 # other bytes are, in order, the characters from code 256 on.
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
@@ -129,7 +129,7 @@ class EncodedChunk(NamedTuple):
 
 
 class _Sentences(NamedTuple):
-    """The split, hashes and number of sentences of a document or piece `raw`."""
+    """A document or piece `raw` with its split, its hashes and its number of sentences."""
 
     raw: RawDocument
     split: str
@@ -142,7 +142,7 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
     """Return the records of a chunk, by split, and the counts of its documents.
 
     Raises:
-        UserError: as `readers.to_document`.
+        UserError: `readers.to_document` raises it.
     """
     rejections = Rejections()
     parts: list[_Sentences] = []
@@ -177,7 +177,9 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
         if size:
             span = slice(token, token + size)
             too_long = part_lengths.max() > MAX_SENTENCE
-            cut = cut_sentences(part_lengths, inside_character(tokenizer)[tokens[span]] if too_long else None)
+            cut = cut_long_sentence_lengths(
+                part_lengths, tokens_inside_character(tokenizer)[tokens[span]] if too_long else None
+            )
             part_words = None if words is None else words[span]
             splits[part.split].append(
                 pack_document(cut, tokens[span], not has_records, part.content_hash, words=part_words)
@@ -208,7 +210,7 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
     return EncodedChunk(records, counts)
 
 
-def inside_character(tokenizer: Tokenizer) -> np.ndarray:
+def tokens_inside_character(tokenizer: Tokenizer) -> np.ndarray:
     """Return for each token whether its first byte continues a character of UTF-8: bool `[vocab_size]`.
 
     A sentence of too many tokens is not cut before such a token.
@@ -238,7 +240,7 @@ def _count_changed_characters(sentences: Sequence[str], characters: int, tokeniz
     offsets = (np.arange(count) + np.arange(count) * GOLDEN_RATIO % 1) * len(sentences) / max(1, count)
     sampled = [sentences[offset] for offset in offsets.astype(int).tolist()]
     compared = sum(map(len, sampled))
-    changed = count_changes(tokenizer, sampled)
+    changed = count_changed_characters(tokenizer, sampled)
     return _ChangedCharacters(
         compared, {kind: round(num_changed * characters / compared) for kind, num_changed in changed.items()}
     )
@@ -277,14 +279,14 @@ def sum_document_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
         unknown_characters=sum(part.unknown_characters for part in counts),
         compared_characters=sum(part.compared_characters for part in counts),
         changed_characters=dict(sorted(changed.items())),
-        fields=functools.reduce(first_fields, (part.fields for part in counts), ""),
+        fields=functools.reduce(alphabetically_first_fields, (part.fields for part in counts), ""),
         lowest_hashes=heapq.nsmallest(MIN_HELDOUT, (value for part in counts for value in part.lowest_hashes)),
     )
 
 
-def fraction_above(value: int) -> float:
-    """Return the smallest held-out fraction, with three decimals, that holds out a document with split hash `value`."""
-    return ((value * 1000 >> 64) + 1) / 1000
+def smallest_fraction_that_holds_out(split_hash: int) -> float:
+    """Return the smallest held-out fraction, with three decimals, that holds out a document with this split hash."""
+    return ((split_hash * 1000 >> 64) + 1) / 1000
 
 
 def has_tokens(text: str, begins_document: bool, tokenizer: Tokenizer, settings: PrepareSettings) -> bool:
@@ -296,7 +298,7 @@ def has_tokens(text: str, begins_document: bool, tokenizer: Tokenizer, settings:
 def _sentences_of(
     text: str, begins_document: bool, tokenizer: Tokenizer, settings: PrepareSettings
 ) -> Iterator[SentencePart]:
-    """Yield the sentences of a document or piece, as `split_sentences`."""
+    """Split a document or piece into sentences with the settings of a preparation; see `split_sentences`."""
     return split_sentences(text, settings.language, tokenizer.sentence_prefix, begins_document, settings.segmenter)
 
 
@@ -313,7 +315,6 @@ def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, segmenter: str = NO
 
     The numbers of ids are int64 [texts], and the ids uint16 or uint32 [ids]. The word starts are bool [ids], True for a
     token that begins a word; None without a segmenter.
-
     """
     dtype, split_words = token_dtype(tokenizer.vocab_size), load_word_splitter(segmenter)
     lengths, tokens, starts = [np.zeros(0, np.int64)], [np.zeros(0, dtype)], list[bool]()

@@ -28,7 +28,7 @@ from bert_jax.files import read_file, sha256_of, sync
 Result = TypeVar("Result")
 BlockKey = tuple[int, int]  # index of a partition, and index of the block in the partition
 ShowProgress = Callable[[int, int, int], None]  # (bytes of input read, all bytes of input, documents done)
-CHUNKS_PER_WORKER = 3  # a chunk in work, a waiting chunk, and a result that waits for earlier results
+CHUNKS_PER_WORKER = 3  # a chunk being processed, a waiting chunk, and a result that waits for earlier results
 
 
 class PassProgress:
@@ -59,8 +59,8 @@ class FinishedBlocks:
     Attributes:
         directory: directory of the files.
         writing: context manager that turns an error of writing into a UserError.
-        records: the record of each block: `is_last`, True for the last block of a partition, and the other arguments of
-            `finish`.
+        records: the record of each block, which holds the arguments of `finish`; `is_last` is True for the last block
+            of a partition.
     """
 
     def __init__(self, directory: pathlib.Path, writing: Callable[[], contextlib.AbstractContextManager[None]]):
@@ -98,7 +98,7 @@ class FinishedBlocks:
         return self.directory / f"{key[0]:05}-{key[1]:05}.{part}"
 
     def begin(self, key: BlockKey, parts: Iterable[str]) -> None:
-        """Create the empty files of a block."""
+        """Begin a block: create an empty file for each of its parts."""
         with self.writing():
             self.directory.mkdir(exist_ok=True)
             for part in parts:
@@ -132,7 +132,7 @@ class FinishedBlocks:
         self.records[key] = record
 
     def load_array(self, key: BlockKey, part: str, dtype: Any) -> np.ndarray:
-        """Return the numbers in a part of a block, mapped into memory."""
+        """Return the numbers in a part of a block as an array that is mapped into memory."""
         path = self.path(key, part)
         # An empty file cannot be mapped.
         return np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
@@ -198,13 +198,13 @@ def map_chunks(
         num_workers,
         # Processes are spawned, since a fork would copy locks that threads of the library may hold.
         multiprocessing.get_context("spawn"),
-        _start_worker,
+        _initialize_worker,
         (work,),
     )
     waiting: collections.deque[tuple[Chunk, concurrent.futures.Future[Result]]] = collections.deque()
     try:
         for chunk in chunks:
-            waiting.append((dataclasses.replace(chunk, documents=()), executor.submit(_work_on, chunk)))
+            waiting.append((dataclasses.replace(chunk, documents=()), executor.submit(_run_worker_function, chunk)))
             if len(waiting) >= CHUNKS_PER_WORKER * num_workers:
                 done, future = waiting.popleft()
                 yield ChunkResult(done, future.result())
@@ -222,7 +222,7 @@ def map_chunks(
 _work_of_process: Callable[[Chunk], Any]
 
 
-def _start_worker(work: Callable[[Chunk], Any]) -> None:
+def _initialize_worker(work: Callable[[Chunk], Any]) -> None:
     """Prepare a worker process for `work`."""
     global _work_of_process
     # Pickle rebuilds our tokenizer; a pickled tokenizer of the library would lose `encode_special_tokens`.
@@ -240,6 +240,6 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _work_on(chunk: Chunk) -> Any:
-    """Return the result of this worker process for a chunk."""
+def _run_worker_function(chunk: Chunk) -> Any:
+    """Return the result of the worker's function for a chunk."""
     return _work_of_process(chunk)

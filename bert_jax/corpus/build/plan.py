@@ -1,4 +1,4 @@
-"""The plan of a preparation, checked before the work: settings, inputs, identity."""
+"""The plan of a preparation, which is checked before the work begins: settings, inputs, identity."""
 
 import dataclasses
 import hashlib
@@ -29,7 +29,7 @@ LIBRARIES = ("array_record", "sentencex", "tokenizers")  # another version may p
 
 
 class PrepareOptions(TypedDict, total=False):
-    """The options of a preparation; a missing option or None means the default or, for an append, the corpus's value.
+    """The options of a preparation. A missing option, or None, means the default or, in an append, the corpus's value.
 
     Keys:
         heldout_fraction: fraction of the documents held out for evaluation, chosen by a hash of their normal form, so
@@ -100,7 +100,7 @@ def plan_inputs(inputs: Sequence[str], read_options: ReadOptions, say: Callable[
     return PlannedInputs(files, sizes, sum(sizes), chunks.plan_partitions(files, sizes))
 
 
-def check_workers(workers: int | None) -> int:
+def resolve_num_workers(workers: int | None) -> int:
     """Return the number of worker processes, by default one per core; raise UserError if it is not positive."""
     workers = (os.cpu_count() or 1) if workers is None else workers
     if workers < 1:
@@ -130,7 +130,7 @@ def preparation_identity(
     for path, size in zip(inputs.files, inputs.sizes, strict=True):
         name = os.path.abspath(path) if os.path.exists(path) else path
         content.update(json.dumps([name, size, readers.input_version(path)]).encode())
-    # The identity leaves out the limit, so that a call with a higher limit resumes a preparation that refused an input.
+    # `max_unpacked_bytes` is left out, so that a call with a higher limit resumes a preparation that refused an input.
     reading = dataclasses.replace(settings.read_options, max_unpacked_bytes=0)
     return {
         "the input": content.hexdigest(),

@@ -8,27 +8,32 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Unpack
 
-from bert_jax.corpus.build.append import open_signatures, read_existing_corpus, read_stored_signatures, signature_files
+from bert_jax.corpus.build.append import (
+    open_signatures,
+    read_existing_corpus,
+    read_stored_signatures,
+    signature_files_of_kept_documents,
+)
 from bert_jax.corpus.build.chunks import read_chunks
 from bert_jax.corpus.build.cleaning.chunk import sum_cleaning_counts
 from bert_jax.corpus.build.cleaning.recipe import read_recipe
-from bert_jax.corpus.build.cleaning.stage import clean_documents, copy_removed, num_passes
-from bert_jax.corpus.build.corpus_writer import ShardInfo, ShardWriter, move_into_corpus, token_dtype
+from bert_jax.corpus.build.cleaning.stage import append_removed_documents, clean_documents, num_cleaning_passes
+from bert_jax.corpus.build.corpus_writer import ShardInfo, ShardWriter, assemble_corpus_from_shards, token_dtype
 from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES, searches_copies
-from bert_jax.corpus.build.dedup_pass import find_copies, load_signatures, removed_file, write_removed
+from bert_jax.corpus.build.dedup_pass import append_removed_copies, find_copies, load_signatures, removed_documents_file
 from bert_jax.corpus.build.encoding import Chunk, DocumentCounts, EncodedChunk, encode_chunk, sum_document_counts
 from bert_jax.corpus.build.passes import BlockKey, PassProgress, ShowProgress, map_blocks
 from bert_jax.corpus.build.plan import (
     PrepareOptions,
-    check_workers,
     make_settings,
     plan_inputs,
     preparation_identity,
+    resolve_num_workers,
 )
 from bert_jax.corpus.build.staging import UnfinishedCorpus
 from bert_jax.corpus.build.summary import (
     TooManyRejectedUserError,
-    check_rejected,
+    check_rejected_fraction,
     format_summary,
     sum_copies_of_append,
     summarize_corpus,
@@ -75,8 +80,8 @@ def prepare(
         keep_removed: JSON lines file for the documents that `clean` and `deduplicate` removed. With `deduplicate`, the
             input is read once more for this file.
         workers: number of processes that encode; None: one per core; 1: no further process.
-        progress: called with (bytes of input read, all bytes, documents done). A search for copies reads the input once
-            more.
+        progress: called with (bytes of input read, all bytes of input, documents done). A search for copies reads the
+            input once more.
         say: function that prints a line; called when the preparation resumes, starts over, or keeps finished blocks.
         options: see `PrepareOptions`.
 
@@ -90,7 +95,7 @@ def prepare(
         UserError: bad input, tokenizer or output; no training document; too many rejected documents; `append` with
             options that contradict the corpus.
     """
-    # The plan: recipe, settings, tokenizer, inputs, and the signatures of documents that are in a corpus already.
+    # Plan: read recipe, settings, tokenizer and inputs, and the signatures of documents that a corpus already has.
     check_not_input(output, inputs)
     output = pathlib.Path(output)
     recipe = None if clean is None else read_recipe(clean, evaluation_files)
@@ -103,7 +108,7 @@ def prepare(
         if tokenizer_directory is None:
             raise UserError("no tokenizer: give --tokenizer DIR, made by `bert-jax tokenizer`")
         tokenizer = load_tokenizer(tokenizer_directory)
-    num_workers = check_workers(workers)
+    num_workers = resolve_num_workers(workers)
     planned = plan_inputs(inputs, read_options, say)
     base = existing.base if existing else None
     removes_copies = append or bool(REMOVED_COPIES[settings.deduplicate])
@@ -114,9 +119,11 @@ def prepare(
     if keep_removed is not None and not removes_copies and recipe is None:
         raise UserError("--keep_removed: these options remove nothing; add --deduplicate exact or near, or --clean")
     identity = preparation_identity(planned, tokenizer, settings, recipe, against, keep_removed is not None, base)
-    pass_progress = PassProgress(progress, planned.num_bytes, 1 + finds_copies + (num_passes(recipe) if recipe else 0))
+    pass_progress = PassProgress(
+        progress, planned.num_bytes, 1 + finds_copies + (num_cleaning_passes(recipe) if recipe else 0)
+    )
 
-    with removed_file(keep_removed) as removed, UnfinishedCorpus(output, identity, say, base) as unfinished:
+    with removed_documents_file(keep_removed) as removed, UnfinishedCorpus(output, identity, say, base) as unfinished:
         # Clean the documents, find copies, encode the remaining documents.
         partitions, num_bytes = planned.partitions, planned.num_bytes
         cleaned = decisions = None
@@ -140,14 +147,15 @@ def prepare(
         # Sum the counts; with `append`, add the counts of the corpus.
         records = unfinished.encoded.records.values()
         shards = [ShardInfo(**shard) for record in records for shard in record["shards"]]
-        removed_counts = [cleaned.counts.of_removed()] if cleaned else []
+        removed_counts = [cleaned.counts.counts_of_removed_documents()] if cleaned else []
         counts = sum_document_counts([*removed_counts, *(DocumentCounts(**record["counts"]) for record in records)])
         adds_nothing = existing is not None and not shards
         all_shards, all_counts, cleaning_counts = shards, counts, [cleaned.counts] if cleaned else []
         if existing:
-            check_rejected(counts.rejected, counts.documents, counts.fields, settings)
+            check_rejected_fraction(counts.rejected, counts.documents, counts.fields, settings)
             settings = dataclasses.replace(settings, max_rejected_fraction=1)  # the new documents were checked before
-            all_shards, all_counts = [*existing.shards(), *shards], sum_document_counts([existing.counts(), counts])
+            all_shards = [*existing.split_totals(), *shards]
+            all_counts = sum_document_counts([existing.document_counts(), counts])
             cleaning_counts += [existing.cleaning_counts()] if cleaned else []
         try:
             summary = {} if adds_nothing else summarize_corpus(tokenizer, settings, all_shards, all_counts)
@@ -156,13 +164,13 @@ def prepare(
                 unfinished.discard()
             raise
         if decisions and not adds_nothing:
-            summary["copies"] = sum_copies_of_append(decisions.count_copies(), existing and existing.base.manifest)
+            summary["copies"] = sum_copies_of_append(decisions.count_kept_copies(), existing and existing.base.manifest)
         if recipe:
             summary["cleaning"] = {**recipe.for_manifest(), **sum_cleaning_counts(cleaning_counts).for_manifest()}
         if removed and cleaned:
-            copy_removed(removed, cleaned.removed)
+            append_removed_documents(removed, cleaned.removed)
         if removed and decisions and removes_copies:
-            write_removed(removed, partitions, read_options, decisions, os.fspath(output))
+            append_removed_copies(removed, partitions, read_options, decisions, os.fspath(output))
         if existing and adds_nothing:
             unfinished.discard()
             return {
@@ -171,13 +179,19 @@ def prepare(
             }
 
         # Assemble the corpus, and rename it.
-        signatures = signature_files(load_signatures(unfinished.signed), decisions, near) if decisions else None
+        signatures = (
+            signature_files_of_kept_documents(load_signatures(unfinished.signed), decisions, near)
+            if decisions
+            else None
+        )
         with unfinished.publishing() as directory:
             directory.mkdir()
             if not base:
                 save_tokenizer(tokenizer, directory / "tokenizer")
             dtype = token_dtype(tokenizer.vocab_size)
-            return move_into_corpus(unfinished.encoded.directory, directory, shards, dtype, summary, signatures, base)
+            return assemble_corpus_from_shards(
+                unfinished.encoded.directory, directory, shards, dtype, summary, signatures, base
+            )
 
 
 def _write_encoded_block(

@@ -1,4 +1,4 @@
-"""A text in parts: each part adds a snapshot to the corpus, so that training can begin after the first part.
+"""Preparation of a text in parts. Each part adds a snapshot to the corpus, so training can begin after the first part.
 
 Each part multiplies the prepared text by `GROWTH`. A part has a stretch of every large file, and some of the small
 files, complete. The small files are spread over the parts, so that each part has text of all sources.
@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from bert_jax import readers
 from bert_jax.corpus.build.prepare import prepare
-from bert_jax.corpus.manifest import fingerprints, read_manifest
+from bert_jax.corpus.manifest import read_manifest, snapshot_fingerprints
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
 
-MAX_FIRST_PART_BYTES = 32 << 20  # bytes of input files on disk
+MAX_FIRST_PART_BYTES = 32 << 20  # maximum size of the first part: bytes of input files on disk
 GROWTH = 4
-GOLDEN_RATIO = 0.6180339887498949  # for every n, its first n multiples, modulo 1, are spread evenly
+GOLDEN_RATIO = 0.6180339887498949  # the first n multiples of this number, modulo 1, are spread evenly for every n
 
 
 def num_parts_of_text(files: Sequence[str], options: ReadOptions) -> int:
@@ -25,19 +25,19 @@ def num_parts_of_text(files: Sequence[str], options: ReadOptions) -> int:
     if not all(readers.is_small(path) or readers.is_divisible(path, options) for path in files):
         return 1
     count, num_bytes = 1, readers.total_bytes(files)
-    while prepared_fraction(0, count) * num_bytes > MAX_FIRST_PART_BYTES:
+    while fraction_prepared_after_part(0, count) * num_bytes > MAX_FIRST_PART_BYTES:
         count += 1
     return count
 
 
-def prepared_fraction(part: int, count: int) -> float:
+def fraction_prepared_after_part(part: int, count: int) -> float:
     """Return the fraction of a text that is prepared after part `part` (counted from 0) of `count` parts."""
     return float(GROWTH) ** (part + 1 - count)
 
 
 def estimate_text_tokens(first_part_tokens: int, count: int | None) -> int:
     """Estimate the tokens of a text from the tokens of its first part; `count` parts, None for a single part."""
-    return round(first_part_tokens / prepared_fraction(0, count or 1))
+    return round(first_part_tokens / fraction_prepared_after_part(0, count or 1))
 
 
 class PartOfText(NamedTuple):
@@ -59,7 +59,10 @@ def files_of_part(files: Sequence[str], options: ReadOptions, part: int, count: 
     Raises:
         UserError: there are too few files for so many parts.
     """
-    begin, end = prepared_fraction(part - 1, count) if part else 0.0, prepared_fraction(part, count)
+    begin, end = (
+        fraction_prepared_after_part(part - 1, count) if part else 0.0,
+        fraction_prepared_after_part(part, count),
+    )
     part_files = [
         path
         for index, path in enumerate(files)
@@ -91,7 +94,7 @@ def prepare_missing_parts(
         UserError: `prepare` raises it, or a part adds no document.
     """
     files = readers.find_files(inputs, options)
-    for part in range(len(fingerprints(read_manifest(corpus))), count):
+    for part in range(len(snapshot_fingerprints(read_manifest(corpus))), count):
         part_files, part_options = files_of_part(files, options, part, count)
         if "unchanged" in prepare(part_files, None, corpus, part_options, say=say, append=True):
             begin, end = part_options.stretch

@@ -46,7 +46,7 @@ def _import_fugashi() -> SplitText:
     import fugashi
     import unidic_lite
 
-    directory = unidic_lite.DICDIR  # given, since fugashi prefers a full UniDic if it is installed
+    directory = unidic_lite.DICDIR  # named explicitly, since fugashi would prefer a full UniDic that is installed
     tagger = fugashi.GenericTagger(f'-O wakati -d "{directory}" -r "{os.path.join(directory, "mecabrc")}"')
     return lambda text: tagger.parse(text).split(" ")
 
@@ -84,12 +84,12 @@ def _import_icu() -> SplitText:
 
     breaks = icu.BreakIterator.createWordInstance(icu.Locale("my"))
 
-    def words(text: str) -> list[str]:
+    def split_at_word_breaks(text: str) -> list[str]:
         units = icu.UnicodeString(text)  # the iterator counts UTF-16 units
         breaks.setText(units)
         return [str(units[start:end]) for start, end in itertools.pairwise([0, *breaks])]
 
-    return words
+    return split_at_word_breaks
 
 
 SEGMENTERS: dict[str, Segmenter] = {

@@ -14,7 +14,7 @@ from bert_jax.corpus.build.segmenters import NO_SEGMENTER, load_sentence_splitte
 from bert_jax.corpus.languages import NO_LANGUAGE
 
 WINDOW = 8192  # maximum number of characters of a sentence, and of one call of the sentence splitter
-# When the library looks back over white space, it assumes one byte per character, and panics inside a wider character.
+# Looking back over white space, the library assumes one byte per character, and panics inside a wider character.
 WIDE_SPACES = "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
 _LINE = re.compile("[^\n]*\n|[^\n]+")
 
@@ -80,7 +80,7 @@ def split_sentences(
         end = start + WINDOW
         paragraph = plain.rfind("\n\n", start + 1, end) if end < len(plain) else len(plain)
         is_complete = paragraph > 0
-        sentences = _segment(language, segmenter, plain[start : paragraph if is_complete else end])
+        sentences = _split_window_into_sentences(language, segmenter, plain[start : paragraph if is_complete else end])
         fills_window = not is_complete and len(sentences) == 1
         if fills_window:
             space_at = max(plain.rfind(space, start + 1, end) for space in " \n")
@@ -100,8 +100,8 @@ def split_sentences(
             start, inside_sentence = end, fills_window and bool(stripped)
 
 
-def _segment(language: str, segmenter: str, text: str) -> list[str]:
-    """Return the sentences of a text, each with the white space and marks after it; joined, they are the text."""
+def _split_window_into_sentences(language: str, segmenter: str, text: str) -> list[str]:
+    """Split a text into sentences, each with the white space and marks after it; joined, the sentences are the text."""
     split_line = load_sentence_splitter(segmenter)
     if split_line:
         lines = [(line, split_line(line) if line.strip() else [line]) for line in _LINE.findall(text)]

@@ -20,16 +20,16 @@ import numpy as np
 
 from bert_jax.readers import RawDocument, ReadOptions, to_document
 
-SPLIT_CHARACTERS = 1 << 16  # length of the start of the normal form that decides the split
+SPLIT_CHARACTERS = 1 << 16  # number of characters at the start of the normal form that decide the split
 SHINGLE = 5  # number of words
 # Two documents with a similarity of 0.8 share at least one band with a probability of 1 - (1 - 0.8**5)**20 = 0.9996.
 BANDS, ROWS = 20, 5
-SKETCH = 1024  # number of shingle hashes, the lowest, that a document keeps
+SKETCH = 1024  # number of lowest shingle hashes that are stored for a document
 ROW = np.dtype(
     [
         ("equal", "<u8", 2),  # hash of the normal form
         ("split", "<u8"),  # `split_hash`
-        ("begins", "?"),  # False for a later piece of a long document
+        ("begins", "?"),  # True if the row begins a document; False for a later piece of a long document
         ("has_text", "?"),
         ("sketch", "<u2"),  # number of hashes in the sketch
         ("bands", "<u4", BANDS),
@@ -48,11 +48,11 @@ class Signatures(NamedTuple):
     sketches: np.ndarray
 
 
-def _is_ignored(character: str) -> bool:
+def _is_ignored_in_normal_form(character: str) -> bool:
     return unicodedata.category(character)[0] in _IGNORED
 
 
-_ASCII_IGNORED = [code for code in range(128) if _is_ignored(chr(code))]
+_ASCII_IGNORED = [code for code in range(128) if _is_ignored_in_normal_form(chr(code))]
 # Replacement of white space -> the ASCII characters that are deleted.
 _DELETED = {"": bytes(_ASCII_IGNORED), " ": bytes(code for code in _ASCII_IGNORED if not chr(code).isspace())}
 
@@ -98,14 +98,14 @@ def _normal_form_with_spaces(text: str, space: str) -> str:
         text = unicodedata.normalize("NFKC", text)
     text = text.casefold().encode().translate(None, _DELETED[space]).decode()
     if not text.isascii():
-        for character in filter(_is_wide_ignored, set(text)):
+        for character in filter(_is_ignored_non_ascii, set(text)):
             text = text.replace(character, space if character.isspace() else "")
     return text
 
 
 @functools.cache
-def _is_wide_ignored(character: str) -> bool:
-    return not character.isascii() and _is_ignored(character)
+def _is_ignored_non_ascii(character: str) -> bool:
+    return not character.isascii() and _is_ignored_in_normal_form(character)
 
 
 def hash_words(words: Sequence[str]) -> np.ndarray:
@@ -114,20 +114,20 @@ def hash_words(words: Sequence[str]) -> np.ndarray:
     return np.fromiter(map(zlib.crc32, " ".join(words).encode().split(b" ")), np.uint64, len(words))
 
 
-def hash_ngrams(words: np.ndarray, n: int) -> np.ndarray:
-    """Return a hash, uint64 [max(0, words - n + 1)], of each n-gram of word hashes, uint64 [words].
+def hash_ngrams(word_hashes: np.ndarray, n: int) -> np.ndarray:
+    """Return a hash of each n-gram of words, uint64 [max(0, words - n + 1)], from their `word_hashes`, uint64 [words].
 
     Equal n-grams have equal hashes. The hashes are not uniform; `hash_shingles` returns uniform hashes.
     """
-    hashes = np.zeros(max(0, len(words) - n + 1), np.uint64)
+    hashes = np.zeros(max(0, len(word_hashes) - n + 1), np.uint64)
     for offset in range(n):
-        hashes = hashes * _MULTIPLIER + words[offset : offset + len(hashes)]
+        hashes = hashes * _MULTIPLIER + word_hashes[offset : offset + len(hashes)]
     return hashes
 
 
-def hash_shingles(words: np.ndarray) -> np.ndarray:
+def hash_shingles(word_hashes: np.ndarray) -> np.ndarray:
     """Return a uniform hash of each shingle of word hashes or ids, uint64 [max(0, words - SHINGLE + 1)]."""
-    return _murmur_finalizer(hash_ngrams(words, SHINGLE))
+    return _murmur_finalizer(hash_ngrams(word_hashes, SHINGLE))
 
 
 class ShingleHashes(NamedTuple):
@@ -156,11 +156,11 @@ def hash_shingles_of_texts(texts: Sequence[Sequence[str]]) -> ShingleHashes:
     return ShingleHashes(shingles[inside[: len(shingles)]], ends - sizes - (SHINGLE - 1) * np.arange(len(sizes)))
 
 
-def sign_documents(documents: Sequence[RawDocument], read_options: ReadOptions, near: bool) -> Signatures:
+def compute_document_signatures(documents: Sequence[RawDocument], read_options: ReadOptions, near: bool) -> Signatures:
     """Return the signatures of documents; bands and sketches are empty without `near`.
 
     Raises:
-        UserError: as `readers.to_document`.
+        UserError: `readers.to_document` raises it.
     """
     rows = np.zeros(len(documents), ROW)
     texts: list[list[str]] = []
@@ -182,7 +182,7 @@ def sign_documents(documents: Sequence[RawDocument], read_options: ReadOptions, 
     return Signatures(rows, np.concatenate(sketches).astype("<u4"))
 
 
-def jaccard(first: np.ndarray, second: np.ndarray, sketch_size: int | None = None) -> float:
+def jaccard_similarity(first: np.ndarray, second: np.ndarray, sketch_size: int | None = None) -> float:
     """Return the Jaccard similarity of two sets of integers, which are ascending arrays of distinct values.
 
     With `sketch_size`, the arrays are the lowest values of larger sets. The similarity is exact if both arrays have
@@ -208,7 +208,7 @@ def _minhash_band_hashes(shingles: np.ndarray, starts: np.ndarray) -> np.ndarray
 
 
 def _murmur_finalizer(bits: np.ndarray) -> np.ndarray:
-    """Return a permutation of uint64 values: the finalizer of MurmurHash3 (Appleby)."""
+    """Return uint64 values after the finalizer of MurmurHash3 (Appleby), which permutes all uint64 values."""
     bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return bits ^ (bits >> np.uint64(33))

@@ -28,7 +28,7 @@ from bert_jax.corpus.build.corpus_writer import (
     write_json,
 )
 from bert_jax.corpus.build.passes import FinishedBlocks
-from bert_jax.corpus.build.summary import count_noun
+from bert_jax.corpus.build.summary import format_count
 from bert_jax.corpus.manifest import MANIFEST, read_manifest
 from bert_jax.errors import UserError, check_output
 from bert_jax.files import SUMS, new_file, read_file, sync, write_sums
@@ -37,8 +37,8 @@ from bert_jax.files import SUMS, new_file, read_file, sync, write_sums
 class UnfinishedCorpus:
     """The directory of a corpus that is being written, with a lock for a single process.
 
-    A context manager: on an exit before the end of `publishing`, finished blocks stay on disk; without finished blocks,
-    the directory is removed.
+    As a context manager, it keeps finished blocks on disk if the context ends before the end of `publishing`. Without
+    finished blocks, it removes the directory.
 
     Attributes:
         cleaned, lines, signed, encoded: the finished blocks of each pass. They include the blocks that a killed
@@ -53,7 +53,7 @@ class UnfinishedCorpus:
         say: Callable[[str], None],
         base: BaseCorpus | None = None,
     ):
-        """Describe the directory; the context manager creates it.
+        """Store the arguments; the context manager creates the directory.
 
         Args:
             output: the final directory.
@@ -74,7 +74,7 @@ class UnfinishedCorpus:
             check_output(self._output)
         with self.writing():
             self._directory.mkdir(parents=True, exist_ok=True)
-            # The system releases the lock at any end of the process: a directory without a lock is a leftover.
+            # The system releases the lock when the process ends, so only a killed process leaves an unlocked directory.
             self._lock = os.open(self._directory, os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,7 +107,7 @@ class UnfinishedCorpus:
                 blocks.resume()
         num_finished = self._num_finished()
         if num_finished:
-            blocks_text = count_noun(num_finished, "finished block")
+            blocks_text = format_count(num_finished, "finished block")
             self._say(f"{self._output}: resumes after {blocks_text} of an interrupted preparation")
         elif before and changed:
             self._say(f"{self._output}: starts over, as {' and '.join(changed)} changed since it was interrupted")
@@ -157,7 +157,7 @@ class UnfinishedCorpus:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if num_finished := self._num_finished():
-            remaining = count_noun(num_finished, "finished block")
+            remaining = format_count(num_finished, "finished block")
             self._say(f"{self._output}: kept {remaining}; the same command resumes from there")
         elif isinstance(error, KeyboardInterrupt):
             self._say(f"{self._output}: no block was finished; the same command starts from the beginning")
@@ -176,13 +176,13 @@ class UnfinishedCorpus:
             try:
                 yield
             except RuntimeError as error:
-                raise errors.wrapped_os_error(error) from error
+                raise errors.os_error_in_message(error) from error
 
 
 def _publish_append(source: pathlib.Path, base: BaseCorpus) -> None:
     """Move the files in `source` into a corpus, the manifest last, so that a reader sees all files or none.
 
-    After a kill, files remain that no manifest names; the next append replaces or removes them.
+    After a kill, some files are named by no manifest; the next append replaces or removes these files.
     """
     for path in base.directory.glob(f"*.{base.num_snapshots}-*-of-*.arrayrecord"):
         path.unlink()

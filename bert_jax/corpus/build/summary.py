@@ -9,12 +9,17 @@ from typing import Any
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.corpus_writer import ShardInfo
 from bert_jax.corpus.build.dedup_decisions import EXACT, NEAR, OF
-from bert_jax.corpus.build.encoding import MIN_HELDOUT, DocumentCounts, PrepareSettings, fraction_above
+from bert_jax.corpus.build.encoding import (
+    MIN_HELDOUT,
+    DocumentCounts,
+    PrepareSettings,
+    smallest_fraction_that_holds_out,
+)
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER, SEGMENTERS, segmenter_manifest
 from bert_jax.corpus.build.sentences import SENTENCE_ENDS
 from bert_jax.corpus.languages import NO_LANGUAGE, two_letter_code
 from bert_jax.corpus.manifest import SHORT, WORDS_VERSION
-from bert_jax.corpus.statistics import count_predictions, few_predictions_warning
+from bert_jax.corpus.statistics import expected_num_predictions, few_predictions_warning
 from bert_jax.corpus.store import MAX_RECORD, MAX_SENTENCE, SPLITS
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
@@ -22,12 +27,12 @@ from bert_jax.readers.rejections import HINTS, describe_rejections, hint_for_mos
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.tokenizer.changes import changes_warning, unexpected_changes
 
-MANY_UNKNOWN = 0.05  # fraction of the tokens
-MANY_LOST = 0.001  # fraction of the characters that are in unknown tokens
+MANY_UNKNOWN = 0.05  # fraction of the tokens that are unknown, above which a warning is given
+MANY_LOST = 0.001  # fraction of the characters in unknown tokens, above which a warning is given
 MANY_REJECTED = 0.5  # fraction of the documents that are rejected for a reason that can be fixed
 # Reasons for rejection that are choices, or that lose no text.
 NO_FAULTS = {EXACT, NEAR, "empty", "redirect", "not an article"}
-CODE_LENGTH = 2  # letters of a code; the sentence splitter knows most languages by codes of two letters
+CODE_LENGTH = 2  # number of letters of the language codes by which the sentence splitter knows most languages
 
 
 class TooManyRejectedUserError(UserError):
@@ -40,7 +45,7 @@ def summarize_corpus(
     """Return the part of the manifest about documents and settings, for all shards and documents in any order.
 
     Raises:
-        UserError: no training document. TooManyRejectedUserError: see `check_rejected`.
+        UserError: no training document. TooManyRejectedUserError: see `check_rejected_fraction`.
     """
     num_documents = dict.fromkeys(SPLITS, 0)
     sentences = tokens = heldout_tokens = 0
@@ -58,7 +63,7 @@ def summarize_corpus(
             f"0 of {num_read:,} documents could be used: {rejected}; "
             f"{hint_about_rejected_documents(counts.rejected, counts.fields, settings.read_options)}"
         )
-    check_rejected(counts.rejected, num_read, counts.fields, settings)
+    check_rejected_fraction(counts.rejected, num_read, counts.fields, settings)
     if not train:
         raise UserError(
             f"0 training documents ({heldout:,} held out, {rejected}); lower --heldout_fraction, or give more documents"
@@ -67,9 +72,9 @@ def summarize_corpus(
     changed = {kind: count / counts.characters for kind, count in counts.changed_characters.items()}
     character_changes = changes_warning(unexpected_changes(tokenizer, changed))
     warnings = [
-        *_split_warnings(settings, counts, train, heldout),
+        *_warnings_about_small_splits(settings, counts, train, heldout),
         *_content_warnings(tokenizer, settings, counts, stored, sentences, unknown, lost),
-        *filter(None, [character_changes, few_predictions_warning(count_predictions(heldout_tokens))]),
+        *filter(None, [character_changes, few_predictions_warning(expected_num_predictions(heldout_tokens))]),
     ]
     return {
         **({} if settings.segmenter == NO_SEGMENTER else {"format_version": WORDS_VERSION}),
@@ -100,13 +105,15 @@ def summarize_corpus(
     }
 
 
-def sum_copies_of_append(copies: Mapping[str, int], before: Mapping[str, Any] | None) -> dict[str, int]:
-    """Return kind of copy -> number of kept documents: of a preparation plus of the manifest before an append."""
-    known = before.get("copies", {}) if before else {}
+def sum_copies_of_append(copies: Mapping[str, int], old_manifest: Mapping[str, Any] | None) -> dict[str, int]:
+    """Add the number of kept copies, by kind, in the manifest before an append to the numbers of the new documents."""
+    known = old_manifest.get("copies", {}) if old_manifest else {}
     return {kind: count + known.get(kind, 0) for kind, count in copies.items()}
 
 
-def check_rejected(rejected: Mapping[str, int], num_documents: int, fields: str, settings: PrepareSettings) -> None:
+def check_rejected_fraction(
+    rejected: Mapping[str, int], num_documents: int, fields: str, settings: PrepareSettings
+) -> None:
     """Raise TooManyRejectedUserError if more documents have a fault than the settings allow.
 
     Args:
@@ -144,7 +151,9 @@ def _is_intended_rejection(reason: str) -> bool:
     return reason.partition(OF)[0] in NO_FAULTS or _is_cleaning_rule(reason)
 
 
-def _split_warnings(settings: PrepareSettings, counts: DocumentCounts, train: int, heldout: int) -> Iterator[str]:
+def _warnings_about_small_splits(
+    settings: PrepareSettings, counts: DocumentCounts, train: int, heldout: int
+) -> Iterator[str]:
     """Yield warnings about splits with too few documents."""
     if train == 1:
         yield (
@@ -157,7 +166,7 @@ def _split_warnings(settings: PrepareSettings, counts: DocumentCounts, train: in
             problem = f"one document of {stored:,} is held out, and `evaluate` needs {MIN_HELDOUT} for sentence pairs"
         else:
             problem = f"no document of {stored:,} is held out, so `evaluate` has nothing to read"
-        fraction = fraction_above(counts.lowest_hashes[-1])
+        fraction = smallest_fraction_that_holds_out(counts.lowest_hashes[-1])
         if stored >= 2 * MIN_HELDOUT and len(counts.lowest_hashes) == MIN_HELDOUT and fraction < 1:
             yield f"{problem}: prepare again with --heldout_fraction {fraction:g}, to hold out {MIN_HELDOUT} or more"
         else:
@@ -225,7 +234,7 @@ def describe_sentence_rule(language: str, segmenter: str) -> str:
     return f"sentences and words by {segmenter}" if splits else f"{rule}, words by {segmenter}"
 
 
-def count_noun(count: int, noun: str, plural: str = "") -> str:
+def format_count(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun, such as '1 document' or '2,000 documents'."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
@@ -249,31 +258,31 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
         first_line = f"{output}: snapshot {len(snapshots) + 1}, {manifest['fingerprint'][:SHORT]}: of {added}\n"
     cleaning = f"{format_cleaning(manifest['cleaning'])}\n" if "cleaning" in manifest else ""
     splits = ", ".join(
-        f"{name} " + " / ".join(count_noun(split[f"{noun}s"], noun) for noun in ("document", "sentence", "token"))
+        f"{name} " + " / ".join(format_count(split[f"{noun}s"], noun) for noun in ("document", "sentence", "token"))
         for name, split in manifest["splits"].items()
     )
     return (
         f"{first_line}"
-        f"{output}: {count_noun(documents['in'], 'document')} in = {documents['stored']:,} stored + "
+        f"{output}: {format_count(documents['in'], 'document')} in = {documents['stored']:,} stored + "
         f"{sum(documents['rejected'].values()):,} rejected{f' ({reasons})' if reasons else ''}\n"
         f"{cleaning}{splits}; an evaluation has about "
-        f"{count_noun(count_predictions(manifest['splits']['heldout']['tokens']), 'prediction')}\n"
+        f"{format_count(expected_num_predictions(manifest['splits']['heldout']['tokens']), 'prediction')}\n"
         f"{format_copies(manifest)}"
         f"{manifest['unknown_token_fraction']:.2%} of the tokens unknown, "
         f"{manifest['unknown_character_fraction']:.2%} of the characters lost, "
         f"{describe_sentence_rule(settings['language'], settings.get('segmenter', NO_SEGMENTER))}, "
-        f"{count_noun(manifest['sentences_split'], 'overlong sentence')} cut in pieces\n"
+        f"{format_count(manifest['sentences_split'], 'overlong sentence')} cut in pieces\n"
         f"{format_tokenizer_changes(manifest)}"
     )
 
 
 def format_copies(manifest: Mapping[str, Any]) -> str:
-    """Return a line about the copies that a corpus keeps, in one split with their originals; '' if it has none."""
+    """Return a line about the kept copies, each of which is in the split of its original; '' if there are none."""
     exact, near = (manifest.get("copies", {}).get(kind, 0) for kind in (EXACT, NEAR))
     if not exact + near:
         return ""
     return (
-        f"{count_noun(exact, 'exact copy', 'exact copies')} and {count_noun(near, 'near copy', 'near copies')} of "
+        f"{format_count(exact, 'exact copy', 'exact copies')} and {format_count(near, 'near copy', 'near copies')} of "
         "earlier documents are kept, on the same side of the split; --deduplicate near removes copies\n"
     )
 
@@ -292,7 +301,7 @@ def _format_counts_of_append(num_documents: int, rejected: Mapping[str, int]) ->
     num_rejected = sum(rejected.values())
     reasons = f" ({describe_rejections(rejected)})" if num_rejected else ""
     added = num_documents - num_rejected
-    return f"{count_noun(num_documents, 'new document')} {added:,} are added, {num_rejected:,} rejected{reasons}"
+    return f"{format_count(num_documents, 'new document')} {added:,} are added, {num_rejected:,} rejected{reasons}"
 
 
 def format_cleaning(cleaning: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from bert_jax.interop.families.base import (
     masked_head,
     named_modules,
     task_classes,
-    tied_decoder,
+    tied_decoder_names,
 )
 
 
@@ -59,7 +59,7 @@ def albert_family() -> Family:
             *task_classes("Albert", pooler),
             *bare_classes("AlbertModel", pooler),
         ),
-        tied=tied_decoder("predictions", "albert.embeddings"),
+        tied=tied_decoder_names("predictions", "albert.embeddings"),
         fields=fields,
         constants={"share_layers": True},
         fixed=FIXED

@@ -11,7 +11,7 @@ from bert_jax.interop.families.base import (
     bert_fields,
     bert_masked_head,
     task_classes,
-    tied_decoder,
+    tied_decoder_names,
 )
 
 
@@ -33,7 +33,7 @@ def bert_family() -> Family:
             *task_classes("Bert", pooler),
             *bare_classes("BertModel", pooler),
         ),
-        tied=tied_decoder("cls.predictions", "bert.embeddings"),
+        tied=tied_decoder_names("cls.predictions", "bert.embeddings"),
         fields=bert_fields(is_decoder=Field("causal", False)),
         constants={},
         fixed={name: value for name, value in FIXED.items() if name != "is_decoder"},

@@ -24,7 +24,7 @@ from bert_jax.interop.families.base import (
     bert_masked_head,
     named_modules,
     task_classes,
-    tied_decoder,
+    tied_decoder_names,
 )
 
 TYPE, SPARSE, FULL = "attention_type", "block_sparse", "original_full"
@@ -50,7 +50,7 @@ def big_bird_family() -> Family:
             *task_classes("BigBird", pooler, CLASSIFICATION_HEAD, answers),
             *bare_classes("BigBirdModel", pooler),
         ),
-        tied=tied_decoder("cls.predictions", "bert.embeddings"),
+        tied=tied_decoder_names("cls.predictions", "bert.embeddings"),
         fields=bert_fields(
             vocab_size=Field("vocab_size", 50358),
             hidden_act=Field("activation", "gelu_new", ACTIVATIONS, also=("sequence_activation",)),
@@ -63,13 +63,13 @@ def big_bird_family() -> Family:
         },
         constants={},
         fixed=FIXED | {"use_bias": True, "rescale_embeddings": False},
-        spelling=Spelling(frozenset({TYPE}), read_attention_type, write_attention_type),
+        spelling=Spelling(frozenset({TYPE}), read_attention_type_fields, write_attention_type_fields),
         special_ids=BEGIN_AND_END,
         token_ids={"question_separator_id": "sep"},
     )
 
 
-def read_attention_type(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+def read_attention_type_fields(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the fields of the table; for full attention, the block size is None and there are no random blocks."""
     values = {**DEFAULTS, **fields}
     attention_type = values.pop(TYPE)
@@ -80,7 +80,7 @@ def read_attention_type(fields: Mapping[str, Any], where: str) -> dict[str, Any]
     return values | ({SIZE: None, RANDOM: 0} if attention_type == FULL else {})
 
 
-def write_attention_type(fields: Mapping[str, Any]) -> dict[str, Any]:
+def write_attention_type_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with the attention type; full attention gets the default values of the block fields."""
     if fields[SIZE] is None:
         return {**fields, TYPE: FULL, SIZE: DEFAULTS[SIZE], RANDOM: DEFAULTS[RANDOM]}

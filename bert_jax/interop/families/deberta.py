@@ -23,7 +23,7 @@ from bert_jax.interop.families.base import (
     bert_masked_head,
     masked_head,
     task_classes,
-    tied_decoder,
+    tied_decoder_names,
 )
 
 ROWS, FARTHEST, LENGTH = "position_buckets", "max_relative_positions", "max_position_embeddings"
@@ -71,17 +71,19 @@ def deberta_family() -> Family:
             *task_classes("DebertaV2", NamedModule("pooler", "pooler.dense")),
             *bare_classes("DebertaV2Model"),
         ),
-        tied=tied_decoder("cls.predictions", "deberta.embeddings"),
+        tied=tied_decoder_names("cls.predictions", "deberta.embeddings"),
         fields={name: field for name, field in fields.items() if name != "classifier_dropout"},
         constants={"positions": "disentangled"},
         fixed=FIXED | {"pooler_dropout": 0, "conv_kernel_size": 0},
         indifferent=frozenset({"legacy"}),  # selects the names of the masked-token head
-        spelling=Spelling(frozenset({*REQUIRED, TERMS, "pooler_hidden_size"}), read_attention, write_attention),
-        ignored=("mask_predictions.",),  # the published replaced-token head, whose norm ours lacks
+        spelling=Spelling(
+            frozenset({*REQUIRED, TERMS, "pooler_hidden_size"}), read_attention_fields, write_attention_fields
+        ),
+        ignored=("mask_predictions.",),  # the published replaced-token head, which has a norm that our head lacks
     )
 
 
-def read_attention(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+def read_attention_fields(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the fields of the table: ROWS is the number of rows of the relative-position table, two per bucket.
 
     FARTHEST is the distance beyond which all positions share a row.
@@ -103,7 +105,7 @@ def read_attention(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     return values | {ROWS: 2 * buckets, FARTHEST: values.get(LENGTH, 512) if unlimited else farthest}
 
 
-def write_attention(fields: Mapping[str, Any]) -> dict[str, Any]:
+def write_attention_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a file: ROWS is the number of buckets, half the rows of the relative-position table."""
     return {
         **fields,

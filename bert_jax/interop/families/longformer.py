@@ -36,12 +36,12 @@ def longformer_family() -> Family:
         constants={**base.constants} | {"global_every": 0},
         fixed={**base.fixed} | {"attention_mode": "longformer", "ignore_attention_mask": False},
         indifferent=frozenset({"onnx_export"}),
-        spelling=Spelling(frozenset(), read_windows, write_windows),
+        spelling=Spelling(frozenset(), read_window_fields, write_window_fields),
         token_ids={"separator_id": "sep"},
     )
 
 
-def read_windows(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+def read_window_fields(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the fields with the widest window as WINDOW; if windows differ, WINDOWS holds the window of each layer."""
     if WINDOWS in fields:
         raise UserError(f"{where}: unknown field '{WINDOWS}'; did you mean '{WINDOW}'?")
@@ -60,7 +60,7 @@ def read_windows(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {**fields, WINDOW: max(windows), WINDOWS: windows if min(windows) < max(windows) else None}
 
 
-def write_windows(fields: Mapping[str, Any]) -> dict[str, Any]:
+def write_window_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with a list of each layer's window as WINDOW, the form that transformers writes."""
     windows = fields[WINDOWS] or (fields[WINDOW],) * fields[LAYERS]
     return {name: value for name, value in fields.items() if name != WINDOWS} | {WINDOW: list(windows)}

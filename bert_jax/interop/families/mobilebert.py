@@ -24,7 +24,7 @@ from bert_jax.interop.families.base import (
     bert_masked_head,
     named_modules,
     task_classes,
-    tied_decoder,
+    tied_decoder_names,
 )
 
 WIDTH, SAME_WIDTH = "intra_bottleneck_size", "true_hidden_size"
@@ -63,7 +63,7 @@ def mobilebert_family() -> Family:
             *task_classes("MobileBert", pooler),
             *bare_classes("MobileBertModel", pooler),
         ),
-        tied=tied_decoder("cls.predictions", "mobilebert.embeddings"),
+        tied=tied_decoder_names("cls.predictions", "mobilebert.embeddings"),
         fields=bert_fields(
             hidden_size=Field("hidden_size", 512),
             num_hidden_layers=Field("num_layers", 24),
@@ -85,11 +85,11 @@ def mobilebert_family() -> Family:
         fixed=FIXED
         | {"trigram_input": True, "use_bottleneck": True, "normalization_type": "no_norm"}
         | {"use_bottleneck_attention": False, "key_query_shared_bottleneck": True},
-        spelling=Spelling(frozenset({SAME_WIDTH}), read_width, dict),
+        spelling=Spelling(frozenset({SAME_WIDTH}), read_width_fields, dict),
     )
 
 
-def read_width(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+def read_width_fields(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the fields without `true_hidden_size`, which follows from the other fields."""
     values = dict(fields)
     if values.pop(SAME_WIDTH, width := values.get(WIDTH, 128)) != width:

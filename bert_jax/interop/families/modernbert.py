@@ -112,14 +112,14 @@ def modernbert_family() -> Family:
             {"cls_token_id", "initializer_cutoff_factor", "layer_norm_eps", "sparse_prediction"}
             | {"deterministic_flash_attn", "reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index"}
         ),
-        written={"initializer_cutoff_factor": 2.0},  # Text Embeddings Inference
-        spelling=Spelling(frozenset({"layer_types", "rope_parameters"}), read_layers, write_layers),
+        written={"initializer_cutoff_factor": 2.0},  # Text Embeddings Inference needs this field
+        spelling=Spelling(frozenset({"layer_types", "rope_parameters"}), read_layer_fields, write_layer_fields),
         shared=frozenset({"head.dense", "head.norm"}),
         special_ids=BEGIN_AND_END | {"cls_token_id": "cls", "sep_token_id": "sep"},
     )
 
 
-def read_layers(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+def read_layer_fields(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the fields with global layers, windows and rotary bases in the form of transformers 4.
 
     `fields` may have the form of version 4 or 5. In the result, `local_attention` and `local_rope_theta` are None if no
@@ -127,7 +127,7 @@ def read_layers(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     """
     values = {**DEFAULTS, **fields}
     if (types := values.pop("layer_types", None)) is not None:
-        values[EVERY] = _global_every(types, fields, where)
+        values[EVERY] = _global_layer_interval(types, fields, where)
     elif values[EVERY] == 0:
         raise UserError(f"{where}: {EVERY} is 0; it must lie from 1, or layer_types say that every layer is local")
     parameters = values.pop("rope_parameters", None) or {}
@@ -151,7 +151,7 @@ def read_layers(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     return values
 
 
-def _global_every(types: Any, fields: Mapping[str, Any], where: str) -> int:
+def _global_layer_interval(types: Any, fields: Mapping[str, Any], where: str) -> int:
     """Return n if layers 0, n, 2n, ... of `types` are the global layers; 0 if no layer is global.
 
     If the file states n as well, this n is returned; UserError if it contradicts `types`.
@@ -174,7 +174,7 @@ def _layer_types(every: int, num_layers: int) -> list[str]:
     return [GLOBAL if every and i % every == 0 else LOCAL for i in range(num_layers)]
 
 
-def write_layers(fields: Mapping[str, Any]) -> dict[str, Any]:
+def write_layer_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields in the forms of transformers 4 and 5, so that version 4 does not fall back to its defaults."""
     values = dict(fields)
     if values[WINDOW] is None:

@@ -14,7 +14,7 @@ from bert_jax.interop.families.base import (
     masked_head,
     named_modules,
     task_classes,
-    tied_decoder,
+    tied_decoder_names,
 )
 
 BUCKETS, PADDING = 32, 1  # transformers ignores other values in the file
@@ -49,7 +49,7 @@ def mpnet_family() -> Family:
             *task_classes("MPNet", pooler, CLASSIFICATION_HEAD),
             *bare_classes("MPNetModel", pooler),
         ),
-        tied=tied_decoder("lm_head", "mpnet.embeddings"),
+        tied=tied_decoder_names("lm_head", "mpnet.embeddings"),
         fields={name: field for name, field in fields.items() if name not in ("type_vocab_size", "classifier_dropout")},
         constants={
             "num_token_types": 0,
@@ -60,7 +60,7 @@ def mpnet_family() -> Family:
             "pooler_dropout": True,
         },
         fixed=FIXED | {"relative_attention_num_buckets": BUCKETS, "pad_token_id": PADDING},
-        written={"relative_attention_num_buckets": BUCKETS},  # Text Embeddings Inference
+        written={"relative_attention_num_buckets": BUCKETS},  # Text Embeddings Inference needs this field
         follow_padding=True,
         special_ids=BEGIN_AND_END,
     )

@@ -21,7 +21,7 @@ from bert_jax.interop.families.base import (
     fused_qkv,
     masked_head,
     named_modules,
-    tied_decoder,
+    tied_decoder_names,
 )
 
 BASE = 1_000.0
@@ -59,7 +59,7 @@ def nomic_bert_family() -> Family:
             ModelClass("NomicBertForTokenClassification", ("token_classification",), (tokens,)),
             *bare_classes("NomicBertModel", pooler),
         ),
-        tied=tied_decoder("cls.predictions", "nomic_bert.embeddings"),
+        tied=tied_decoder_names("cls.predictions", "nomic_bert.embeddings"),
         fields=bert_fields(
             vocab_size=Field("vocab_size", 30528),
             hidden_act=Field("activation", "silu", ACTIVATIONS),
@@ -70,11 +70,11 @@ def nomic_bert_family() -> Family:
         | {"rope_theta": Field("rotary_base", BASE), "head_dim": Field("head_size", None)},
         constants={"positions": "rotary", "mlp": "gated", "attention_bias": False, "mlp_bias": False},
         fixed=FIXED,
-        spelling=Spelling(frozenset({"rope_parameters"}), read_rope, write_rope),
+        spelling=Spelling(frozenset({"rope_parameters"}), read_rope_fields, write_rope_fields),
     )
 
 
-def read_rope(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+def read_rope_fields(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the fields with `rope_theta` in place of `rope_parameters`; a default `head_dim` becomes None."""
     values = dict(fields)
     rope = values.pop("rope_parameters", None) or {}
@@ -88,7 +88,7 @@ def read_rope(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     return values | {"rope_theta": rope.get("rope_theta", values.get("rope_theta", BASE))}
 
 
-def write_rope(fields: Mapping[str, Any]) -> dict[str, Any]:
+def write_rope_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with `rope_parameters`, and `head_dim` unless it is the default."""
     values = {name: value for name, value in fields.items() if name != "head_dim" or value is not None}
     return values | {"rope_parameters": {"rope_type": "default", "rope_theta": values.pop("rope_theta")}}

@@ -71,8 +71,8 @@ def research_family() -> Family:
             for path in paths
         ),
         classes=(
-            _class_with("masked_token", "next_sentence"),
-            *map(_class_with, _HEADS),
+            _model_class_with_heads("masked_token", "next_sentence"),
+            *map(_model_class_with_heads, _HEADS),
             ModelClass("pooled", ("pooled",), _POOLER),
             *bare_classes("encoder"),
         ),
@@ -91,7 +91,7 @@ def _tensor_name(path: str) -> str:
     return f"encoder/{path}".replace("layers/", "layers/{layer}/").replace("/", ".")
 
 
-def _class_with(*heads: str) -> ModelClass:
+def _model_class_with_heads(*heads: str) -> ModelClass:
     """Return the class with these heads."""
     return ModelClass(" + ".join(heads), heads, (*_POOLER, *(module for head in heads for module in _HEADS[head])))
 

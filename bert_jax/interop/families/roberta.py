@@ -17,7 +17,7 @@ from bert_jax.interop.families.base import (
     bert_fields,
     masked_head,
     task_classes,
-    tied_decoder,
+    tied_decoder_names,
 )
 
 
@@ -36,7 +36,7 @@ def roberta_family(classes: str, vocab_size: int, prefix: str = "roberta") -> Fa
             *task_classes(classes, pooler, CLASSIFICATION_HEAD),
             *bare_classes(f"{classes}Model", pooler),
         ),
-        tied=tied_decoder("lm_head", f"{prefix}.embeddings"),
+        tied=tied_decoder_names("lm_head", f"{prefix}.embeddings"),
         fields=bert_fields(vocab_size=Field("vocab_size", vocab_size)),
         constants={"masked_activation": "gelu", "pooler_dropout": True},
         fixed=FIXED,

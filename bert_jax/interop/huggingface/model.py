@@ -18,7 +18,7 @@ import safetensors
 import safetensors.numpy
 
 from bert_jax.config import EncoderConfig
-from bert_jax.errors import UserError, did_you_mean, with_message, wrapped_os_error
+from bert_jax.errors import UserError, did_you_mean, os_error_in_message, with_message
 from bert_jax.files import output_directory
 from bert_jax.interop.families import FAMILIES, Family, ModelClass, NamedModule
 from bert_jax.interop.huggingface.model_config import (
@@ -32,22 +32,22 @@ from bert_jax.interop.huggingface.model_config import (
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import read_peft
 from bert_jax.interop.huggingface.weight_files import read_weight_files
-from bert_jax.interop.sentence_modules import cross_encoder_fields
+from bert_jax.interop.sentence_modules import cross_encoder_config_fields
 from bert_jax.interop.tensors import (
     OUTSIDE_CLASSES,
     PROJECTION,
     Flat,
     Shapes,
-    advice_without,
-    canonical_names,
-    class_of,
+    first_path_part,
     from_tensors,
+    heads_as_stored,
     iterate_stored_tensors,
-    shapes_of,
-    stored_heads,
+    missing_heads_advice,
+    model_class_for_heads,
+    parameter_shapes,
     tensor_names,
+    tensor_names_in_family,
     to_tensors,
-    top_level,
     unflatten_params,
 )
 from bert_jax.interop.token_modules import DENSE
@@ -103,14 +103,14 @@ def load_model(
             than in the architecture; the encoder has an unknown tensor; a part is lacking and `rng` is None.
     """
     path, requested = pathlib.Path(directory), wanted
-    wanted = None if wanted is None else stored_heads(wanted)
+    wanted = None if wanted is None else heads_as_stored(wanted)
     if (path / PEFT_CONFIG).is_file():
         described, where, stored, _ = read_peft(path)
     else:
         described = read_model_config(path / "config.json")
         where, stored = read_weight_files(path)
     config, family = described.encoder, FAMILIES[described.encoder.family]
-    originals, untied = canonical_names(stored, family, where)
+    originals, untied = tensor_names_in_family(stored, family, where)
     tensors = {name: stored[original] for name, original in originals.items()}
     absent: tuple[str, ...] = ()
     if wanted is not None and {head.name for head in wanted} <= {*OUTSIDE_CLASSES}:
@@ -122,7 +122,7 @@ def load_model(
     if wanted is None and projection is not None:
         heads += (Head(PROJECTION, projection.shape[1]),)
     try:
-        shapes = shapes_of(config, heads)
+        shapes = parameter_shapes(config, heads)
     except UserError as error:
         raise with_message(error, f"{path / 'config.json'}: {error}") from None
 
@@ -130,7 +130,7 @@ def load_model(
     for copy, tied in untied.items() if {*loaded_heads} & {*OVER_VOCABULARY} else ():
         raise UserError(f"{where}: tensor '{copy}' differs from '{tied}'; heads of a shared table alone can be read")
     modules = source.modules if wanted is None else _modules_to_read(family, source, heads, loaded_heads, tensors)
-    # A new iterator for each use, instead of a list: a malicious file may claim any number of layers.
+    # Each use gets a new iterator instead of a list, because a malicious file may claim any number of layers.
     stored_tensors = functools.partial(iterate_stored_tensors, (*family.encoder, *modules), shapes)
     flat = from_tensors(tensors, stored_tensors(), shapes, config, where)
     if projection is not None and PROJECTION_KERNEL in shapes:
@@ -143,12 +143,12 @@ def load_model(
     unknown_tensors = _unknown_tensors(family, shapes, originals, source, where)
     if "sequence_classification" in loaded_heads:
         _check_problem_type(labels, path)
-    new, params = _new_parameters(flat, shapes, where), unflatten_params(flat)
+    new, params = _missing_head_parameters(flat, shapes, where), unflatten_params(flat)
     if new:
         if rng is None:
-            lacking = {*map(top_level, new)}
+            lacking = {*map(first_path_part, new)}
             raise UserError(
-                f"{path} holds a {source.name} without {', '.join(sorted(lacking))}; {advice_without(lacking)}"
+                f"{path} holds a {source.name} without {', '.join(sorted(lacking))}; {missing_heads_advice(lacking)}"
             )
         params = draw_missing(config, heads, params, rng)
     used = {tensor.name for tensor in stored_tensors()}
@@ -167,7 +167,7 @@ def load_model(
         problem=labels.problem if labels.problem == MULTI_LABEL and "sequence_classification" in loaded_heads else "",
         activation=labels.activation if "sequence_classification" in loaded_heads else "",
         notes=(
-            *_notes(str(path / "config.json"), where, described, absent, unknown_tensors),
+            *_missing_and_unread_notes(str(path / "config.json"), where, described, absent, unknown_tensors),
             *(labels.notes if is_labeled else ()),
         ),
         new=new,
@@ -214,14 +214,14 @@ def export_model(
         extra[f"{DENSE}/model.safetensors"] = safetensors.numpy.save(
             {"linear.weight": np.ascontiguousarray(np.asarray(projection["kernel"], np.float32).T)}
         )
-    model_class, tokenizer = class_of(config, heads), _checked_tokenizer(source, config)
+    model_class, tokenizer = model_class_for_heads(config, heads), _load_matching_tokenizer(source, config)
     # Without these ids, transformers uses ids of the published vocabulary, which a smaller vocabulary may lack.
     special_ids = {name: tokenizer.special_ids[role] for name, role in FAMILIES[config.family].special_ids.items()}
     fields = {
         **model_config_fields(config, tokenizer.pad_id, str(target)),
         **special_ids,
         **_label_fields(heads, labels, problem),
-        **cross_encoder_fields(activation),
+        **cross_encoder_config_fields(activation),
         "architectures": [model_class.name],
     }
     tensors = to_tensors(params, config, heads)
@@ -233,17 +233,17 @@ def export_model(
         try:
             safetensors.numpy.save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
         except safetensors.SafetensorError as error:  # wraps the operating system's error
-            raise wrapped_os_error(error) from error
+            raise os_error_in_message(error) from error
         shutil.copymode(partial / "config.json", partial / "model.safetensors")  # the library makes its file private
         copy_tokenizer(source, partial, spaces_words)
-        _adapt_tokenizer(partial / "tokenizer_config.json", tokenizer, config)
+        _adapt_tokenizer_config(partial / "tokenizer_config.json", tokenizer, config)
         for name, content in extra.items():
             (partial / name).parent.mkdir(exist_ok=True)
             with (partial / name).open("xb") as file:  # "x": never overwrite a file of the model
                 file.write(content.encode() if isinstance(content, str) else content)
 
 
-def _notes(
+def _missing_and_unread_notes(
     config_path: str, where: str, described: ModelConfig, absent: tuple[str, ...], unknown_tensors: list[str]
 ) -> Iterator[str]:
     """Yield lines on the parts that a directory lacks, and on the parts that are not read."""
@@ -253,12 +253,12 @@ def _notes(
             "the rest is read"
         )
     if described.unknown:
-        yield f"{config_path}: not read: {_shortened(described.unknown)}"
+        yield f"{config_path}: not read: {_first_names_text(described.unknown)}"
     if unknown_tensors:
-        yield f"{where}: not read, of no known head: {_shortened([repr(name) for name in unknown_tensors])}"
+        yield f"{where}: not read, of no known head: {_first_names_text([repr(name) for name in unknown_tensors])}"
 
 
-def _shortened(names: Sequence[str]) -> str:
+def _first_names_text(names: Sequence[str]) -> str:
     """Return the first names of a list as text, with the number of further names."""
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
@@ -299,7 +299,7 @@ def _class_of_checkpoint(
         if full := [model for model in named if model in complete]:
             return _ClassAndAbsentHeads(full[0], ())
         modules = {m for model in named for m in model.modules if any(name in tensors for name in tensor_names(m))}
-        parts = {top_level(module.path) for module in modules}
+        parts = {first_path_part(module.path) for module in modules}
         # The top level of a head's parameter paths is the head's name; for the head "pooled", it is "pooler".
         present = {head for head in named[-1].heads if ("pooler" if head == "pooled" else head) in parts}
         absent = tuple(head for head in named[-1].heads if head not in present)
@@ -346,16 +346,18 @@ def _modules_to_read(
     checkpoint's class does not have its name, or if all modules of its part of the model are in `Family.shared`.
     """
     wanted, dropped = {head.name for head in heads}, set(source.heads) - set(loaded_heads)
-    candidates = [module for module in source.modules if top_level(module.path) not in dropped]
+    candidates = [module for module in source.modules if first_path_part(module.path) not in dropped]
     claimed = {module.name for module in source.modules}
     for model in family.classes:
         if set(model.heads) <= wanted:
-            partly_shared = {top_level(module.path) for module in model.modules if module.name not in family.shared}
+            partly_shared = {
+                first_path_part(module.path) for module in model.modules if module.name not in family.shared
+            }
             candidates += [
                 module
                 for module in model.modules
                 if module.name not in claimed
-                or (module.name in family.shared and top_level(module.path) not in partly_shared)
+                or (module.name in family.shared and first_path_part(module.path) not in partly_shared)
             ]
     modules: dict[str, NamedModule] = {}
     for module in candidates:
@@ -388,13 +390,13 @@ def _check_problem_type(labels: Labels, path: pathlib.Path) -> None:
         )
 
 
-def _new_parameters(flat: Flat, shapes: Shapes, where: str) -> tuple[str, ...]:
+def _missing_head_parameters(flat: Flat, shapes: Shapes, where: str) -> tuple[str, ...]:
     """Return the parameter paths of heads that the checkpoint lacks; raise UserError for an incomplete head."""
     new = tuple(path for path in shapes if path not in flat)
-    loaded = {top_level(path) for path in flat}
+    loaded = {first_path_part(path) for path in flat}
     for path in new:
-        if top_level(path) in loaded:
-            raise UserError(f"{where} has only a part of '{top_level(path)}': '{path}' is missing")
+        if first_path_part(path) in loaded:
+            raise UserError(f"{where} has only a part of '{first_path_part(path)}': '{path}' is missing")
     return new
 
 
@@ -411,7 +413,7 @@ def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...], problem: str
     return fields
 
 
-def _adapt_tokenizer(path: pathlib.Path, tokenizer: Tokenizer, config: EncoderConfig) -> None:
+def _adapt_tokenizer_config(path: pathlib.Path, tokenizer: Tokenizer, config: EncoderConfig) -> None:
     """Set the maximum length, the special tokens and the inputs of this model in a `tokenizer_config.json`.
 
     `AutoTokenizer` with truncation=True then truncates at the model's number of positions. Special tokens are named,
@@ -425,7 +427,7 @@ def _adapt_tokenizer(path: pathlib.Path, tokenizer: Tokenizer, config: EncoderCo
     path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
-def _checked_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokenizer:
+def _load_matching_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokenizer:
     """Return the tokenizer of a directory; raise UserError if there is none or if it belongs to another model."""
     tokenizer = load_tokenizer(directory)
     if tokenizer.vocab_size > config.vocab_size:

@@ -13,7 +13,7 @@ from bert_jax.config import EncoderConfig, fields_of
 from bert_jax.config.field import MAX_NUMBER
 from bert_jax.errors import UserError, nearest
 from bert_jax.interop.families import FAMILIES, INDIFFERENT, LABELS, Family, Field
-from bert_jax.interop.sentence_modules import cross_encoder_activation
+from bert_jax.interop.sentence_modules import parse_cross_encoder_activation
 
 PROBLEMS = ("", "regression", "single_label_classification", "multi_label_classification")
 INITIALIZATION = EncoderConfig().initialization  # has no effect on weights that are read from a file
@@ -96,7 +96,8 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
     fields |= family.written
     fields |= {"model_type": config.family, "pad_token_id": padding_id, "tie_word_embeddings": True, "dtype": "float32"}
     wanted, parsed = (
-        dataclasses.asdict(_canonical(encoder)) for encoder in (config, parse_model_config(fields, where).encoder)
+        dataclasses.asdict(_normalized_config(encoder))
+        for encoder in (config, parse_model_config(fields, where).encoder)
     )
     for name, value in wanted.items():
         if value != parsed[name]:
@@ -107,7 +108,7 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
     return fields
 
 
-def has_field(family: str, name: str) -> bool:
+def family_has_config_field(family: str, name: str) -> bool:
     """Return whether the `config.json` of a family has the field `name` of `EncoderConfig`."""
     return any(name in (field.name, *field.also) for field in FAMILIES[family].fields.values())
 
@@ -135,7 +136,7 @@ def _default_labels(classes: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{i}" for i in range(classes))
 
 
-def _canonical(config: EncoderConfig) -> EncoderConfig:
+def _normalized_config(config: EncoderConfig) -> EncoderConfig:
     """Return the config in a normal form: equal architectures have equal configs, and the initialization is reset."""
     every, base = min(config.global_every, config.num_layers), config.local_rotary_base
     is_local = every != 1 and config.local_window is not None
@@ -162,7 +163,7 @@ def _parse_encoder(kind: str, family: Family, fields: Mapping[str, Any], where: 
     for theirs, field in family.fields.items():
         value = fields.get(theirs, field.default)
         if (value, field.default) != (None, None):
-            _check_value(theirs, value, field, where)
+            _check_field_value(theirs, value, field, where)
         if values.get(field.name, value) != value:
             contradiction = f"{first_names[field.name]} is {values[field.name]!r}"
             raise UserError(f"{where}: {theirs} is {value!r}, but {contradiction}; only equal values can be read")
@@ -183,7 +184,7 @@ def _parse_encoder(kind: str, family: Family, fields: Mapping[str, Any], where: 
     return EncoderConfig(family=kind, **values, **family.constants)
 
 
-def _check_value(theirs: str, value: Any, table_field: Field, where: str) -> None:
+def _check_field_value(theirs: str, value: Any, table_field: Field, where: str) -> None:
     """Raise UserError if a value does not have the type and range of its field in `EncoderConfig`."""
     if table_field.values is not None:
         if not isinstance(value, str) or value not in table_field.values:
@@ -256,7 +257,7 @@ def _parse_activation(fields: Mapping[str, Any], where: str) -> str:
     stored, name = fields.get("sentence_transformers"), fields.get("sbert_ce_default_activation_function")
     if isinstance(stored, dict):
         name = stored.get("activation_fn", name)
-    return "" if name is None else cross_encoder_activation(name, where)
+    return "" if name is None else parse_cross_encoder_activation(name, where)
 
 
 class _LabelNames(NamedTuple):

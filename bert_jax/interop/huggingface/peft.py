@@ -19,18 +19,18 @@ from bert_jax.config import AdapterConfig, EncoderConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.interop.families import FAMILIES, Family, ModelClass, NamedModule
 from bert_jax.interop.huggingface.model_config import Labels, ModelConfig, read_model_config
-from bert_jax.interop.huggingface.weight_files import Tensors, read_tensors, read_weight_files
+from bert_jax.interop.huggingface.weight_files import Tensors, read_safetensors_as_float32, read_weight_files
 from bert_jax.interop.tensors import (
-    canonical_names,
-    class_of,
+    first_path_part,
     flatten_params,
     iterate_stored_tensors,
-    shapes_of,
+    model_class_for_heads,
+    parameter_shapes,
     tensor_names,
-    top_level,
+    tensor_names_in_family,
 )
 from bert_jax.models import Adapter, Head, Params, Target
-from bert_jax.readers.hub import local_model, name_of_snapshot, parse_hub_name
+from bert_jax.readers.hub import hub_name_of_snapshot, local_or_downloaded_model, parse_hub_name
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 FOLDER = "adapter"  # folder in a fine-tuned model's directory: the adapter that was merged into the model
@@ -73,13 +73,13 @@ class PeftTensors(NamedTuple):
     saved: Tensors  # tensors of the modules in modules_to_save
 
 
-def find_targets(config: EncoderConfig, names: Sequence[str] | None) -> tuple[Target, ...]:
+def find_adapter_targets(config: EncoderConfig, names: Sequence[str] | None) -> tuple[Target, ...]:
     """Return the linear maps of an encoder that `names` selects, in the order of the family's table.
 
     `names` is `AdapterConfig.targets`, split; None selects the queries and values. Raises UserError for a name that
     matches no linear map.
     """
-    paths = {path.removesuffix("/kernel") for path in shapes_of(config, ()) if path.endswith("/kernel")}
+    paths = {path.removesuffix("/kernel") for path in parameter_shapes(config, ()) if path.endswith("/kernel")}
     by_name: dict[str, list[NamedModule]] = {}
     for module in FAMILIES[config.family].encoder:
         if module.kind == "linear" and module.path in paths and module.path.startswith("encoder/"):
@@ -110,7 +110,7 @@ def make_adapter(config: EncoderConfig, settings: AdapterConfig) -> Adapter | No
     if settings.rank is None:
         return None
     names = None if settings.targets is None else settings.targets.split(",")
-    return Adapter(find_targets(config, names), settings.rank, settings.alpha, settings.dropout)
+    return Adapter(find_adapter_targets(config, names), settings.rank, settings.alpha, settings.dropout)
 
 
 def _dotted_suffixes(name: str) -> list[str]:
@@ -142,9 +142,9 @@ def peft_files(
         heads: the heads of the model.
         base: directory of the base model. A model in the cache of the Hub is named by its name on the Hub.
     """
-    name_on_hub = name_of_snapshot(base)
-    family, model_class = FAMILIES[config.family], class_of(config, heads)
-    flat, shapes = flatten_params(params), shapes_of(config, heads)
+    name_on_hub = hub_name_of_snapshot(base)
+    family, model_class = FAMILIES[config.family], model_class_for_heads(config, heads)
+    flat, shapes = flatten_params(params), parameter_shapes(config, heads)
     tensors: Tensors = {}
     for target in adapter.targets:
         a, b = (flat[f"adapter/{target.path}/{name}"] for name in ("a", "b"))
@@ -185,7 +185,7 @@ def peft_files(
 
 def _top_module_below_prefix(module_name: str, family: Family) -> str:
     """Return the outermost module around a module, without the family's prefix: `pooler` for `bert.pooler.dense`."""
-    return top_level(module_name.removeprefix(f"{family.prefix}."), ".")
+    return first_path_part(module_name.removeprefix(f"{family.prefix}."), ".")
 
 
 def _shortest_target_suffixes(targets: Sequence[Target], num_layers: int, family: Family) -> list[str]:
@@ -225,13 +225,13 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
         UserError: the adapter is not plain LoRA, belongs to another architecture, or lacks a part of its head.
     """
     fields = strict_json.read_object(directory / CONFIG)
-    _check_fields(fields, directory / CONFIG)
-    base = base_directory(directory, fields)
+    _check_adapter_fields(fields, directory / CONFIG)
+    base = base_model_directory(directory, fields)
     described, (_, stored) = read_model_config(base / "config.json"), read_weight_files(base)
     family, where = FAMILIES[described.encoder.family], str(directory / WEIGHTS)
-    originals, _ = canonical_names(stored, family, str(base))
+    originals, _ = tensor_names_in_family(stored, family, str(base))
     merged = {name: stored[original] for name, original in originals.items()}
-    adapter = _read_tensors(directory / WEIGHTS)
+    adapter = _read_adapter_tensors(directory / WEIGHTS)
 
     def name_in_base(name: str) -> str:
         return name if name in merged or f"{family.prefix}.{name}" not in merged else f"{family.prefix}.{name}"
@@ -252,21 +252,21 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
     merged |= {name_in_base(name): x for name, x in adapter.saved.items()}
     model_class = _class_of_adapter(fields, family, adapter.saved, described, directory / CONFIG)
     _check_saved_modules(adapter.saved, merged, model_class, family, where, base)
-    classes = _count_classes(model_class, merged)
+    classes = _count_head_outputs(model_class, merged)
     of_base = described.labels if isinstance(described.labels, Labels) else Labels()
     names = of_base.names if len(of_base.names) == classes else ()
     described = described._replace(architecture=model_class.name, labels=Labels(names, classes or of_base.classes))
     return PeftDirectory(described, where, merged, base)
 
 
-def base_directory(directory: pathlib.Path, fields: Mapping[str, Any] | None = None) -> pathlib.Path:
+def base_model_directory(directory: pathlib.Path, fields: Mapping[str, Any] | None = None) -> pathlib.Path:
     """Return the base model's directory of a directory of `peft`; `fields` is the content of adapter_config.json."""
     fields = strict_json.read_object(directory / CONFIG) if fields is None else fields
     name, revision = fields.get("base_model_name_or_path"), fields.get("revision")
     if not isinstance(name, str) or not name:
         raise UserError(f"{directory / CONFIG} names no base model; set base_model_name_or_path to its directory")
     is_on_hub = parse_hub_name(name) is not None
-    base = local_model(f"{name}@{revision}" if is_on_hub and isinstance(revision, str) else name)
+    base = local_or_downloaded_model(f"{name}@{revision}" if is_on_hub and isinstance(revision, str) else name)
     if not (base / "config.json").is_file():
         raise UserError(
             f"{directory / CONFIG}: its base model {name} has no config.json here; set base_model_name_or_path to the "
@@ -275,7 +275,7 @@ def base_directory(directory: pathlib.Path, fields: Mapping[str, Any] | None = N
     return base
 
 
-def _check_fields(fields: Mapping[str, Any], where: pathlib.Path) -> None:
+def _check_adapter_fields(fields: Mapping[str, Any], where: pathlib.Path) -> None:
     """Raise UserError for an adapter whose merged weights are not base + scale * B @ A."""
     for name, value in fields.items():
         allowed = READ.get(name)
@@ -302,14 +302,14 @@ def _lora_scaling(fields: Mapping[str, Any], module: str, rank: int) -> float:
     return alpha / (math.sqrt(rank) if fields.get("use_rslora") else rank)
 
 
-def _read_tensors(path: pathlib.Path) -> PeftTensors:
+def _read_adapter_tensors(path: pathlib.Path) -> PeftTensors:
     """Return the tensors of an adapter_model.safetensors.
 
     Raises UserError for a tensor that is neither a LoRA matrix of a linear map nor part of a saved module.
     """
     low_rank: dict[str, dict[str, np.ndarray]] = {}
     saved: Tensors = {}
-    for name, x in read_tensors(path).items():
+    for name, x in read_safetensors_as_float32(path).items():
         inside = name.removeprefix(PREFIX)
         if inside == name:
             raise UserError(f"{path}: tensor '{name}' does not begin with {PREFIX}; save the adapter with `peft`")
@@ -362,7 +362,7 @@ def _check_saved_modules(
             )
 
 
-def _count_classes(model_class: ModelClass, merged: Tensors) -> int:
+def _count_head_outputs(model_class: ModelClass, merged: Tensors) -> int:
     """Return the number of outputs of the head's last linear map; 0 for a model without a head."""
     linear = [module for module in model_class.modules if module.kind == "linear"]
     return len(merged[tensor_names(linear[-1])[0]]) if linear and not model_class.is_bare else 0

@@ -23,7 +23,7 @@ Tensors = dict[str, np.ndarray]
 # The dtypes that can be read. All but float64 are exact in float32.
 FLOATS = tuple(np.dtype(kind) for kind in (np.float32, np.float16, ml_dtypes.bfloat16, np.float64))
 READABLE = "float32, float16, bfloat16 and float64 can be read"
-NARROW = ("F4", "F6_", "F8")  # dtypes of fewer than 16 bits: how their names in safetensors begin
+NARROW = ("F4", "F6_", "F8")  # prefixes of safetensors' names of dtypes with fewer than 16 bits
 POSITIONS = "position_ids"  # a buffer of the position numbers that transformers saved until version 4.30
 INDEX = ".index.json"
 
@@ -53,14 +53,14 @@ def read_weight_files(directory: pathlib.Path) -> StoredWeights:
 
 def read_safetensors(path: pathlib.Path) -> Tensors:
     """Return the tensors of one safetensors file, with the dtypes of the file."""
-    _check_header(path)
+    _check_safetensors_header(path)
     try:
         return safetensors.numpy.load_file(path)
     except (safetensors.SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}") from None
 
 
-def read_tensors(path: pathlib.Path) -> Tensors:
+def read_safetensors_as_float32(path: pathlib.Path) -> Tensors:
     """Return the tensors of one safetensors file as float32; raise UserError as `read_weight_files` does."""
     return {name: _to_float32(name, x, path) for name, x in read_safetensors(path).items()}
 
@@ -71,7 +71,7 @@ READERS: dict[str, Callable[[pathlib.Path], Tensors]] = {
 }
 
 
-def _check_header(path: pathlib.Path) -> None:
+def _check_safetensors_header(path: pathlib.Path) -> None:
     """Raise UserError for a repeated tensor name, which the library does not report, or a dtype that numpy lacks."""
     try:
         with open_regular_file(path) as file:

@@ -13,7 +13,7 @@ devices.py         a kernel on a mesh, where each device computes its part
 """
 
 from bert_jax.models.attention.inputs import AttentionInputs, attention_inputs
-from bert_jax.models.attention.kernels import KERNELS, Kernel, describe_used_kernel, settings_without_kernel
+from bert_jax.models.attention.kernels import KERNELS, Kernel, describe_used_kernel, unmet_kernel_settings
 
 __all__ = [
     "KERNELS",
@@ -21,5 +21,5 @@ __all__ = [
     "Kernel",
     "attention_inputs",
     "describe_used_kernel",
-    "settings_without_kernel",
+    "unmet_kernel_settings",
 ]

@@ -23,8 +23,8 @@ class WindowSpec:
     radius: int  # columns from a query to the farthest key in its window
     block_size: int = 1  # columns that share a window, whose radius is then from block to block
     num_gathered: int = 0  # global tokens, the first of GlobalTokens, that chunks read in addition to their window
-    gathers_all: bool = True  # whether `num_gathered` is an upper bound of the global tokens
-    every_layer: bool = False  # whether no layer of the program reads farther
+    gathers_all: bool = True  # whether no sequence has more than `num_gathered` global tokens
+    every_layer: bool = False  # whether all layers of the program have a window at most as wide
     radius_counts: RadiusCounts = ()  # of all layers: a scanned program counts its FLOPs from them
 
 
@@ -156,7 +156,7 @@ def split_heads(x: jax.Array, num_heads: int) -> jax.Array:
     return x.reshape(batch, length, num_heads, width // num_heads)
 
 
-def rows_of_selected_queries(inputs: AttentionInputs, x: jax.Array) -> jax.Array:
+def columns_of_selected_queries(inputs: AttentionInputs, x: jax.Array) -> jax.Array:
     """Return the columns of `x`, `[batch, length, ...]`, for which attention is computed."""
     return x if inputs.query_rows is None else x[:, inputs.query_rows]
 
@@ -165,7 +165,9 @@ def readable_key_mask(inputs: AttentionInputs) -> jax.Array:
     """Return a mask of the keys to which a query may attend, bool `[batch, 1, queries or 1, length]`."""
     readable_Bx1xQxK, segments = inputs.mask[:, None, None, :] != 0, inputs.segments
     if segments is not None:
-        readable_Bx1xQxK &= rows_of_selected_queries(inputs, segments)[:, None, :, None] == segments[:, None, None, :]
+        readable_Bx1xQxK &= (
+            columns_of_selected_queries(inputs, segments)[:, None, :, None] == segments[:, None, None, :]
+        )
     if inputs.radius is not None:
         column = jnp.arange(inputs.q.shape[1])
         row = column if inputs.query_rows is None else inputs.query_rows

@@ -103,8 +103,8 @@ KERNELS: dict[str, Kernel] = {
 }
 
 
-def settings_without_kernel(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -> list[str]:
-    """Return the settings that a kernel needs but these configs lack; the platform is not checked."""
+def unmet_kernel_settings(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -> list[str]:
+    """Return the settings that a kernel needs and that these configs lack; the platform is not checked."""
     needs = {
         f"config.compute.dtype={kernel.dtypes[0]}": compute.dtype in kernel.dtypes,
         "config.model.attention_dropout=0": kernel.dropout or config.attention_dropout == 0,
@@ -122,7 +122,7 @@ def settings_without_kernel(kernel: Kernel, config: EncoderConfig, compute: Comp
 def check_kernel(config: EncoderConfig, compute: ComputeConfig) -> None:
     """Raise `UserError` if the chosen kernel cannot compute this architecture on any platform."""
     kernel = KERNELS[compute.attention]
-    if not kernel.fallbacks and (unmet := settings_without_kernel(kernel, config, compute)):
+    if not kernel.fallbacks and (unmet := unmet_kernel_settings(kernel, config, compute)):
         raise UserError(f"config.compute.attention={compute.attention} needs {' and '.join(unmet)}")
 
 
@@ -133,7 +133,7 @@ def describe_used_kernel(config: EncoderConfig, compute: ComputeConfig, platform
     """
     chosen = KERNELS[compute.attention]
     for used in (chosen, *(KERNELS[name] for name in chosen.fallbacks)):
-        if platform in used.platforms and used.available() and not settings_without_kernel(used, config, compute):
+        if platform in used.platforms and used.available() and not unmet_kernel_settings(used, config, compute):
             break
     else:
         raise UserError(
@@ -151,6 +151,6 @@ def describe_used_kernel(config: EncoderConfig, compute: ComputeConfig, platform
     for name, kernel in KERNELS.items():
         if kernel.platforms == (platform,) and kernel.available():
             settings = [] if name in (compute.attention, *chosen.fallbacks) else [f"config.compute.attention={name}"]
-            settings += settings_without_kernel(kernel, config, compute)
+            settings += unmet_kernel_settings(kernel, config, compute)
             hints.append(f"{kernel.display_name} is used with {', '.join(settings)}")
     return used.display_name + (f" ({'; '.join(hints)})" if hints else "")

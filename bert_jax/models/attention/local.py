@@ -31,7 +31,7 @@ def chunks_save_work(inputs: AttentionInputs) -> bool:
 
 
 def _chunk_size(inputs: AttentionInputs) -> int:
-    """Return the queries of a chunk: at least the radius, and a multiple of the window's block size."""
+    """Return the number of queries of a chunk, at least the radius and a multiple of the window's block size."""
     assert inputs.window
     size = inputs.window.block_size
     return -(-max(inputs.window.radius, MIN_CHUNK) // size) * size
@@ -48,37 +48,41 @@ def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     size, radius = _chunk_size(inputs), inputs.window.radius
     num_chunks = -(-length // size)
 
-    def chunks(x: jax.Array) -> jax.Array:
+    def split_into_chunks(x: jax.Array) -> jax.Array:
         """Split columns into `[batch, chunks, size, ...]`, with zeros after the end."""
         x = x[:, : num_chunks * size]
         return _pad_columns(x, 0, num_chunks * size - x.shape[1]).reshape(batch, num_chunks, size, *x.shape[2:])
 
-    def neighborhoods(x: jax.Array) -> jax.Array:
+    def chunks_with_neighbors(x: jax.Array) -> jax.Array:
         """Return each chunk with the columns around it, as `[batch, chunks, size + 2 * radius, ...]`."""
-        before, after = chunks(_pad_columns(x, radius, 0)), chunks(x[:, size:])
-        return jnp.concatenate([before[:, :, :radius], chunks(x), after[:, :, :radius]], axis=2)
+        before, after = split_into_chunks(_pad_columns(x, radius, 0)), split_into_chunks(x[:, size:])
+        return jnp.concatenate([before[:, :, :radius], split_into_chunks(x), after[:, :, :radius]], axis=2)
 
-    def gathered(x: jax.Array) -> jax.Array:
+    def global_tokens_by_chunk(x: jax.Array) -> jax.Array:
         """Return the columns of the global tokens for every chunk, as `[batch, chunks, num_gathered, ...]`."""
         columns = _columns_at_global_tokens(inputs, x)[:, None]
         return jnp.broadcast_to(columns, (batch, num_chunks, *columns.shape[2:]))
 
     def keys_of_chunks(x: jax.Array) -> jax.Array:
-        return neighborhoods(x) if tokens is None else jnp.concatenate([neighborhoods(x), gathered(x)], axis=2)
+        return (
+            chunks_with_neighbors(x)
+            if tokens is None
+            else jnp.concatenate([chunks_with_neighbors(x), global_tokens_by_chunk(x)], axis=2)
+        )
 
-    q = chunks(split_heads(inputs.q, heads))
+    q = split_into_chunks(split_heads(inputs.q, heads))
     k, v = (keys_of_chunks(split_heads(x, heads)) for x in (inputs.k, inputs.v))
     query, key = jnp.arange(size)[:, None], jnp.arange(size + 2 * radius) - radius  # columns from the chunk's first
     near = is_within_radius(query, key, inputs.radius, inputs.window)  # at most the window's
     if tokens is not None:  # a global token within the window counts once
-        near = near & ~neighborhoods(tokens.mask)[:, :, None, None, :]
-        is_global = gathered(tokens.mask)[:, :, None, None]
+        near = near & ~chunks_with_neighbors(tokens.mask)[:, :, None, None, :]
+        is_global = global_tokens_by_chunk(tokens.mask)[:, :, None, None]
         is_global = jnp.broadcast_to(is_global, (*near.shape[:4], inputs.window.num_gathered))
         near = jnp.concatenate([near, is_global], axis=-1)
     readable_BxCx1xQxK = (keys_of_chunks(inputs.mask) != 0)[:, :, None, None, :] & near
     if inputs.segments is not None:
         of_keys = keys_of_chunks(inputs.segments)[:, :, None, None, :]
-        readable_BxCx1xQxK &= chunks(inputs.segments)[:, :, None, :, None] == of_keys
+        readable_BxCx1xQxK &= split_into_chunks(inputs.segments)[:, :, None, :, None] == of_keys
     scores_BxCxHxQxK = jnp.einsum("bnqhd,bnkhd->bnhqk", q * q.shape[-1] ** -0.5, k, preferred_element_type=jnp.float32)
     if tokens is not None and tokens.score_bias is not None:
         scores_BxCxHxQxK += keys_of_chunks(tokens.score_bias)[:, :, None, None, :]

@@ -18,14 +18,14 @@ from bert_jax.models.attention.inputs import (
 from bert_jax.models.attention.kernels import KERNELS
 from bert_jax.models.attention.xla import attention_probabilities, weighted_values
 from bert_jax.models.init import init_scales
-from bert_jax.models.layers import Biased, Linear, rows_by_product, save_for_backward
+from bert_jax.models.layers import Biased, Linear, rows_by_one_hot_product, save_for_backward
 from bert_jax.models.norms import Norm, rms_norm
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
 from bert_jax.parallel.sharding import constrain
 
 WEIGHTS = "intermediates"  # the collection that gets the attention weights of a layer, if the caller asks for it
-PROBES = "probes"  # the collection with terms to add to the attention weights, for the gradient by the weights
+PROBES = "probes"  # the collection with terms to add to the attention weights, whose gradient is of the weights
 PROJECTIONS = ("query", "key", "value")
 GLOBAL_PROJECTIONS = tuple(f"{name}_global" for name in PROJECTIONS)  # unused in models without global tokens
 
@@ -48,7 +48,7 @@ class SelfAttention(nn.Module):
         config = self.config
         rate = 0.0 if seed is None else config.attention_dropout
         inputs = self._kernel_inputs(x, x if value_input is None else value_input, metadata, seed, rate)
-        if self._shows_weights():
+        if self._is_asked_for_weights():
             weights = attention_probabilities(inputs)
             self.sow(WEIGHTS, "weights", weights)
             context = weighted_values(weights + self.get_variable(PROBES, "weights", 0.0), inputs)
@@ -57,7 +57,7 @@ class SelfAttention(nn.Module):
         sizes = (config.attention_width, x.shape[-1])
         return self._linear("output", sizes, ("heads", "embed"), init_scales(config).output).biased(context)
 
-    def _shows_weights(self) -> bool:
+    def _is_asked_for_weights(self) -> bool:
         """Return whether the caller asks for the attention weights."""
         return self.is_mutable_collection(WEIGHTS) and not self.is_initializing()
 
@@ -116,7 +116,12 @@ class SelfAttention(nn.Module):
         """Return whether a GPU kernel may add the biases, since nothing else changes queries and keys before it."""
         config, rotate = self.config, POSITIONS[self.config.positions].rotate
         changes = (rotate, config.query_key_norm, metadata.distances, metadata.global_tokens)
-        return traced_platform() == "gpu" and config.attention_bias and not any(changes) and not self._shows_weights()
+        return (
+            traced_platform() == "gpu"
+            and config.attention_bias
+            and not any(changes)
+            and not self._is_asked_for_weights()
+        )
 
     def _fused_qkv(self, x: jax.Array, projections: list[Linear]) -> FusedQKV:
         """Compute queries, keys and values by one product; a kernel reads parts of it, which XLA would copy."""
@@ -146,6 +151,6 @@ def _relative_keys_and_queries(query: Linear, key: Linear, distances: Distances)
     """Project the embeddings of distances with the layer's maps of queries and keys; many distances share a row."""
 
     def project(linear: Linear, rows: jax.Array) -> jax.Array:
-        return rows_by_product(rows[None], linear(distances.table[None])[0])[0].astype(linear.dtype)
+        return rows_by_one_hot_product(rows[None], linear(distances.table[None])[0])[0].astype(linear.dtype)
 
     return RelativeKeysAndQueries(project(key, distances.of_keys), project(query, distances.of_queries))

@@ -123,7 +123,9 @@ def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any,
     """Write the context of the heads of a program."""
     for head, columns in _heads_of_program(q, heads):
         _, dropped, _ = _probabilities(keys, masks, q, k, head, columns, rate)
-        context[0, :, columns] = _product("qk,kd->qd", dropped.astype(v.dtype), v[0, :, columns]).astype(context.dtype)
+        context[0, :, columns] = _float32_einsum("qk,kd->qd", dropped.astype(v.dtype), v[0, :, columns]).astype(
+            context.dtype
+        )
 
 
 def _backward_kernel(
@@ -133,13 +135,13 @@ def _backward_kernel(
     for head, columns in _heads_of_program(q, heads):
         p, dropped, drop = _probabilities(keys, masks, q, k, head, columns, rate)
         g = gradient[0, :, columns]
-        dv[0, :, columns] = _product("qk,qd->kd", dropped.astype(g.dtype), g).astype(dv.dtype)
-        dp = drop(_product("qd,kd->qk", g, v[0, :, columns]))
+        dv[0, :, columns] = _float32_einsum("qk,qd->kd", dropped.astype(g.dtype), g).astype(dv.dtype)
+        dp = drop(_float32_einsum("qd,kd->qk", g, v[0, :, columns]))
         scale = (q.shape[-1] // heads) ** -0.5
         ds = p * (dp - jnp.sum(dp * p, axis=-1, keepdims=True)) * scale
         ds = jnp.where(_readable_mask(masks), ds, 0.0).astype(q.dtype)  # matters for a row that reads no key
-        dq[0, :, columns] = _product("qk,kd->qd", ds, k[0, :, columns]).astype(dq.dtype)
-        dk[0, :, columns] = _product("qk,qd->kd", ds, q[0, :, columns]).astype(dk.dtype)
+        dq[0, :, columns] = _float32_einsum("qk,kd->qd", ds, k[0, :, columns]).astype(dq.dtype)
+        dk[0, :, columns] = _float32_einsum("qk,qd->kd", ds, q[0, :, columns]).astype(dk.dtype)
 
 
 class _HeadColumns(NamedTuple):
@@ -176,7 +178,7 @@ class _Probabilities(NamedTuple):
 def _probabilities(keys: Any, masks: Any, q: Any, k: Any, head: Any, columns: slice, rate: float) -> _Probabilities:
     """Return probabilities, probabilities after dropout (float32 `[length, length]`), and a dropout function."""
     scale = (columns.stop - columns.start) ** -0.5
-    scores = _product("qd,kd->qk", q[0, :, columns], k[0, :, columns]) * scale
+    scores = _float32_einsum("qd,kd->qk", q[0, :, columns], k[0, :, columns]) * scale
     scores = jnp.where(_readable_mask(masks), scores, MASKED_SCORE)
     exponentials = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
     p = exponentials / jnp.sum(exponentials, axis=-1, keepdims=True)
@@ -191,6 +193,6 @@ def _probabilities(keys: Any, masks: Any, q: Any, k: Any, head: Any, columns: sl
     return _Probabilities(p, drop(p), drop)
 
 
-def _product(axes: str, a: jax.Array, b: jax.Array) -> jax.Array:
+def _float32_einsum(axes: str, a: jax.Array, b: jax.Array) -> jax.Array:
     """Return the einsum of two arrays, accumulated in float32."""
     return jnp.einsum(axes, a, b, preferred_element_type=jnp.float32)

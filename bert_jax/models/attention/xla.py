@@ -12,10 +12,10 @@ from bert_jax.models.attention import local
 from bert_jax.models.attention.inputs import (
     MASKED_SCORE,
     AttentionInputs,
+    columns_of_selected_queries,
     global_attention_inputs,
     inputs_with_only,
     readable_key_mask,
-    rows_of_selected_queries,
     split_heads,
 )
 from bert_jax.models.dropout import drop_elements
@@ -28,7 +28,7 @@ def xla_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, in the shape of `inputs.q`; the backward pass recomputes the probabilities."""
     if local.chunks_save_work(inputs) and inputs.global_tokens is None:
         return recomputed_attention(inputs, rate)
-    return jax.checkpoint(functools.partial(_choose_for_global_tokens(inputs), rate=rate))(inputs)
+    return jax.checkpoint(functools.partial(_choose_attention_for_global_tokens(inputs), rate=rate))(inputs)
 
 
 def recomputed_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
@@ -38,7 +38,7 @@ def recomputed_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     return _recomputed_attention(inputs, rate)
 
 
-def _choose_for_global_tokens(inputs: AttentionInputs) -> Callable[..., jax.Array]:
+def _choose_attention_for_global_tokens(inputs: AttentionInputs) -> Callable[..., jax.Array]:
     """Return the attention function for a layer that may have global tokens.
 
     For short sequences, it is `dense_attention`. For long sequences, it is `chunked_attention`, if chunks can hold
@@ -148,14 +148,14 @@ def weighted_values(weights_BxHxQxK: jax.Array, inputs: AttentionInputs) -> jax.
     context = context.reshape(*context.shape[:2], inputs.q.shape[2])
     if inputs.global_tokens is None:
         return context
-    is_global = rows_of_selected_queries(inputs, inputs.global_tokens.mask)[:, :, None]
+    is_global = columns_of_selected_queries(inputs, inputs.global_tokens.mask)[:, :, None]
     return jnp.where(is_global, weighted_values(weights_BxHxQxK, global_attention_inputs(inputs)), context)
 
 
 def attention_probabilities(inputs: AttentionInputs) -> jax.Array:
     """Return the weight of each key for each query, float32 `[batch, heads, queries, length]`; each row sums to 1."""
     heads, bias = inputs.num_heads, inputs.bias
-    q, k = (split_heads(x, heads) for x in (rows_of_selected_queries(inputs, inputs.q), inputs.k))
+    q, k = (split_heads(x, heads) for x in (columns_of_selected_queries(inputs, inputs.q), inputs.k))
     num_terms = 1 if inputs.distances is None else 3
     scale = (num_terms * q.shape[-1]) ** -0.5
     scores_BxHxQxK = jnp.einsum("bqhd,bkhd->bhqk", q * scale, k, preferred_element_type=jnp.float32)
@@ -170,7 +170,7 @@ def attention_probabilities(inputs: AttentionInputs) -> jax.Array:
     probabilities = jax.nn.softmax(jnp.where(readable_key_mask(inputs), scores_BxHxQxK, MASKED_SCORE))
     if inputs.global_tokens is None:
         return probabilities
-    is_global = rows_of_selected_queries(inputs, inputs.global_tokens.mask)[:, None, :, None]
+    is_global = columns_of_selected_queries(inputs, inputs.global_tokens.mask)[:, None, :, None]
     return jnp.where(is_global, attention_probabilities(global_attention_inputs(inputs)), probabilities)
 
 

@@ -1,4 +1,4 @@
-"""A parser for budgets such as `30m`, `1h30m`, `50M tokens` or `1e16 flops`."""
+"""A parser for the texts of budgets, such as `30m`, `1h30m`, `50M tokens` or `1e16 flops`."""
 
 import re
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from bert_jax.errors import UserError
 
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-# Unit -> its other spellings, without the end "s".
+# Unit -> its longer spellings, without the plural "s".
 SPELLINGS = {"s": ("second", "sec"), "m": ("minute", "min"), "h": ("hour", "hr"), "d": ("day",)}
 SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE]\+?\d+)?"
@@ -17,7 +17,7 @@ _COUNT = re.compile(rf"({_NUMBER})\s*([{''.join(SCALES)}]?)\s*(tokens|flops)", r
 
 
 class Budget(NamedTuple):
-    """A budget; exactly one field is set: seconds of the run, training tokens, or FLOPs of the matrix products."""
+    """A budget for a run: seconds, training tokens, or FLOPs of matrix products; exactly one field is set."""
 
     seconds: float | None = None
     tokens: float | None = None
@@ -25,7 +25,7 @@ class Budget(NamedTuple):
 
 
 def parse_budget(text: str) -> Budget:
-    """Return the budget of a text; raise UserError if the text is no time and no number of tokens or FLOPs."""
+    """Return the budget that a text names; raise UserError unless it is a time, or a number of tokens or FLOPs."""
     text, budget = text.strip(), Budget()
     time = text
     for words, unit in _WORDS.items():

@@ -1,4 +1,4 @@
-"""The useful FLOP/s of the devices of this machine, from real training steps on the corpus of the run."""
+"""The useful FLOP/s of the devices of a run, measured with real training steps on the corpus of the run."""
 
 import contextlib
 import functools
@@ -16,10 +16,10 @@ from bert_jax.objectives.base import Batch, Objective
 from bert_jax.parallel import sharding
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate
-from bert_jax.training.step import init_state, jit_step, state_layout
+from bert_jax.training.step import init_state, jit_train_step, state_layout
 
-SECONDS = 4.0  # of timed steps
-MIN_STEPS, MAX_STEPS = 3, 50
+SECONDS = 4.0  # approximate duration of the timed steps
+MIN_STEPS, MAX_STEPS = 3, 50  # minimum and maximum number of timed steps
 
 
 def measure_flops_per_second(
@@ -32,7 +32,7 @@ def measure_flops_per_second(
     seed: int,
     deterministic: bool,
 ) -> float:
-    """Return the FLOP/s of the model's matrix products, as the median over steps of the first phase.
+    """Measure the FLOP/s of the model's matrix products; return the median over training steps of the first phase.
 
     Every process of a run must call this function. The trained state is discarded.
 
@@ -50,7 +50,7 @@ def measure_flops_per_second(
     with jax.set_mesh(mesh), contextlib.closing(batches):
         _, shardings = state_layout(objective, optimizer, mesh)
         state = jax.jit(functools.partial(init_state, seed, objective, optimizer), out_shardings=shardings)()
-        step = jit_step(
+        step = jit_train_step(
             objective.of_phase(phase.index),
             optimizer,
             schedule,

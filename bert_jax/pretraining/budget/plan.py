@@ -1,4 +1,4 @@
-"""A recipe and a budget -> the config of the run. The work directory records the choice, and a resumed run reads it."""
+"""The config of a run for a recipe and a budget; the work directory records the choice for a resumed run."""
 
 import dataclasses
 import json
@@ -37,18 +37,18 @@ from bert_jax.pretraining.budget.rule import (
     TOKENS_PER_PARAMETER,
     Candidate,
     Choice,
-    batch_sizes,
     choose_size_and_steps,
+    sequences_and_micro_batches,
 )
 from bert_jax.pretraining.data import sequence_rules, training_batches
-from bert_jax.training.remote_workdir import checkpoints_in, mirror_of
+from bert_jax.training.remote_workdir import checkpoints_directory, mirror_of
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import check_divisible_by_mesh
 
 DEFAULT_RECIPE = "small_cpu"
 FILE = "budget.json"
-MAX_BYTES = 1_000  # of a choice as JSON
-# Keys that every budget chooses, so that an override is refused; `apply_choice` keeps other overrides.
+MAX_BYTES = 1_000  # maximum size of a choice as JSON
+# Config keys that every budget sets. If the user sets such a key, too, the command is refused.
 CHOSEN = (
     *(f"model.{name}" for name in ("num_layers", "hidden_size", "num_heads", "mlp_size")),
     *("train.steps", "train.batch_size", "train.grad_accum_steps"),
@@ -58,20 +58,20 @@ CHOSEN = (
 def config_for_budget(
     config: PretrainConfig, text: str, directory: pathlib.Path, console: Console, given: Collection[str] = ()
 ) -> PretrainConfig:
-    """Return the config for a budget, and print and record the choice; every process of a run must call it.
+    """Choose size and steps for a budget; print and record the choice, and return the config.
 
-    A resumed run uses the recorded choice and measures nothing.
+    Every process of a run must call this function. A resumed run uses the recorded choice and measures nothing.
 
     Args:
         config: the recipe; `data.corpus` is set.
-        text: the budget, as `parse_budget` reads it.
+        text: the text of the budget, as `parse_budget` reads it.
         directory: work directory of the run.
         console: console that prints the choice.
         given: keys that the user set on the command line.
 
     Raises:
-        UserError: the budget or the corpus is missing, the budget chooses a key of `given`, or the run has another
-        budget.
+        UserError: the budget or the corpus is missing, the budget sets a key of `given`, or the run was started with a
+            different budget.
     """
     budget = parse_budget(text)
     check_choices(config)
@@ -91,7 +91,7 @@ def config_for_budget(
     tokens = estimate_text_tokens(corpus.split("train").num_tokens, config.data.snapshots)
 
     def measured_rate(choice: Choice) -> float:
-        """Return the FLOP/s of real steps of a model of the chosen size, as process 0 measures them."""
+        """Return the FLOP/s of training steps of a model of the chosen size, as measured by process 0."""
         sized = apply_choice(config, choice)
         objective, phases, mesh = make_objective(sized), plan_phases(sized.train), sharding.make_mesh(sized.mesh)
         check_divisible_by_mesh(mesh, objective, phases, sized.evaluate.batch_size)
@@ -103,10 +103,10 @@ def config_for_budget(
         )
         return float(multihost_utils.broadcast_one_to_all(np.array(rate)))
 
-    recorded = _choice_of_process_0(_read_recorded_choice(directory, text) if jax.process_index() == 0 else None)
+    recorded = _broadcast_choice(_read_recorded_choice(directory, text) if jax.process_index() == 0 else None)
     if recorded is None:
         refuse_fields_without_effect(config)
-        choice, rates = _choose_and_measure(budget, tokens, candidate_sizes(config), measured_rate, console)
+        choice, rates = _choose_by_measuring_sizes(budget, tokens, candidate_sizes(config), measured_rate, console)
         choice = dataclasses.replace(choice, devices=jax.device_count())
         check_warmup(apply_choice(config, choice, given).optimizer, choice.steps)  # before anything is written
         if jax.process_index() == 0:
@@ -119,7 +119,7 @@ def config_for_budget(
 
 
 def candidate_sizes(config: PretrainConfig) -> list[Candidate]:
-    """Return the possible sizes of a recipe, with the FLOPs of a token at its vocabulary, lengths and masking.
+    """Return the possible sizes of a recipe's model, each with its FLOPs per training token.
 
     Some widths are impossible, for example because ELECTRA's generator has a fraction of the width. Raise UserError if
     no size is possible.
@@ -144,12 +144,12 @@ def candidate_sizes(config: PretrainConfig) -> list[Candidate]:
 
 
 def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] = ()) -> PretrainConfig:
-    """Return the recipe with the size, batches and steps of a choice; keys of `given` keep their values."""
+    """Return the recipe with the size, batches and steps of a choice; keys that the user set keep their values."""
     train, optimizer, scale = config.train, config.optimizer, choice.steps / config.train.steps
     devices = choice.devices or jax.device_count()
     phases = []
     for index, phase in enumerate(train.phases):
-        sequences, micro_batches = batch_sizes(choice.step_tokens, phase.seq_len, devices)
+        sequences, micro_batches = sequences_and_micro_batches(choice.step_tokens, phase.seq_len, devices)
         phases.append(dataclasses.replace(phase, batch_size=sequences, grad_accum_steps=micro_batches))
         if phase.warmup_steps is not None and f"train.phases[{index}].warmup_steps" not in given:
             phases[-1] = dataclasses.replace(phases[-1], warmup_steps=round(phase.warmup_steps * scale))
@@ -169,20 +169,20 @@ def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] 
             steps=choice.steps,
             batch_size=batch_size,
             phases=tuple(phases),
-            **_values_not_given("train.", given, log_every=max(1, choice.steps // 100)),
+            **_values_user_did_not_set("train.", given, log_every=max(1, choice.steps // 100)),
         ),
         evaluate=dataclasses.replace(
             config.evaluate,
-            **_values_not_given("evaluate.", given, every=evaluate_every, num_sequences=max(64, sequences)),
+            **_values_user_did_not_set("evaluate.", given, every=evaluate_every, num_sequences=max(64, sequences)),
         ),
         checkpoint=dataclasses.replace(
-            config.checkpoint, **_values_not_given("checkpoint.", given, every=evaluate_every)
+            config.checkpoint, **_values_user_did_not_set("checkpoint.", given, every=evaluate_every)
         ),
     )
 
 
 def print_choice(choice: Choice, budget: str, console: Console) -> None:
-    """Print the choice for a budget."""
+    """Print the size, the tokens and the steps that were chosen for a budget."""
     parameters = choice.flops / choice.tokens / 6
     console.say(
         f"  size: {choice.num_layers} layers x {choice.hidden_size}, the largest with {TOKENS_PER_PARAMETER:g} tokens "
@@ -199,7 +199,7 @@ def print_choice(choice: Choice, budget: str, console: Console) -> None:
 
 
 class _MeasuredRate(NamedTuple):
-    """The FLOP/s of training a model of a size."""
+    """The measured FLOP/s of training a model of a size."""
 
     num_layers: int
     hidden_size: int
@@ -213,14 +213,17 @@ class _MeasuredChoice(NamedTuple):
     rates: list[_MeasuredRate]
 
 
-def _choose_and_measure(
+def _choose_by_measuring_sizes(
     budget: Budget,
     corpus_tokens: int,
     sizes: Sequence[Candidate],
     measured_rate: Callable[[Choice], float],
     console: Console,
 ) -> _MeasuredChoice:
-    """Measure ever larger sizes until the choice stays; return the choice and the measured rates."""
+    """Choose the size for a budget; return the choice and the measured rates.
+
+    For a time, the FLOP/s are measured at the smallest size, then at each larger size that a measurement chooses.
+    """
     if budget.seconds is None:
         console.say("budget, without a measurement:")
         return _MeasuredChoice(choose_size_and_steps(budget, None, corpus_tokens, sizes), [])
@@ -249,21 +252,24 @@ def _choose_and_measure(
 
 
 def resize_encoder(model: EncoderConfig, layers: int, hidden: int) -> EncoderConfig:
-    """Return the model in another size, with heads of 64 features and an MLP in proportion to the width."""
+    """Return the model config with another depth and width.
+
+    Heads have 64 features, and the width of the MLP is in proportion to the width of the model.
+    """
     mlp_size = 32 * max(1, round(hidden * model.mlp_size / model.hidden_size / 32))
     heads = hidden // HEAD_SIZE
     return dataclasses.replace(model, num_layers=layers, hidden_size=hidden, num_heads=heads, mlp_size=mlp_size)
 
 
-def _values_not_given(section: str, given: Collection[str], **values: Any) -> dict[str, Any]:
-    """Return the values of a config section whose keys the user did not set."""
+def _values_user_did_not_set(section: str, given: Collection[str], **values: Any) -> dict[str, Any]:
+    """Return the given values of a config section, without the values whose keys the user set."""
     return {name: value for name, value in values.items() if section + name not in given}
 
 
 def _read_recorded_choice(directory: pathlib.Path, text: str) -> Choice | None:
     """Return the recorded choice of the run in a directory; None if no run has begun."""
-    if not (directory / "run.json").exists() and not checkpoints_in(directory).exists():
-        return None  # a choice without a run belongs to a refused command
+    if not (directory / "run.json").exists() and not checkpoints_directory(directory).exists():
+        return None  # if the directory has a choice but no run, the choice is from a refused command
     try:
         values = strict_json.parse(read_file(directory / FILE, strict_json.MAX_BYTES).decode())
         budget, choice = values["budget"], Choice(**values["choice"])
@@ -276,8 +282,8 @@ def _read_recorded_choice(directory: pathlib.Path, text: str) -> Choice | None:
     return choice
 
 
-def _choice_of_process_0(choice: Choice | None) -> Choice | None:
-    """Return process 0's choice in every process."""
+def _broadcast_choice(choice: Choice | None) -> Choice | None:
+    """Send the choice of process 0 to every process, and return it."""
     values = dataclasses.asdict(choice) if choice else None
     text = json.dumps(values).encode().ljust(MAX_BYTES)  # a broadcast of floats would round them to 32 bits
     values = json.loads(multihost_utils.broadcast_one_to_all(np.frombuffer(text, np.uint8)).tobytes())
@@ -285,7 +291,7 @@ def _choice_of_process_0(choice: Choice | None) -> Choice | None:
 
 
 def _write_choice(directory: pathlib.Path, text: str, choice: Choice, rates: list[_MeasuredRate]) -> None:
-    """Write budget, measurements and choice to the work directory."""
+    """Write the budget, the measured rates and the choice to a file in the work directory."""
     with writing(directory, "make room, or choose another --workdir"):
         directory.mkdir(parents=True, exist_ok=True)
         measured = [rate._asdict() for rate in rates]

@@ -1,11 +1,13 @@
 """The rule that chooses size, tokens, batch and steps for a budget; docs/learning.md explains it.
 
-1. FLOPs: the budget, or `USABLE` of the time times the measured FLOP/s; compilation and evaluation take the rest. 2.
-Tokens of a size: the FLOPs of the budget divided by the FLOPs per token, at most `MAX_EPOCHS` passes over the corpus.
-3. Size: the largest of `SIZES` with at least `TOKENS_PER_PARAMETER`, where a size has as many parameters as its FLOPs
-   per token over 6 (Kaplan et al. 2020): matrices of the blocks, attention and predictions.
-4. Tokens per step: the power of two nearest to `BATCH_FACTOR` times the square root of the tokens. The number of steps
-   then also grows with the square root.
+1. FLOPs: the budget or, for a time, the fraction `USABLE` of the time multiplied by the measured FLOP/s. Compilation
+   and evaluation take the rest of the time.
+2. Tokens of a size: the FLOPs of the budget divided by the FLOPs per token, at most `MAX_EPOCHS` passes over the
+   corpus.
+3. Size: the largest of `SIZES` with at least `TOKENS_PER_PARAMETER` tokens per parameter. The number of parameters is
+   the FLOPs per token divided by 6 (Kaplan et al. 2020), which counts matrices of blocks, attention and predictions.
+4. Tokens per step: the power of two nearest to `BATCH_FACTOR` times the square root of the number of tokens. So the
+   number of steps also grows with the square root of the number of tokens.
 5. The recipe sets everything else: phases, masking, optimizer, learning rates, the form of the schedule.
 
 The constants are rules of thumb, not fits.
@@ -18,7 +20,7 @@ from typing import NamedTuple
 
 from bert_jax.pretraining.budget.amounts import Budget
 
-# Layers and width, from the smallest; 64 features a head, the MLP in the recipe's proportion.
+# (layers, width) of each size, the smallest first. Heads have 64 features; the recipe sets the proportion of the MLP.
 SIZES: tuple[tuple[int, int], ...] = ((4, 128), (6, 192), (6, 256), (8, 320), (12, 384), (12, 512), (12, 768))
 HEAD_SIZE = 64
 USABLE = 0.85
@@ -32,7 +34,7 @@ EVALUATED = 0.05  # FLOPs of all evaluations, as a fraction of the FLOPs of trai
 
 
 class Candidate(NamedTuple):
-    """A size, and its FLOPs of a training token."""
+    """A possible size of the model, and its FLOPs per training token."""
 
     num_layers: int
     hidden_size: int
@@ -41,10 +43,10 @@ class Candidate(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The size, tokens and steps of a run within a budget.
+    """The size of the model, the tokens and the steps that are chosen for a budget.
 
-    `epochs` is the number of passes over the corpus. `capped` is whether `MAX_EPOCHS` limits the tokens. `devices` is
-    the number of devices that share a batch; None is the devices of this machine.
+    `epochs` is the number of passes over the corpus. `capped` is True if `MAX_EPOCHS` limits the tokens. `devices` is
+    the number of devices that share a batch; None stands for the devices of this run.
     """
 
     num_layers: int
@@ -61,13 +63,13 @@ class Choice:
 def choose_size_and_steps(
     budget: Budget, flops_per_second: float | None, corpus_tokens: int, candidates: Sequence[Candidate]
 ) -> Choice:
-    """Return the choice for a budget; the result depends only on the arguments.
+    """Return the model size, tokens and steps for a budget; the result depends only on the arguments.
 
     Args:
-        budget: a time, tokens or FLOPs.
-        flops_per_second: measured speed; used only for a time.
-        corpus_tokens: tokens of the training split.
-        candidates: sizes in ascending order, with the vocabulary and the sequence lengths of the run.
+        budget: a time, a number of tokens or a number of FLOPs.
+        flops_per_second: measured speed; needed only if the budget is a time.
+        corpus_tokens: number of tokens of the training split.
+        candidates: possible sizes in ascending order, with the FLOPs per token of this run.
     """
     max_tokens = MAX_EPOCHS * corpus_tokens
     bought = [_tokens_within_budget(budget, flops_per_second, candidate.flops_per_token) for candidate in candidates]
@@ -95,7 +97,7 @@ def choose_size_and_steps(
 
 
 def _tokens_within_budget(budget: Budget, flops_per_second: float | None, flops_per_token: float) -> float:
-    """Return the number of tokens on which a budget can train a model that needs `flops_per_token`."""
+    """Return the number of training tokens within a budget, for a model with `flops_per_token` FLOPs per token."""
     if budget.tokens is not None:
         return budget.tokens
     if budget.flops is not None:
@@ -106,14 +108,17 @@ def _tokens_within_budget(budget: Budget, flops_per_second: float | None, flops_
 
 
 class StepSizes(NamedTuple):
-    """Sequences and micro-batches of a step."""
+    """The numbers of sequences and of micro-batches of a training step."""
 
     num_sequences: int
     num_micro_batches: int
 
 
-def batch_sizes(step_tokens: int, seq_len: int, devices: int) -> StepSizes:
-    """Return (sequences, micro-batches) of a step near `step_tokens` tokens; both fit the number of devices."""
+def sequences_and_micro_batches(step_tokens: int, seq_len: int, devices: int) -> StepSizes:
+    """Return the numbers of sequences and micro-batches of a step of about `step_tokens` tokens.
+
+    Both numbers fit the number of devices.
+    """
     sequences = max(1, round(step_tokens / seq_len / devices)) * devices
     micro_batches = 1
     while (

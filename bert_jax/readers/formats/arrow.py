@@ -8,18 +8,19 @@ from typing import IO, Any
 from flatbuffers.table import Table
 
 from bert_jax.errors import UserError, needs_packages
-from bert_jax.readers.documents import RawDocument, ReadOptions, Unpacked
+from bert_jax.readers.documents import RawDocument, ReadOptions, UnpackedByteCounter
 from bert_jax.readers.formats.arrow_columns import TextColumns
-from bert_jax.readers.rows import read_to_end
+from bert_jax.readers.rows import discard_rest_of_stream
 
-_MAX_BATCH_BYTES = 256 << 20  # held in memory about three times; `datasets` writes batches of 1,000 rows
-_FILE_START = b"ARROW1\0\0"  # of the file format, which holds the same messages between a head and a foot
-_HEADER, _COMPRESSION = 8, 10  # fields of a message, and of a record batch in it, in Arrow's format/Message.fbs
-_BROKEN = (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError, OSError)  # of both libraries
+_MAX_BATCH_BYTES = 256 << 20  # size of a batch, in memory about three times; `datasets` writes batches of 1,000 rows
+_FILE_START = b"ARROW1\0\0"  # of a file, which has the messages of a stream between a head and a foot
+_HEADER, _COMPRESSION = 8, 10  # offsets of two fields: of Message and of RecordBatch in Arrow's Message.fbs
+# Errors of pyarrow and flatbuffers for a broken file.
+_BROKEN = (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError, OSError)
 
 
 def read_arrow_records(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the rows of a column or of a template, batch by batch; dots in the name of a column lead into structs.
+    """Yield the text of each row, from a column or a template of columns; dots in a column's name lead into structs.
 
     Raises:
         UserError: pyarrow is not installed, the file is broken, batches are compressed or dictionary-encoded, or there
@@ -28,13 +29,13 @@ def read_arrow_records(name: str, stream: IO[bytes], options: ReadOptions) -> It
     with needs_packages(name, "pyarrow"):
         import pyarrow
     try:
-        yield from _documents(name, stream, options)
+        yield from _read_rows_as_documents(name, stream, options)
     except (pyarrow.ArrowException, *_BROKEN) as error:
         line = str(error).partition("\n")[0]
         raise UserError(f"{name}: cannot be read as Arrow ({line}); write it again, or leave it out") from None
 
 
-def _documents(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
+def _read_rows_as_documents(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
     """Yield the rows of all batches of a stream as documents."""
     from pyarrow import ipc
 
@@ -45,18 +46,18 @@ def _documents(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[R
     schema = ipc.read_schema(first)
     texts = TextColumns(name, schema, options)
     for message in messages:
-        _check_batch(message)
+        _check_uncompressed_record_batch(message)
         batch: Any = ipc.read_record_batch(message, schema)
-        batch.validate(full=True)  # offsets may point anywhere
+        batch.validate(full=True)  # offsets of a damaged batch may point anywhere
         size = message.metadata.size + message.body.size
-        yield from texts.documents(batch, Unpacked(size, options.max_unpacked_bytes))
-    read_to_end(stream)  # the foot
+        yield from texts.documents(batch, UnpackedByteCounter(size, options.max_unpacked_bytes))
+    discard_rest_of_stream(stream)  # the foot
     if not texts.num_rows:
         yield RawDocument(name=name, rejected="empty")
 
 
-def _check_batch(message: Any) -> None:
-    """Raise ValueError for a message that is not a record batch, or a compressed batch, whose size is not known."""
+def _check_uncompressed_record_batch(message: Any) -> None:
+    """Raise ValueError for a message that is no record batch, and for a compressed batch, whose size is unknown."""
     if message.type != "record batch":
         raise ValueError("dictionary-encoded columns, which are not read: write it as Parquet")
     data = message.metadata.to_pybytes()
@@ -67,7 +68,7 @@ def _check_batch(message: Any) -> None:
 
 
 class _BoundedStream(io.RawIOBase):
-    """The messages of a stream or file of Arrow, without the head of a file; reads are bounded."""
+    """A stream of the messages of an Arrow stream or file, without the head of the file; reads are bounded."""
 
     def __init__(self, stream: IO[bytes]):
         super().__init__()
@@ -76,11 +77,11 @@ class _BoundedStream(io.RawIOBase):
         self._begin = b"" if begin == _FILE_START else begin
 
     def readable(self) -> bool:
-        """Return that the stream can be read."""
+        """Return True."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes; ValueError for more bytes than a batch may have, which pyarrow would reserve."""
+        """Return the next `size` bytes; raise ValueError for more bytes than a batch may have."""
         if not 0 <= size <= _MAX_BATCH_BYTES:
             raise ValueError(f"a batch of {size:,} bytes: write smaller batches")
         begin, self._begin = self._begin[:size], self._begin[size:]

@@ -4,10 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, Unpacked, format_names
-from bert_jax.readers.formats.fields import template_parts
+from bert_jax.readers.documents import (
+    MAX_RECORD_BYTES,
+    RawDocument,
+    ReadOptions,
+    UnpackedByteCounter,
+    describe_field_names,
+)
+from bert_jax.readers.formats.fields import parse_field_template
 
-_ROW_BYTES = 256  # that a row counts in addition to its text: a few bytes can express any number of empty rows
+_ROW_BYTES = 256  # that each row counts in addition to its text, as few bytes can express many empty rows
 
 
 class TextColumns:
@@ -19,25 +25,25 @@ class TextColumns:
 
     def __init__(self, name: str, schema: Any, options: ReadOptions):
         self._name = name
-        self._parts = template_parts(options.field)
-        self._paths = {part.name: _column_path(name, schema, part.name) for part in self._parts if part.name}
-        self.num_rows = 0  # of all batches
+        self._parts = parse_field_template(options.field)
+        self._paths = {part.name: _text_column_path(name, schema, part.name) for part in self._parts if part.name}
+        self.num_rows = 0  # of all batches so far
 
     @property
     def dotted_paths(self) -> list[str]:
         """The full names of the columns, with dots between nested names."""
         return [".".join(path) for path in self._paths.values()]
 
-    def documents(self, batch: Any, unpacked: Unpacked) -> Iterator[RawDocument]:
+    def documents(self, batch: Any, unpacked: UnpackedByteCounter) -> Iterator[RawDocument]:
         """Yield the documents of the next batch; count their bytes in `unpacked`."""
         values = {name: _column_values(batch.column(path[0]), path[1:]) for name, path in self._paths.items()}
         for row in range(batch.num_rows):
             self.num_rows += 1
             row_values = {name: column[row] for name, column in values.items()}
             unpacked.add(_ROW_BYTES + sum(len(value or b"") for value in row_values.values()))
-            yield self._document(f"{self._name}:{self.num_rows}", row_values)
+            yield self._document_of_row(f"{self._name}:{self.num_rows}", row_values)
 
-    def _document(self, where: str, values: dict[str, bytes | None]) -> RawDocument:
+    def _document_of_row(self, where: str, values: dict[str, bytes | None]) -> RawDocument:
         if None in values.values():
             return RawDocument(name=where, rejected="not a text")
         text = b"".join(
@@ -48,7 +54,7 @@ class TextColumns:
         return RawDocument(name=where, data=text, is_field=True)
 
 
-def _column_path(name: str, schema: Any, field: str) -> list[str]:
+def _text_column_path(name: str, schema: Any, field: str) -> list[str]:
     """Return the names of the structs around the column `field`, and the name of the column in the innermost struct."""
     import pyarrow.types as kinds
 
@@ -58,7 +64,7 @@ def _column_path(name: str, schema: Any, field: str) -> list[str]:
         names = [column.name for column in columns]
         if key not in names:
             raise UserError(
-                f"{name}: no column '{field}'{did_you_mean(key, names)} (there are {format_names(names)}); "
+                f"{name}: no column '{field}'{did_you_mean(key, names)} (there are {describe_field_names(names)}); "
                 "give a column with --field"
             )
         if names.count(key) > 1:
@@ -73,7 +79,7 @@ def _column_path(name: str, schema: Any, field: str) -> list[str]:
 
 
 def _column_values(column: Any, struct_fields: list[str]) -> list[bytes | None]:
-    """Return the UTF-8 of each row of a column, or of a field in its structs."""
+    """Return the UTF-8 bytes of each row of a column, or of a field in its structs; None for a missing value."""
     import pyarrow
     from pyarrow import compute
 

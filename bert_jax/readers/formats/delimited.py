@@ -1,12 +1,12 @@
-"""CSV and TSV, with a document per row; the text is a column."""
+"""Reader of CSV and TSV: a row is a document, and a column holds its text."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.readers.documents import RawDocument, ReadOptions, format_names
-from bert_jax.readers.formats.fields import FieldTemplatePart, template_parts
+from bert_jax.readers.documents import RawDocument, ReadOptions, describe_field_names
+from bert_jax.readers.formats.fields import FieldTemplatePart, parse_field_template
 from bert_jax.readers.rows import OPEN_QUOTE, Line, Row, read_lines, rows_of_lines
 
 # Advice for each likely separator of a file in which the requested column is not found.
@@ -21,21 +21,21 @@ _SEMICOLON = ";"  # of CSV that spreadsheets write where the comma is the decima
 def read_delimited_records(
     name: str, stream: IO[bytes], options: ReadOptions, separator: str, quoted: bool
 ) -> Iterator[RawDocument]:
-    """Yield the text of each row; the first row holds the column names.
+    """Yield the text of each row of a CSV or TSV file; the first row holds the column names.
 
-    A field may be a template of columns. If the field is a number, it is the number of a column (from 0), and the first
-    row is a document instead of a header. CSV may have semicolons in place of commas: they separate the columns if the
+    `options.field` is the name of a column, or a template of columns. If it is the number of a column (from 0), the
+    first row is a document instead of a header. CSV may have semicolons in place of commas: they separate the columns if the
     first line has more columns with semicolons, and lacks a column of the field with commas.
 
     Raises:
         UserError: there is no such column, or a quote does not end.
     """
-    parts = template_parts(options.field)
+    parts = parse_field_template(options.field)
     lines = read_lines(stream)
     first = list(itertools.islice(lines, 1))
     if quoted and first and _is_separated_by_semicolons(first[0], separator, options.field, parts):
         separator = _SEMICOLON
-    rows = _rows_without_open_quote(name, rows_of_lines(itertools.chain(first, lines), separator, quoted))
+    rows = _refuse_open_quote(name, rows_of_lines(itertools.chain(first, lines), separator, quoted))
     header = next(rows, None)
     if header is None:
         yield RawDocument(name=name, rejected="empty")
@@ -49,7 +49,7 @@ def read_delimited_records(
     else:
         missing = [part.name for part in parts if part.name and part.name not in names]
         if missing:
-            raise _no_column(name, names, missing[0], separator)
+            raise _missing_column_error(name, names, missing[0], separator)
         columns = [names.index(part.name) for part in parts if part.name]
     empty = True
     for row in rows:
@@ -75,8 +75,8 @@ def _is_separated_by_semicolons(line: Line, usual: str, field: str, parts: Seque
     return not has_columns and len(others) > len(names)
 
 
-def _rows_without_open_quote(name: str, rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows; raise UserError for a quote that does not end, because nothing can be read after it."""
+def _refuse_open_quote(name: str, rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows; raise UserError for a quote that does not end, because no row after the quote can be read."""
     for row in rows:
         if row.problem == OPEN_QUOTE:
             raise UserError(
@@ -86,15 +86,15 @@ def _rows_without_open_quote(name: str, rows: Iterable[Row]) -> Iterator[Row]:
         yield row
 
 
-def _no_column(name: str, names: Sequence[str], field: str, separator: str) -> UserError:
+def _missing_column_error(name: str, names: Sequence[str], field: str, separator: str) -> UserError:
     """Return the error for a missing column, with a hint about the separator or a similar name."""
     header = "".join(names)
     likely = [mark for mark in _SEPARATORS if mark != separator and header.count(mark) > len(names) - 1]
     if likely:
-        columns = format_names(separator.join(names).split(likely[0]))
+        columns = describe_field_names(separator.join(names).split(likely[0]))
         return UserError(f"{name}: no column '{field}' (there are {columns}); {_SEPARATORS[likely[0]]}")
     near = did_you_mean(field, filter(str.isprintable, names))
     return UserError(
-        f"{name}: no column '{field}'{near} (there are {format_names(names)}); "
+        f"{name}: no column '{field}'{near} (there are {describe_field_names(names)}); "
         "give a column with --field, or its number from 0 if there is no header"
     )

@@ -1,4 +1,4 @@
-"""EPUB, with one document per book: the chapters in reading order, as HTML."""
+"""Reader of EPUB: a book is a document, with the HTML of its chapters in reading order."""
 
 import contextlib
 import html
@@ -15,37 +15,37 @@ from typing import IO
 from xml.etree import ElementTree
 
 from bert_jax.errors import writing
-from bert_jax.readers.archives import check_overlap
-from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError, Unpacked
-from bert_jax.readers.formats.html import fragment_text
+from bert_jax.readers.archives import refuse_overlapping_members
+from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError, UnpackedByteCounter
+from bert_jax.readers.formats.html import html_fragment_to_text
 
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
-_MAX_LIST_BYTES = 1 << 20  # of a list of contents
+_MAX_LIST_BYTES = 1 << 20  # size of the largest XML file that describes the contents of a book
 _MAX_CHAPTERS = 10_000
 _XHTML = "application/xhtml+xml"
 _HTML = {_XHTML, "text/html"}
-_CHAPTER_END = "\x1e"  # of a chapter; XML and HTML forbid it
-# A CDATA section, or a comment, which may hold the start of a section.
+_CHAPTER_END = "\x1e"  # mark after each chapter; XML and HTML forbid this character
+# A CDATA section, or a comment, in which a section may seem to start.
 _CDATA = re.compile(r"<!--(?:.*?-->|.*)|<!\[CDATA\[(?:(.*?)\]\]>|.*)", re.DOTALL)
 # LookupError: an item that is missing, or an unknown encoding.
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, LookupError, RuntimeError, ValueError, ElementTree.ParseError)
 
 
 def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the book as a document. It is rejected if it is broken, encrypted or above MAX_RECORD_BYTES of HTML.
+    """Yield the book as a document, rejected if the book is broken, encrypted or above MAX_RECORD_BYTES of HTML.
 
     Raises:
         UserError: the book unpacks to more than `max_unpacked_bytes` and to more than MAX_RATIO times its size.
     """
     with contextlib.ExitStack() as stack:
         with writing(tempfile.gettempdir(), "make room, or set TMPDIR to a larger directory"):
-            file = stack.enter_context(tempfile.TemporaryFile())  # the stream may be a member of an archive
+            file = stack.enter_context(tempfile.TemporaryFile())  # as an archive member cannot seek
             shutil.copyfileobj(stream, file, 1 << 20)
-        unpacked = Unpacked(file.tell(), options.max_unpacked_bytes)
+        unpacked = UnpackedByteCounter(file.tell(), options.max_unpacked_bytes)
         try:
             with zipfile.ZipFile(file) as archive:
-                check_overlap(archive)
-                data = b"".join(_chapters(archive, unpacked))
+                refuse_overlapping_members(archive)
+                data = b"".join(_read_chapters_as_html(archive, unpacked))
         except RejectedError as error:
             yield RawDocument(name=name, rejected=str(error))
         except _BROKEN:
@@ -59,18 +59,18 @@ def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[Ra
             )
 
 
-def book_text(data: str, options: ReadOptions) -> str:
-    """Return the text of the chapters, each parsed separately, so an unclosed element ends with its chapter.
+def epub_html_to_text(data: str, options: ReadOptions) -> str:
+    """Return the text of all chapters; each chapter is parsed alone, so an unclosed element ends with its chapter.
 
     Raises:
         UserError: lxml is not installed.
     """
-    texts = (fragment_text(chapter, options) for chapter in data.split(_CHAPTER_END))
+    texts = (html_fragment_to_text(chapter, options) for chapter in data.split(_CHAPTER_END))
     return "\n\n".join(filter(None, texts))
 
 
-def _chapters(archive: zipfile.ZipFile, unpacked: Unpacked) -> Iterator[bytes]:
-    """Yield the HTML of each chapter, in reading order and UTF-8, with _CHAPTER_END after it."""
+def _read_chapters_as_html(archive: zipfile.ZipFile, unpacked: UnpackedByteCounter) -> Iterator[bytes]:
+    """Yield the HTML of each chapter in UTF-8 and in reading order, with _CHAPTER_END at its end."""
     root = _read_xml(archive, _CONTAINER, unpacked).find(".//{*}rootfile")
     contents = "" if root is None else root.get("full-path", "")
     package = _read_xml(archive, contents, unpacked)
@@ -94,7 +94,7 @@ def _chapters(archive: zipfile.ZipFile, unpacked: Unpacked) -> Iterator[bytes]:
             _CHAPTER_END, " "
         )
         if item.get("media-type") == _XHTML:
-            text = _CDATA.sub(_without_cdata, text)
+            text = _CDATA.sub(_cdata_to_html_text, text)
         data = text.encode()
         size += len(data)
         if size > MAX_RECORD_BYTES or chapter >= _MAX_CHAPTERS:
@@ -102,12 +102,12 @@ def _chapters(archive: zipfile.ZipFile, unpacked: Unpacked) -> Iterator[bytes]:
         yield data + _CHAPTER_END.encode()
 
 
-def _without_cdata(match: re.Match[str]) -> str:
+def _cdata_to_html_text(match: re.Match[str]) -> str:
     """Return the text of a CDATA section as HTML text; an HTML parser would treat the section as a comment."""
     return match[0] if match[1] is None else html.escape(match[1], quote=False)
 
 
-def _read_xml(archive: zipfile.ZipFile, path: str, unpacked: Unpacked) -> ElementTree.Element:
+def _read_xml(archive: zipfile.ZipFile, path: str, unpacked: UnpackedByteCounter) -> ElementTree.Element:
     """Return the root of an XML file in the archive; raise RejectedError if it declares entities."""
     data = _read_member(archive, path, _MAX_LIST_BYTES, unpacked)
     if b"<!ENTITY" in data:
@@ -115,7 +115,7 @@ def _read_xml(archive: zipfile.ZipFile, path: str, unpacked: Unpacked) -> Elemen
     return ElementTree.fromstring(data)
 
 
-def _read_member(archive: zipfile.ZipFile, path: str, max_bytes: int, unpacked: Unpacked) -> bytes:
+def _read_member(archive: zipfile.ZipFile, path: str, max_bytes: int, unpacked: UnpackedByteCounter) -> bytes:
     """Return the content of a file in the archive; raise RejectedError if it is too large or encrypted."""
     info = archive.getinfo(path)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:

@@ -6,22 +6,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from bert_jax.readers.documents import ReadOptions, RejectedError, format_names
-from bert_jax.readers.rows import ABSENT, look_up
+from bert_jax.readers.documents import ReadOptions, RejectedError, describe_field_names
+from bert_jax.readers.rows import ABSENT, look_up_field
 
 _EACH = "[]"
 
 
 class FieldTemplatePart(NamedTuple):
-    """A part of a template: a literal text, then the value of a field; '' for none."""
+    """A part of a template: a literal text, then the value of the field `name`; '' for no text or no field."""
 
     literal: str
     name: str
 
 
 @functools.cache
-def template_parts(field: str) -> tuple[FieldTemplatePart, ...]:
-    """Return the parts of a template, in which `\\n` and `\\t` are a line end and a tab; a name alone is one part.
+def parse_field_template(field: str) -> tuple[FieldTemplatePart, ...]:
+    """Return the parts of a field template; `\\n` and `\\t` in it become a line end and a tab; a name is one part.
 
     Raises:
         UserError: braces do not match, or contain more than a name.
@@ -43,22 +43,22 @@ def template_parts(field: str) -> tuple[FieldTemplatePart, ...]:
     return parts
 
 
-def is_in_lists(field: str) -> bool:
-    """Return whether the path leads into lists, so that a record has many texts."""
+def field_leads_into_lists(field: str) -> bool:
+    """Return whether the path of a field leads into lists, so that a record may have many texts."""
     return _EACH in field and "{" not in field
 
 
 def record_text(record: dict[str, Any], options: ReadOptions) -> str:
-    """Return the text of a record: a field or a template; dots in names lead into nested objects.
+    """Return the text of a record from a field or a template; dots in a field's name lead into nested objects.
 
     Raises:
         RejectedError: the record has no such field, or `check_document_text` raises it.
     """
     texts = []
-    for literal, name in template_parts(options.field):
-        value = look_up(record, name) if name else ""
+    for literal, name in parse_field_template(options.field):
+        value = look_up_field(record, name) if name else ""
         if value is ABSENT:
-            raise RejectedError("no field", format_names(list(record)))
+            raise RejectedError("no field", describe_field_names(list(record)))
         texts.append(literal + check_document_text(value, options))
     return "".join(texts)
 
@@ -74,7 +74,7 @@ def texts_in_lists(record: dict[str, Any], options: ReadOptions) -> Iterator[str
 
 
 def check_document_text(value: Any, options: ReadOptions) -> str:
-    """Return a value that is a text without NUL and surrogates.
+    """Return `value` if it is a text without NUL; replace or reject half surrogate pairs in the text.
 
     Raises:
         RejectedError: 'not a text', 'binary', or 'invalid UTF-8' for half a surrogate pair.
@@ -100,7 +100,7 @@ def _values_or_errors_at_path(value: Any, steps: Sequence[str]) -> Iterator[Any]
     key = steps[0].rstrip(_EACH)
     depth = (len(steps[0]) - len(key)) // len(_EACH)
     if not isinstance(value, dict) or key not in value:
-        yield RejectedError("no field", format_names(list(value)) if isinstance(value, dict) else "")
+        yield RejectedError("no field", describe_field_names(list(value)) if isinstance(value, dict) else "")
         return
     items: list[Any] = [value[key]]
     for _ in range(depth):

@@ -11,9 +11,9 @@ from bert_jax.errors import needs_packages
 from bert_jax.readers.documents import RawDocument, ReadOptions, RejectedError
 from bert_jax.readers.pieces import read_bounded_document
 
-MAX_PAGE_BYTES = 2 << 20  # whose tree takes some 20 times the memory, and at worst a minute
+MAX_PAGE_BYTES = 2 << 20  # size of a page; its tree takes about 20 times the memory, and at worst a minute
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE)
-_CHARSET_WITHIN = 1024  # bytes from the beginning, as in the HTML standard
+_CHARSET_WITHIN = 1024  # bytes at the beginning that may declare the encoding, as in the HTML standard
 _HIDDEN = {"script", "style", "title"}
 _BLOCK_NAMES = (
     "address article aside blockquote body caption center dd details dialog div dl dt fieldset figcaption figure "
@@ -22,7 +22,7 @@ _BLOCK_NAMES = (
 )
 _BLOCKS = frozenset(_BLOCK_NAMES.split())
 _SPACES = {"br": "\n", "td": " ", "th": " "}
-_FED = 1 << 20  # characters
+_FED = 1 << 20  # characters that the parser gets at a time
 
 
 def read_html(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
@@ -37,7 +37,7 @@ def read_html(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[Ra
     yield page
 
 
-def main_text_of_page(data: str, options: ReadOptions) -> str:
+def html_page_to_main_text(data: str, options: ReadOptions) -> str:
     """Return the main text of a page, without menus, tables and comments; empty lines separate the blocks.
 
     Raises:
@@ -49,7 +49,7 @@ def main_text_of_page(data: str, options: ReadOptions) -> str:
     return text.replace("\n", "\n\n")
 
 
-def fragment_text(data: str, options: ReadOptions) -> str:
+def html_fragment_to_text(data: str, options: ReadOptions) -> str:
     """Return all text of a fragment of HTML or XHTML; empty lines separate the blocks.
 
     Raises:
@@ -70,12 +70,12 @@ def _load_trafilatura(name: str) -> Any:
     """Return the package trafilatura; raise UserError if it is missing."""
     with needs_packages(f"{name}: HTML", "trafilatura"):
         import trafilatura
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a page without text is counted
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # no log of a page without text, which is counted
     return trafilatura
 
 
 def _page_in_utf8(data: bytes) -> bytes:
-    """Return the page in UTF-8; unchanged if it is UTF-8, or where its declared encoding does not fit."""
+    """Return a page converted to UTF-8; unchanged if it is UTF-8, or if its declared encoding does not fit."""
     try:
         data.decode()
         return data
@@ -93,7 +93,7 @@ class _TextCollector:
 
     def __init__(self) -> None:
         self._blocks: list[list[str]] = [[]]
-        self._hidden = 0  # elements around
+        self._hidden = 0  # number of open elements of _HIDDEN
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._hidden += tag in _HIDDEN

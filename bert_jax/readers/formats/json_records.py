@@ -10,8 +10,8 @@ from typing import IO, Any
 from bert_jax import strict_json
 from bert_jax.errors import UserError
 from bert_jax.readers.documents import MAX_OBJECT_BYTES, MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError
-from bert_jax.readers.formats.fields import is_in_lists, record_text, texts_in_lists
-from bert_jax.readers.rows import read_lines, read_to_end
+from bert_jax.readers.formats.fields import field_leads_into_lists, record_text, texts_in_lists
+from bert_jax.readers.rows import discard_rest_of_stream, read_lines
 
 _SPACE = " \t\r\n"
 _PEEKED = 1 << 16
@@ -31,29 +31,31 @@ def read_json_records(name: str, stream: IO[bytes], options: ReadOptions) -> Ite
         any_record = False
         for raw in _choose_reader(head.peek(1).removeprefix(codecs.BOM_UTF8).lstrip(), options)(name, head):
             any_record = True
-            yield from _texts_of_record(raw, options) if is_in_lists(options.field) and not raw.rejected else (raw,)
+            yield from (
+                _texts_of_record(raw, options) if field_leads_into_lists(options.field) and not raw.rejected else (raw,)
+            )
         if not any_record:
             yield RawDocument(name=name, rejected="empty")
     finally:
-        head.detach()  # otherwise it closes the stream, too
+        head.detach()  # otherwise the buffer closes the stream, too
 
 
 def _choose_reader(start: bytes, options: ReadOptions) -> Callable[[str, IO[bytes]], Iterator[RawDocument]]:
-    """Return the reader of a file that starts with these bytes, after white space."""
+    """Return the reader of a JSON file whose first bytes after white space are `start`."""
     if start[:1] == b"[":
         return _read_list
     line = start.split(b"\n", 1)[0]
     has_line_end = len(line) < len(start)
     # An object over several lines begins with a line that ends inside of the object.
-    in_lists = is_in_lists(options.field)
+    in_lists = field_leads_into_lists(options.field)
     several = has_line_end and line.rstrip()[-1:] in (b"{", b"[", b",", b":")
     if start[:1] == b"{" and (several or (in_lists and not has_line_end)):
         return functools.partial(_read_objects, max_bytes=MAX_OBJECT_BYTES if in_lists else MAX_RECORD_BYTES)
     return _read_lines
 
 
-def json_field_text(data: str, options: ReadOptions) -> str:
-    """Return the text of an object (`fields.record_text`).
+def json_record_to_text(data: str, options: ReadOptions) -> str:
+    """Return the text of a JSON object by `fields.record_text`.
 
     Raises:
         RejectedError: 'broken JSON', 'not an object', and the reasons of `fields.record_text`.
@@ -64,7 +66,7 @@ def json_field_text(data: str, options: ReadOptions) -> str:
 def _parse_record(data: str) -> dict[str, Any]:
     try:
         record = strict_json.parse(data)
-    except ValueError:  # also deep nesting, a key given twice, NaN, and numbers of too many digits
+    except ValueError:  # for deep nesting, repeated keys, NaN and too many digits, too
         raise RejectedError("broken JSON") from None
     if not isinstance(record, dict):
         raise RejectedError("not an object")
@@ -72,7 +74,7 @@ def _parse_record(data: str) -> dict[str, Any]:
 
 
 def _texts_of_record(raw: RawDocument, options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the texts inside of the lists of a record, at least one document."""
+    """Yield a document for each text in the lists of a record; a record without texts yields a rejected document."""
     texts: list[str | RejectedError]
     try:
         texts = list(texts_in_lists(_parse_record(raw.data.decode("utf-8-sig", options.decode_errors)), options))
@@ -102,7 +104,7 @@ def _read_list(name: str, stream: IO[bytes]) -> Iterator[RawDocument]:
     """Yield the items of a JSON list as documents."""
     items = _ItemReader(name, stream)
     items.expect("[")
-    while items.next_character() != "]":
+    while items.skip_space_and_peek() != "]":
         if items.num_taken:
             items.expect(",")
         yield RawDocument(name=f"{name}:{items.num_taken + 1}", data=items.take_item(), format="jsonl")
@@ -114,17 +116,17 @@ def _read_objects(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[RawD
     """Yield consecutive JSON objects of several lines as documents."""
     items = _ItemReader(name, stream, max_bytes)
     try:
-        while items.next_character():
+        while items.skip_space_and_peek():
             yield RawDocument(name=f"{name}:{items.num_taken + 1}", data=items.take_item(), format="jsonl")
     except _BrokenJsonError as error:
         if items.num_taken or items.has_another_object_at_line_start():
             raise
         yield RawDocument(name=name, rejected=error.reason)
-        read_to_end(stream)
+        discard_rest_of_stream(stream)
 
 
 class _BrokenJsonError(UserError):
-    """The next item of a file is not JSON, or too large."""
+    """Error for an item of a file that is not JSON or is too large."""
 
     def __init__(self, message: str, reason: str):
         super().__init__(message)
@@ -132,7 +134,7 @@ class _BrokenJsonError(UserError):
 
 
 class _ItemReader:
-    """The items of a JSON list, or consecutive objects, with a single item in memory."""
+    """Reader of the items of a JSON list, or of consecutive objects, with a single item in memory."""
 
     def __init__(self, name: str, stream: IO[bytes], max_bytes: int = MAX_RECORD_BYTES):
         self._name, self._stream = name, stream
@@ -140,18 +142,18 @@ class _ItemReader:
         self._decode = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape").decode
         self._scan = json.JSONDecoder().raw_decode
         self._text, self._ended = "", False
-        self._at = 0  # position in the text
+        self._at = 0  # position in `_text` of the next character
         self.num_taken = 0
 
     def _read_next_block(self) -> None:
-        """Double the text in memory, so that an item is scanned only a few times."""
+        """Read more text: double the text in memory, so that a long item is scanned only a few times."""
         data = self._stream.read(max(1 << 16, len(self._text) - self._at))
         self._ended = not data
         self._text = self._text[self._at :] + self._decode(data, self._ended)
         self._at = 0
 
-    def next_character(self) -> str:
-        """Return the next character that is not a space; '' at the end."""
+    def skip_space_and_peek(self) -> str:
+        """Skip white space, and return the next character without taking it; '' at the end."""
         while True:
             while self._at < len(self._text) and self._text[self._at] in _SPACE:
                 self._at += 1
@@ -162,24 +164,24 @@ class _ItemReader:
             self._read_next_block()
 
     def expect(self, character: str) -> None:
-        """Skip the next character; raise UserError if it is a different character."""
-        if self.next_character() != character:
-            raise self._broken(f"'{character}' is missing")
+        """Take the next character; raise UserError if it is not `character`."""
+        if self.skip_space_and_peek() != character:
+            raise self._broken_json_error(f"'{character}' is missing")
         self._at += 1
 
     def take_item(self) -> bytes:
-        """Return the bytes of the next item."""
-        self.next_character()
+        """Return the bytes of the next item, and move to its end."""
+        self.skip_space_and_peek()
         while True:
             try:
                 _, end = self._scan(self._text, self._at)
-                if end < len(self._text) or self._ended:  # a number may continue
+                if end < len(self._text) or self._ended:  # a number at the end may continue
                     break
                 reason = "it does not end"
             except (ValueError, RecursionError) as error:
                 reason = str(error)
             if self._ended or len(self._text) - self._at > self._max_bytes:
-                raise self._broken(reason)
+                raise self._broken_json_error(reason)
             self._read_next_block()
         data = self._text[self._at : end].encode("utf-8", "surrogateescape")
         self._at = end
@@ -192,10 +194,10 @@ class _ItemReader:
 
     def check_end(self) -> None:
         """Raise UserError for anything after the list."""
-        if self.next_character():
-            raise self._broken("more after the end of the list")
+        if self.skip_space_and_peek():
+            raise self._broken_json_error("more after the end of the list")
 
-    def _broken(self, reason: str) -> "_BrokenJsonError":
+    def _broken_json_error(self, reason: str) -> "_BrokenJsonError":
         too_large = not self._ended and len(self._text) - self._at > self._max_bytes
         return _BrokenJsonError(
             f"{self._name}: broken JSON after item {self.num_taken} ({reason}, or an item of more than "

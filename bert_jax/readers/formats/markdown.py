@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.readers.documents import ReadOptions
 
-_SECTION = 1 << 18  # characters per call of the parser, whose result takes up to 500 times the memory
+_SECTION = 1 << 18  # characters per call of the parser; its result takes up to 500 times their memory
 # A longer paragraph keeps its markup, because the time of the parser may grow with the square of the number of marks.
 _MAX_PARAGRAPH = 20_000  # characters
 _TEXT_OF_TOKEN = {
@@ -15,7 +15,7 @@ _TEXT_OF_TOKEN = {
     "code_inline": None,
     "softbreak": " ",
     "hardbreak": " ",
-}  # token type -> text; None: its content
+}  # token type -> text; None: the content of the token
 
 # Metadata before the text, of YAML (lines of `key: value`, indented, listed, commented or empty) or of TOML. Each line
 # matches in one way only, so that the time is linear. Between two rules, prose may have a colon, too ("Note: ..."), so
@@ -29,10 +29,10 @@ _FRONT_MATTER = re.compile(
 )
 
 
-def markdown_text(data: str, options: ReadOptions) -> str:
-    """Return the text of CommonMark (with tables); a paragraph is one line, and empty lines separate the blocks.
+def markdown_to_text(data: str, options: ReadOptions) -> str:
+    """Return the plain text of CommonMark; a paragraph becomes one line, and empty lines separate the blocks.
 
-    Front matter is left out.
+    Front matter and tables are left out.
     """
     if metadata := _FRONT_MATTER.match(data):
         data = data[metadata.end() :]
@@ -45,7 +45,7 @@ def markdown_text(data: str, options: ReadOptions) -> str:
 
 
 def _split_into_sections(data: str) -> Iterator[str]:
-    """Yield parts that end at an empty line if possible, otherwise at a line end, otherwise anywhere."""
+    """Yield parts of a text; a part ends at an empty line if possible, otherwise at a line end, otherwise anywhere."""
     start = 0
     while start < len(data):
         end = start + _SECTION
@@ -72,10 +72,12 @@ class _ParsedSection(NamedTuple):
 
 
 def _parse_section(section: str) -> _ParsedSection:
-    """Return the blocks of a section that have text, and `_open_fence`."""
-    links: dict[str, Any] = {}  # [name]: URL, which a paragraph may refer to
+    """Return the blocks of a section that have text, and `_unclosed_code_fence`."""
+    links: dict[str, Any] = {}  # definitions `[name]: URL`, to which a paragraph may refer
     tokens = _markdown_parser("blocks").parse(section, links)
-    return _ParsedSection([block for block in _block_texts(tokens, links) if block], _open_fence(tokens, section))
+    return _ParsedSection(
+        [block for block in _block_texts(tokens, links) if block], _unclosed_code_fence(tokens, section)
+    )
 
 
 def _block_texts(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
@@ -89,7 +91,7 @@ def _block_texts(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
             yield " ".join(token.content.split()) if long else _inline_text(token.content, links)
 
 
-def _open_fence(tokens: list[Any], section: str) -> str:
+def _unclosed_code_fence(tokens: list[Any], section: str) -> str:
     """Return the fence to put before the next section if this section ends inside a code block, else ''."""
     if not tokens or tokens[-1].type != "fence":
         return ""

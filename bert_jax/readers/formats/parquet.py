@@ -1,4 +1,4 @@
-"""Parquet, with a document per row; the text is a column.
+"""Reader of Parquet: a row is a document, and a column holds its text.
 
 A few bytes can repeat a value, or the beginning of a value, for any number of rows. So this reader checks the size of
 every page before the library reads the page. The sizes in the footer do not matter: pyarrow allocates the sizes in the
@@ -13,28 +13,28 @@ from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
 from bert_jax.errors import UserError, needs_packages, writing
-from bert_jax.readers.documents import MAX_RATIO, RawDocument, ReadOptions, Unpacked
+from bert_jax.readers.documents import MAX_RATIO, RawDocument, ReadOptions, UnpackedByteCounter
 from bert_jax.readers.formats.arrow_columns import TextColumns
 
-_BATCH_BYTES = 4 << 20  # of rows of the usual length
-_MAX_BATCH_BYTES = 64 << 20  # of the longest rows that the pages can express
+_BATCH_BYTES = 4 << 20  # size of a batch of rows of average length
+_MAX_BATCH_BYTES = 64 << 20  # size of a batch of the longest rows that the pages can express
 _BATCH_ROWS = 4096
-_PAGE_BYTES = 64 << 20  # that every page may unpack to; more only if a MAX_RATIO-th of it is in the file
-_VALUE_BYTES = 4  # of an index into a dictionary, or of a length
-_HEADER_BYTES = (1 << 12, 1 << 24)  # read for a page's header; more only where its statistics are long
+_PAGE_BYTES = 64 << 20  # unpacked size that every page may have; a larger page may have MAX_RATIO times its packed size
+_VALUE_BYTES = 4  # size of an index into a dictionary, or of a length
+_HEADER_BYTES = (1 << 12, 1 << 24)  # read for a page's header; first the smaller size, which long statistics exceed
 # Types of Thrift's compact protocol.
 _BOOLEANS, _INTEGERS = (1, 2), (4, 5, 6)
 _BYTE = 3
 _DOUBLE = 7
 _BINARY = 8
 _STRUCT = 12
-_MISSING_BYTES = 100  # of a chunk that an early writer may have left out of its size, as pyarrow knows
-_PACKED, _UNPACKED = (3,), (2,)  # fields of a PageHeader: bytes
-_NUM_VALUES = ((5, 1), (7, 1), (8, 1))  # of a data page, a dictionary page, a data page of version 2
+_MISSING_BYTES = 100  # that early writers may have left out of the size of a chunk; pyarrow allows them, too
+_PACKED, _UNPACKED = (3,), (2,)  # fields of a PageHeader with numbers of bytes
+_NUM_VALUES = ((5, 1), (7, 1), (8, 1))  # field of a data page, a dictionary page, a data page of version 2
 
 
 def read_parquet_records(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the rows of a column (dots in its name lead into structs) or of a template, in batches of a few MiB.
+    """Yield the text of each row, from a column or a template of columns; dots in a column's name lead into structs.
 
     The format is read from its end, so a stream that is not a local file is first copied to a temporary file. A batch
     has so few rows that it stays below _MAX_BATCH_BYTES even if the text of each row fills a page.
@@ -53,17 +53,19 @@ def read_parquet_records(name: str, stream: IO[bytes], options: ReadOptions) -> 
                 file = stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(stream, file, 1 << 20)
         try:
-            yield from _documents(name, file, parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20), options)
-        except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: headers, names of columns
+            yield from _read_rows_as_documents(
+                name, file, parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20), options
+            )
+        except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: a page header or a column name
             line = str(error).partition("\n")[0]
             raise UserError(f"{name}: broken Parquet file ({line}); fetch it again or leave it out") from None
 
 
-def _documents(name: str, stream: IO[bytes], file: Any, options: ReadOptions) -> Iterator[RawDocument]:
+def _read_rows_as_documents(name: str, stream: IO[bytes], file: Any, options: ReadOptions) -> Iterator[RawDocument]:
     """Yield the rows of an open Parquet file as documents."""
     texts = TextColumns(name, file.schema_arrow, options)
     columns = texts.dotted_paths
-    pages, unpacked = (Unpacked(stream.seek(0, io.SEEK_END), options.max_unpacked_bytes) for _ in range(2))
+    pages, unpacked = (UnpackedByteCounter(stream.seek(0, io.SEEK_END), options.max_unpacked_bytes) for _ in range(2))
     batch_rows = min(_rows_per_batch(file.metadata, column, stream, pages) for column in columns)
     for batch in file.iter_batches(max(1, batch_rows // len(columns)), columns=columns, use_threads=False):
         yield from texts.documents(batch, unpacked)
@@ -71,8 +73,8 @@ def _documents(name: str, stream: IO[bytes], file: Any, options: ReadOptions) ->
         yield RawDocument(name=name, rejected="empty")
 
 
-def _rows_per_batch(metadata: Any, column: str, stream: IO[bytes], unpacked: Unpacked) -> int:
-    """Return the number of rows in about _BATCH_BYTES and at most _MAX_BATCH_BYTES (at least 1); count all pages."""
+def _rows_per_batch(metadata: Any, column: str, stream: IO[bytes], unpacked: UnpackedByteCounter) -> int:
+    """Return the number of rows of a batch of about _BATCH_BYTES; count the bytes of its pages in `unpacked`."""
     usual, largest = 1.0, 1
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         usual = max(usual, group.total_byte_size / max(1, group.num_rows))
@@ -95,13 +97,13 @@ class PageSizes(NamedTuple):
 
 
 def read_page_sizes(file: IO[bytes], chunk: Any) -> Iterator[PageSizes]:
-    """Yield the pages of a `pyarrow.parquet.ColumnChunkMetaData`; raise ValueError if their headers are damaged."""
+    """Yield the sizes of the pages of a `pyarrow.parquet.ColumnChunkMetaData`; raise ValueError if it is damaged."""
     offset, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
-    if chunk.has_dictionary_page and (0 < dictionary < offset or not offset):  # as pyarrow; 0: there are no values
+    if chunk.has_dictionary_page and (0 < dictionary < offset or not offset):  # as pyarrow; 0: no values
         offset = dictionary
     end = offset + chunk.total_compressed_size
     while offset < end:
-        header = _read_header(file, offset)
+        header = _read_page_header(file, offset)
         offset += header.offset
         packed, unpacked = header.numbers.get(_PACKED, -1), header.numbers.get(_UNPACKED, -1)
         if unpacked < 0 or not 0 <= packed <= end + _MISSING_BYTES - offset:
@@ -110,7 +112,7 @@ def read_page_sizes(file: IO[bytes], chunk: Any) -> Iterator[PageSizes]:
         offset += packed
 
 
-def _read_header(file: IO[bytes], offset: int) -> "_ThriftStruct":
+def _read_page_header(file: IO[bytes], offset: int) -> "_ThriftStruct":
     """Return the header of the page at `offset`."""
     for size in _HEADER_BYTES:
         file.seek(offset)
@@ -125,11 +127,11 @@ def _read_header(file: IO[bytes], offset: int) -> "_ThriftStruct":
 
 
 class _CutShortError(ValueError):
-    """The bytes end inside of the struct."""
+    """Error for bytes that end inside of a Thrift struct."""
 
 
 class _ThriftStruct:
-    """The integers of a Thrift struct, by the path of field ids to each."""
+    """Reader of the integers of a Thrift struct; the key of an integer is the path of field ids to the integer."""
 
     def __init__(self, data: bytes):
         self._data, self.offset = data, 0
@@ -141,18 +143,18 @@ class _ThriftStruct:
             raise ValueError("a page header that is nested too deeply")
         field = 0
         while head := self._read_byte():
-            field = field + (head >> 4) if head >> 4 else self._read_integer()
+            field = field + (head >> 4) if head >> 4 else self._read_zigzag_varint()
             self._read_value(head & 15, (*path, field))
 
     def _read_value(self, kind: int, path: tuple[int, ...]) -> None:
         if kind in _INTEGERS:
-            self.numbers[path] = self._read_integer()
+            self.numbers[path] = self._read_zigzag_varint()
         elif kind == _BYTE:
             self._read_byte()
         elif kind == _DOUBLE:
             self.offset += 8
         elif kind == _BINARY:
-            size = self._read_unsigned()
+            size = self._read_unsigned_varint()
             self.offset += size
         elif kind == _STRUCT:
             self.read_struct(path)
@@ -165,7 +167,7 @@ class _ThriftStruct:
         self.offset += 1
         return self._data[self.offset - 1]
 
-    def _read_unsigned(self) -> int:
+    def _read_unsigned_varint(self) -> int:
         value = shift = 0
         while True:
             byte = self._read_byte()
@@ -174,6 +176,6 @@ class _ThriftStruct:
             if byte < 128:
                 return value
 
-    def _read_integer(self) -> int:
-        value = self._read_unsigned()
+    def _read_zigzag_varint(self) -> int:
+        value = self._read_unsigned_varint()
         return value >> 1 ^ -(value & 1)

@@ -15,25 +15,25 @@ _HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
 
 
 def read_pdf(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the file as a document, which is rejected above MAX_RECORD_BYTES.
+    """Yield a PDF file as a document; a file above MAX_RECORD_BYTES is rejected.
 
     Raises:
         UserError: pypdf is not installed.
     """
     with needs_packages(f"{name}: PDF", "pypdf"):
-        import pypdf  # noqa: F401  # checked here, before the work
+        import pypdf  # noqa: F401  # raises before any file is read
     yield read_bounded_document(name, stream, "pdf", MAX_RECORD_BYTES)
 
 
-def pdf_text(data: bytes, options: ReadOptions) -> str:
-    """Return the text of the pages, separated by empty lines; words with a hyphen at a line end are joined.
+def pdf_to_text(data: bytes, options: ReadOptions) -> str:
+    """Return the text of the pages of a PDF, with empty lines between them; words that a hyphen splits are joined.
 
     Raises:
         RejectedError: 'encrypted', 'broken PDF', 'too large', or 'no text', for example for scanned pages.
     """
     import pypdf
 
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # a broken file is counted
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # no log of a broken file, which is counted
     pages, size = [], 0
     try:
         reader = pypdf.PdfReader(io.BytesIO(data), strict=False)

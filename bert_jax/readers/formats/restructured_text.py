@@ -8,21 +8,21 @@ from typing import Any
 from bert_jax.errors import needs_packages
 from bert_jax.readers.documents import ReadOptions, RejectedError
 
-_MAX_CHARACTERS = 1 << 20  # docutils takes some seconds and 500 MB for as many
+_MAX_CHARACTERS = 1 << 20  # docutils takes some seconds and 500 MB for so many characters
 _DIRECTIVE = re.compile(r"([ \t]*)\.\.[ \t]+([\w:+.-]+)::(?:[ \t]+(.*))?")
 _FIELD = re.compile(r"[ \t]+:(?![: ])[^:`]+:(?:[ \t].*)?")
 _OPTION = re.compile(r"[ \t]+:(?!subtitle:)[\w-]+:(?:[ \t].*)?")
 _ROLE = re.compile(r"(?<!\w):[\w+.-]+(?::[\w+.-]+){0,3}:`[~!]?([^`<\n]*[^`<\s])(?:\s*<[^`>\n]*>)?[^\S\n]*`")
-_WIDE_TABLE = re.compile(r"^[ \t]*\+[-+]{1000,}", re.MULTILINE)  # the library's time grows with the square
-# The indented text of directives is kept. Of these directives, the words on the first line are also kept, after the
-# given number of other words.
+_WIDE_TABLE = re.compile(r"^[ \t]*\+[-+]{1000,}", re.MULTILINE)  # time grows with the square of the width
+# The indented text of directives is kept. For the directives below, the words on the first line are also kept, except
+# for the given number of words at its beginning.
 _WORDS = {
     "admonition attention card caution centered compound danger dropdown error grid-item-card hint important note "
     "rubric seealso sidebar tip todo topic warning": 0,
     "deprecated versionadded versionchanged versionremoved": 1,
     "deprecated-removed": 2,
 }
-_QUOTES = frozenset({"epigraph", "highlights", "pull-quote"})  # which docutils reads, without options
+_QUOTES = frozenset({"epigraph", "highlights", "pull-quote"})  # directives that docutils reads; they have no options
 _LEFT_OUT_NAMES = (
     "code code-block contents csv-table currentmodule default-role doctest figure graphviz highlight image "
     "include index list-table literalinclude math meta module parsed-literal plot raw replace role sectnum "
@@ -42,7 +42,7 @@ _SETTINGS = {
 
 
 def restructured_text(data: str, options: ReadOptions) -> str:
-    """Return the text; a paragraph is one line, and empty lines separate the blocks.
+    """Return the plain text of reStructuredText; a paragraph becomes one line, and empty lines separate the blocks.
 
     A role becomes its text. A directive, also an unknown directive, becomes its words and indented text.
 
@@ -54,14 +54,14 @@ def restructured_text(data: str, options: ReadOptions) -> str:
     if len(data) > _MAX_CHARACTERS:
         raise RejectedError("too large")
     source = _WIDE_TABLE.sub("", data.replace("\r\n", "\n"))
-    source = _ROLE.sub(r"\1", "\n".join(_replace_directives(source.split("\n"))))
+    source = _ROLE.sub(r"\1", "\n".join(_rewrite_directives(source.split("\n"))))
     settings = docutils.frontend.get_default_settings(docutils.parsers.rst.Parser)
     for name, value in _SETTINGS.items():
         setattr(settings, name, value)
     document = docutils.utils.new_document("", settings)
     try:
         docutils.parsers.rst.Parser().parse(source, document)
-        blocks = [" ".join(node.astext().split()) for node in document.findall(_block_filter(docutils.nodes))]
+        blocks = [" ".join(node.astext().split()) for node in document.findall(_make_text_block_filter(docutils.nodes))]
     except (RecursionError, docutils.ApplicationError, AssertionError, AttributeError, IndexError, ValueError):
         raise RejectedError("broken reStructuredText") from None
     return "\n\n".join(filter(None, blocks))
@@ -78,30 +78,30 @@ def _load_docutils() -> Any:
     return docutils
 
 
-def _replace_directives(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines with directives that docutils knows: a container, whose text is kept, or a comment.
+def _rewrite_directives(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines; a directive becomes a container, whose text is kept, or a comment, which docutils drops.
 
-    docutils would drop a directive together with its text if it has an unknown option or an unexpected place.
+    docutils would drop a directive together with its text if the directive has an unknown option or is misplaced.
     """
-    directive = option = -1  # indentation of a directive and of an option whose lines may follow
+    directive = option = -1  # indentation of a directive and of an option that may continue
     for index, line in enumerate(lines):
         indent = _indentation(line) if line.strip() else -1
         if match := _DIRECTIVE.fullmatch(line):
             directive, option = indent, -1
-            yield from _directive_docutils_knows(match, lines[index + 1] if index + 1 < len(lines) else "")
+            yield from _rewrite_directive(match, lines[index + 1] if index + 1 < len(lines) else "")
         elif indent <= directive:
             directive = option = -1
             yield line
         elif directive >= 0 and _OPTION.fullmatch(line):
             option = indent
-        elif not 0 <= option < indent:  # a longer value of an option
+        elif not 0 <= option < indent:  # no line of the value of an option
             if directive >= 0 and _FIELD.fullmatch(line):
                 yield ""
             option = -1
             yield line
 
 
-def _directive_docutils_knows(match: re.Match[str], following: str) -> Iterator[str]:
+def _rewrite_directive(match: re.Match[str], following: str) -> Iterator[str]:
     before, words = match[1], match[3] or ""
     name = match[2].lower()
     if name in _QUOTES:
@@ -122,7 +122,7 @@ def _indentation(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _block_filter(nodes: Any) -> Any:
+def _make_text_block_filter(nodes: Any) -> Any:
     """Return a function that says whether a node is a block of text that is kept."""
     texts = nodes.paragraph, nodes.title, nodes.term, nodes.rubric, nodes.subtitle, nodes.attribution, nodes.line
     left_out = nodes.system_message, nodes.table, nodes.comment, nodes.substitution_definition

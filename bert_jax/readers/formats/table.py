@@ -11,16 +11,16 @@ from bert_jax.readers.documents import Document, RawDocument, ReadOptions, Rejec
 from bert_jax.readers.formats import tfrecord
 from bert_jax.readers.formats.arrow import read_arrow_records
 from bert_jax.readers.formats.delimited import read_delimited_records
-from bert_jax.readers.formats.epub import book_text, read_epub
-from bert_jax.readers.formats.html import fragment_text, main_text_of_page, read_html
-from bert_jax.readers.formats.json_records import json_field_text, read_json_records
-from bert_jax.readers.formats.markdown import markdown_text
+from bert_jax.readers.formats.epub import epub_html_to_text, read_epub
+from bert_jax.readers.formats.html import html_fragment_to_text, html_page_to_main_text, read_html
+from bert_jax.readers.formats.json_records import json_record_to_text, read_json_records
+from bert_jax.readers.formats.markdown import markdown_to_text
 from bert_jax.readers.formats.parquet import read_parquet_records
-from bert_jax.readers.formats.pdf import pdf_text, read_pdf
+from bert_jax.readers.formats.pdf import pdf_to_text, read_pdf
 from bert_jax.readers.formats.restructured_text import restructured_text
 from bert_jax.readers.formats.wiki_dump import read_wiki_dump
-from bert_jax.readers.formats.wiki_extractor import read_wikiextractor, wikiextractor_text
-from bert_jax.readers.formats.wiki_markup import wiki_markup_text
+from bert_jax.readers.formats.wiki_extractor import read_wikiextractor, wikiextractor_article_to_text
+from bert_jax.readers.formats.wiki_markup import wiki_markup_to_text
 from bert_jax.readers.pieces import read_text_documents
 
 
@@ -33,10 +33,10 @@ class InputFormat:
         extract_text: function (data, options) -> text, which is the slow part; it may raise RejectedError.
         patterns: patterns of file names for the format 'auto'.
         option: field of `ReadOptions` that defines a document, if any: 'documents' or 'field'.
-        has_header: True if the first line shows if the field exists.
-        is_text: True if files are text in the encoding of `ReadOptions`.
-        is_stream: True if documents are records, read in order from the first byte on, never in pieces.
-        extract_from_bytes: in place of `extract_text`, for documents that are not text.
+        has_header: True if the first line of a file shows whether the field exists.
+        is_text: True if the bytes of a file are text in the encoding of `ReadOptions`.
+        is_stream: True if documents are records that are read in order from the first byte on, and never in pieces.
+        extract_from_bytes: function that replaces `extract_text` for documents whose bytes are not text.
     """
 
     read: Callable[[str, IO[bytes], ReadOptions], Iterator[RawDocument]]
@@ -62,7 +62,7 @@ FORMATS: dict[str, InputFormat] = {
     ),
     "markdown": InputFormat(
         read=functools.partial(read_text_documents, format_name="markdown"),
-        extract_text=markdown_text,
+        extract_text=markdown_to_text,
         patterns=("*.md", "*.markdown"),
         option="documents",
     ),
@@ -72,12 +72,12 @@ FORMATS: dict[str, InputFormat] = {
         patterns=("*.rst", "*.rest"),
         option="documents",
     ),
-    "html": InputFormat(read=read_html, extract_text=main_text_of_page, patterns=("*.html", "*.htm", "*.xhtml")),
-    "epub": InputFormat(read=read_epub, extract_text=book_text, patterns=("*.epub",), is_text=False),
-    "pdf": InputFormat(read=read_pdf, patterns=("*.pdf",), is_text=False, extract_from_bytes=pdf_text),
+    "html": InputFormat(read=read_html, extract_text=html_page_to_main_text, patterns=("*.html", "*.htm", "*.xhtml")),
+    "epub": InputFormat(read=read_epub, extract_text=epub_html_to_text, patterns=("*.epub",), is_text=False),
+    "pdf": InputFormat(read=read_pdf, patterns=("*.pdf",), is_text=False, extract_from_bytes=pdf_to_text),
     "jsonl": InputFormat(
         read=read_json_records,
-        extract_text=json_field_text,
+        extract_text=json_record_to_text,
         patterns=("*.jsonl", "*.ndjson", "*.json-lines", "*.jsonlines", "*.json"),
         option="field",
         is_stream=True,
@@ -92,34 +92,37 @@ FORMATS: dict[str, InputFormat] = {
         option="field",
         is_text=False,
         is_stream=True,
-        extract_from_bytes=tfrecord.example_text,
+        extract_from_bytes=tfrecord.tfrecord_example_to_text,
     ),
     "wikiextractor": InputFormat(
-        read=read_wikiextractor, extract_text=wikiextractor_text, patterns=("wiki_[0-9][0-9]",), is_stream=True
+        read=read_wikiextractor,
+        extract_text=wikiextractor_article_to_text,
+        patterns=("wiki_[0-9][0-9]",),
+        is_stream=True,
     ),
-    # XML names its encoding itself.
+    # An XML file declares its encoding, so the reader gets the bytes.
     "mediawiki": InputFormat(
-        read=read_wiki_dump, extract_text=wiki_markup_text, patterns=("*.xml",), is_text=False, is_stream=True
+        read=read_wiki_dump, extract_text=wiki_markup_to_text, patterns=("*.xml",), is_text=False, is_stream=True
     ),
 }
 
 # Markup of the text of a field -> function that returns plain text.
 MARKUPS: dict[str, Callable[[str, ReadOptions], str]] = {
     "none": lambda data, _: data,
-    "html": fragment_text,
-    "markdown": markdown_text,
+    "html": html_fragment_to_text,
+    "markdown": markdown_to_text,
     "rst": restructured_text,
 }
 # Files that Hugging Face `datasets` writes into the directory of a data set.
 _METADATA_PATTERNS = ("dataset_info.json", "dataset_dict.json", "state.json", "cache-*.arrow")
 
 
-def input_format(name: str, options: ReadOptions) -> str:
+def file_format_name(name: str, options: ReadOptions) -> str:
     """Return the name of the row of FORMATS that reads a file of this name."""
     return options.format if options.format != "auto" else _format_by_name(name) or "text"
 
 
-def is_known(name: str, options: ReadOptions) -> bool:
+def has_known_format(name: str, options: ReadOptions) -> bool:
     """Return whether a file of a directory is read: its name has a pattern of FORMATS or no suffix."""
     if options.format == "auto" and any(
         fnmatch.fnmatchcase(os.path.basename(name), pattern) for pattern in _METADATA_PATTERNS

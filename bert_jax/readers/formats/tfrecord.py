@@ -14,17 +14,17 @@ from google.protobuf.message import DecodeError
 
 from bert_jax.errors import UserError, needs_packages
 from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError
-from bert_jax.readers.formats.fields import record_text, template_parts
+from bert_jax.readers.formats.fields import parse_field_template, record_text
 
-NAME = "tfrecord"  # of its row in FORMATS
+NAME = "tfrecord"  # key of this format in FORMATS
 _HEAD = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
 _PIECE = 1 << 20
-# The parts of the messages that hold texts; numbers are left out. Field -> its type, a message or a scalar.
+# Message -> field -> type of the field (a message or a scalar). Fields that hold numbers are left out.
 _MESSAGES = {
     "BytesList": {"value": "bytes"},
     "Feature": {"bytes_list": "BytesList"},
-    "Entry": {"key": "string", "value": "Feature"},  # of a map
+    "Entry": {"key": "string", "value": "Feature"},  # of the map `feature`
     "Features": {"feature": "Entry"},
     "Example": {"features": "Features"},
 }
@@ -32,7 +32,7 @@ _REPEATED = ("BytesList.value", "Features.feature")
 
 
 def read_tfrecord_examples(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the records of a file, for `example_text`.
+    """Yield the records of a file, for `tfrecord_example_to_text`.
 
     Raises:
         UserError: google-crc32c is not installed, or a record is incomplete or has a wrong checksum.
@@ -40,7 +40,7 @@ def read_tfrecord_examples(name: str, stream: IO[bytes], options: ReadOptions) -
     with needs_packages(name, "google-crc32c"):
         import google_crc32c
 
-    def check(where: str, data: bytes, checksum: int) -> None:
+    def check_checksum(where: str, data: bytes, checksum: int) -> None:
         if _masked_checksum(google_crc32c.value(data)) != checksum:
             raise UserError(f"{where}: the checksum differs; this is not a TFRecord file, or the file is damaged")
 
@@ -51,7 +51,7 @@ def read_tfrecord_examples(name: str, stream: IO[bytes], options: ReadOptions) -
         if len(head) < _HEAD.size:
             raise UserError(f"{where}: cut short; fetch the file again or leave it out")
         size, checksum = _HEAD.unpack(head)
-        check(where, head[:8], checksum)
+        check_checksum(where, head[:8], checksum)
         left = size if size > MAX_RECORD_BYTES else 0
         while left and (skipped := stream.read(min(left, _PIECE))):
             left -= len(skipped)
@@ -62,24 +62,24 @@ def read_tfrecord_examples(name: str, stream: IO[bytes], options: ReadOptions) -
         if size > MAX_RECORD_BYTES:
             yield RawDocument(name=where, rejected="too large")
             continue
-        check(where, data, *_CHECKSUM.unpack(foot))
+        check_checksum(where, data, *_CHECKSUM.unpack(foot))
         yield RawDocument(name=where, data=data, format=NAME)
     if not record_number:
         yield RawDocument(name=name, rejected="empty")
 
 
-def example_text(data: bytes, options: ReadOptions) -> str:
-    """Return the text of an example, a feature or a template of features; the name has a dot for each slash.
+def tfrecord_example_to_text(data: bytes, options: ReadOptions) -> str:
+    """Return the text of an example, from a feature or a template; a feature's name has a dot for each slash.
 
     Raises:
         RejectedError: the record is not an example, or `fields.record_text` raises it.
         UnicodeDecodeError: a feature is not UTF-8.
     """
     try:
-        example = _example_class().FromString(data)
+        example = _protobuf_example_class().FromString(data)
     except DecodeError:
         raise RejectedError("no tf.train.Example") from None
-    wanted = {part.name for part in template_parts(options.field)}
+    wanted = {part.name for part in parse_field_template(options.field)}
     record = {}
     for feature in example.features.feature:
         name, values = feature.key.replace("/", "."), feature.value.bytes_list.value
@@ -88,12 +88,12 @@ def example_text(data: bytes, options: ReadOptions) -> str:
 
 
 def _masked_checksum(checksum: int) -> int:
-    """Return a CRC-32C in the form of TFRecord."""
+    """Return a CRC-32C checksum in the masked form that TFRecord stores."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 @functools.cache
-def _example_class() -> Any:
+def _protobuf_example_class() -> Any:
     """Return the class of the protobuf message Example."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="bert_jax/example.proto", package="bert_jax", syntax="proto3")

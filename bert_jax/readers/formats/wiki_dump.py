@@ -7,24 +7,24 @@ from xml.parsers import expat
 
 from bert_jax.errors import UserError, needs_packages
 from bert_jax.readers.documents import MAX_PIECE_BYTES, MAX_RECORD_BYTES, RawDocument, ReadOptions
-from bert_jax.readers.rows import read_to_end
+from bert_jax.readers.rows import discard_rest_of_stream
 
-_ARTICLES = "0"  # namespace
-_NO_TEXT = ("-2", "6", "14")  # namespaces of media, files, categories: links to these are not text
-_MAX_DEPTH = 32  # nested elements; a dump has five
+_ARTICLES = "0"  # number of the namespace of articles
+_NO_TEXT = ("-2", "6", "14")  # numbers of the namespaces of media, files and categories; their links are not text
+_MAX_DEPTH = 32  # of nested elements; a dump has five levels
 _MAX_TOKEN = MAX_PIECE_BYTES  # bytes of a tag, a comment and so on
 _REDIRECT = re.compile(r"\s*#redirect\b", re.IGNORECASE)
 _COLLECTED = {("page", "ns"), ("revision", "model"), ("revision", "text"), ("namespaces", "namespace")}
 
 
 class _NotADumpError(Exception):
-    """XML that is not a MediaWiki dump."""
+    """Error for XML that is not a MediaWiki dump."""
 
 
 def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield a document per <page>: a line of the namespaces whose links are not text, then the page's markup.
+    """Yield a document per <page>: a line with the namespaces whose links are not text, then the page's markup.
 
-    Redirects, pages outside of the main namespace, and pages of other content models than wikitext are rejected. If a
+    Redirects, pages outside of the main namespace, and pages whose content model is not wikitext are rejected. If a
     page has several revisions, the last is used. Dumps have no DOCTYPE, which could declare entities, so the reader
     stops at a DOCTYPE.
 
@@ -32,7 +32,7 @@ def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterat
         UserError: the dump is incomplete or broken, or mwparserfromhell is not installed.
     """
     with needs_packages(f"{name}: wiki markup", "mwparserfromhell"):
-        import mwparserfromhell  # noqa: F401  # checked here, before the work
+        import mwparserfromhell  # noqa: F401  # raises before any page is read
     pages = _PageCollector(name)
     size = 0
     try:
@@ -51,13 +51,13 @@ def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterat
         if pages.is_dump:
             raise UserError(f"{name}: broken XML ({error}); fetch it again or leave it out") from None
     if not pages.is_dump:
-        read_to_end(stream)
+        discard_rest_of_stream(stream)
     if not pages.num_pages:
         yield RawDocument(name=name, rejected="empty" if pages.is_dump or not size else "not a MediaWiki dump")
 
 
 class _PageCollector:
-    """Collector of pages from the events of an XML parser."""
+    """Collector of the pages of a dump from the events of an XML parser."""
 
     def __init__(self, name: str):
         self.name, self.is_dump = name, False
@@ -65,7 +65,7 @@ class _PageCollector:
         self._ready: list[RawDocument] = []
         self._path: list[str] = []
         self._namespaces: list[str] = []
-        self._parts: list[str] | None = None  # of the element that is collected; None outside these
+        self._parts: list[str] | None = None  # text of the open element of _COLLECTED, or None
         self._fields: dict[str, str] = {}
         self._too_large = False
         self.parser = expat.ParserCreate()
@@ -76,7 +76,7 @@ class _PageCollector:
         self.parser.StartDoctypeDeclHandler = self._on_doctype
 
     def parse(self, data: bytes, final: bool = False) -> None:
-        """Parse more of the file; raise ExpatError if it is broken."""
+        """Parse the next bytes of the dump; raise ExpatError for broken XML."""
         try:
             self.parser.Parse(data, final)
         except (LookupError, ValueError) as error:  # an unknown encoding

@@ -14,12 +14,12 @@ _TITLE = re.compile(r'<doc id="[^\n]* title="([^"\n]*)">')
 
 
 def read_wikiextractor(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield a document per <doc>, with that line. Consecutive lines outside of <doc> are one rejected document.
+    """Yield a document per <doc>, with its first line. Consecutive lines outside of <doc> are a rejected document.
 
     Raises:
         UserError: a <doc> does not end.
     """
-    where = ""  # of the document that began and did not end
+    where = ""  # name of the document that has begun; '' outside of <doc>
     parts: list[bytes] = []
     size = 0
     outside = any_document = False
@@ -54,8 +54,8 @@ def read_wikiextractor(name: str, stream: IO[bytes], options: ReadOptions) -> It
         yield RawDocument(name=name, rejected="empty")
 
 
-def wikiextractor_text(data: str, options: ReadOptions) -> str:
-    """Return the text of an article without the first line, which is the title; character references are resolved."""
+def wikiextractor_article_to_text(data: str, options: ReadOptions) -> str:
+    """Return the text of an article without its title in the first line, and with character references resolved."""
     head, _, body = data.partition("\n")
     title = _TITLE.match(head)
     first_line, _, rest = body.lstrip("\n").partition("\n")

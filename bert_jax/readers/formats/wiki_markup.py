@@ -11,7 +11,7 @@ from bert_jax.readers.documents import ReadOptions
 # at a time, with few open marks.
 _SECTION = 32_000  # characters at most
 _MAX_OPEN = 30
-_PAIRS = (  # patterns of opening and closing marks; group 1 closes
+_PAIRS = (  # patterns of opening and closing marks; group 1 matches a closing mark
     re.compile(r"\{\{|(\}\})"),
     re.compile(r"\[\[|(\]\])"),
     re.compile(r"\{\||(\|\})"),
@@ -22,14 +22,14 @@ _PAIRS = (  # patterns of opening and closing marks; group 1 closes
 _MARK = re.compile(r"\{[{|]|\}\}|\|\}|\[\[|\]\]|<!--|-->|<[^<>\s]{0,20}")
 _HEADING = re.compile(r"^(?==+[^=\n])", re.MULTILINE)
 
-_NAMESPACES = ("file", "image", "media", "category")  # known in every wiki besides their local names
+_NAMESPACES = ("file", "image", "media", "category")  # names that every wiki knows besides its local names
 _MEDIA = re.compile(
     r"[^:|]+:.*\.(jpe?g|png|svg|gif|tiff?|webp|xcf|og[agv]|webm|wav|flac|mp3|midi?|pdf|djvu|stl)\s*", re.IGNORECASE
 )
 _OTHER_LANGUAGE = re.compile(r"\s*[a-z]{2,3}(-[a-z]+)*:\S")
 
-# Marks for removed parts during the rendering of a section. They are private-use characters, which are removed from the
-# markup before.
+# Characters that mark removed parts of a rendered section. They are private-use characters, which are removed from the
+# markup first.
 _GONE, _LIST = "\ue000", "\ue001"
 _MARKS = str.maketrans("", "", _GONE + _LIST)
 
@@ -46,8 +46,8 @@ _CLEANINGS = tuple(
         (r"[^\S\n]+", " "),
         (r"__[A-Z]{1,40}__", ""),
         (r"'{2,}", ""),
-        (r"</?[A-Za-z][^<>]{0,300}>", ""),  # a tag without its other half
-        (rf"\((?:[\s,;:/–-]{{0,8}}{_GONE}){{1,8}}[\s,;:/–-]{{0,8}}\)", _GONE),  # noqa: RUF001  # parentheses left empty
+        (r"</?[A-Za-z][^<>]{0,300}>", ""),  # a start tag without its end tag, or an end tag alone
+        (rf"\((?:[\s,;:/–-]{{0,8}}{_GONE}){{1,8}}[\s,;:/–-]{{0,8}}\)", _GONE),  # noqa: RUF001  # empty parentheses
         (rf"\((?:\s?{_GONE}[\s,;:]{{0,8}}){{1,8}}", "("),
         (rf"[\s,;]{{0,8}}{_GONE}[\s,;]{{0,8}}\)", ")"),
         (rf" ?{_GONE}(?= ?[,.;:!?])", _GONE),
@@ -59,7 +59,7 @@ _CLEANINGS = tuple(
 _NO_PROSE = (_LIST, "{|", "|", "!", "}}", "{{", "]]", "<!--", "=")  # starts of lines that are not prose
 
 
-def wiki_markup_text(data: str, options: ReadOptions) -> str:
+def wiki_markup_to_text(data: str, options: ReadOptions) -> str:
     """Return the prose of a page from `read_wiki_dump`; empty lines separate the paragraphs.
 
     BERT's corpus has the same parts (Devlin et al., 2019, 3.1): text passages without lists, tables and headers.
@@ -73,7 +73,7 @@ def wiki_markup_text(data: str, options: ReadOptions) -> str:
 
 
 def _split_into_sections(markup: str) -> Iterator[str]:
-    """Yield the sections of a page; long sections in parts."""
+    """Yield the sections of a page; a long section comes in parts."""
     for section in _HEADING.split(markup):
         rest = section
         while len(rest) > _SECTION:
@@ -85,7 +85,7 @@ def _split_into_sections(markup: str) -> Iterator[str]:
 
 
 def _prose_paragraphs(rendered: str) -> Iterator[str]:
-    """Yield paragraphs: consecutive lines of prose."""
+    """Yield the paragraphs of a rendered section: consecutive lines of prose."""
     for pattern, replacement in _CLEANINGS:
         rendered = pattern.sub(replacement, rendered)
     lines: list[str] = []
@@ -111,7 +111,7 @@ class _Renderer:
             "Wikilink": self._text_of_link,
             "Template": self._text_of_template,
             "Tag": self._text_of_tag,
-            "ExternalLink": lambda node: _GONE if node.title is None else self._text_of_code(node.title),
+            "ExternalLink": lambda node: _GONE if node.title is None else self._text_of_wikicode(node.title),
             "HTMLEntity": _entity_character,
             "Heading": lambda node: "\n\n",
             "Comment": lambda node: "",
@@ -120,13 +120,13 @@ class _Renderer:
 
     def __call__(self, markup: str) -> str:
         if max(_max_open_marks(markup, pair) for pair in _PAIRS) > _MAX_OPEN:
-            return _MARK.sub(" ", markup)  # not a page of a wiki, but its words are kept
+            return _MARK.sub(" ", markup)  # no markup of a wiki, but its words are kept
         try:
-            return self._text_of_code(self._parse(markup))
+            return self._text_of_wikicode(self._parse(markup))
         except self._parser_error:  # a bug of the parser
             return _MARK.sub(" ", markup)
 
-    def _text_of_code(self, code: Any) -> str:
+    def _text_of_wikicode(self, code: Any) -> str:
         return "".join(self._nodes[type(node).__name__](node) for node in code.nodes)
 
     def _text_of_link(self, node: Any) -> str:
@@ -135,23 +135,25 @@ class _Renderer:
         is_special = colon and namespace.strip().lower().replace("_", " ") in self._namespaces
         if is_special or _MEDIA.fullmatch(title):
             return _GONE
-        label = self._text_of_code(node.text) if node.text is not None else ""
+        label = self._text_of_wikicode(node.text) if node.text is not None else ""
         if not label and _OTHER_LANGUAGE.match(title):
             return _GONE
-        return label or self._text_of_code(node.title).removeprefix(":")
+        return label or self._text_of_wikicode(node.title).removeprefix(":")
 
     def _text_of_tag(self, node: Any) -> str:
         name = str(node.tag).strip().lower()
         if name in _TAGS:
             return _TAGS[name]
-        return self._text_of_code(node.contents) if node.contents is not None else ""
+        return self._text_of_wikicode(node.contents) if node.contents is not None else ""
 
     def _text_of_template(self, node: Any) -> str:
         keep = _TEMPLATES.get(str(node.name).strip().lower())
         if keep is None:
             return _GONE
         return (
-            keep([self._text_of_code(parameter.value).strip() for parameter in node.params if not parameter.showkey])
+            keep(
+                [self._text_of_wikicode(parameter.value).strip() for parameter in node.params if not parameter.showkey]
+            )
             or _GONE
         )
 
@@ -184,7 +186,7 @@ def _constant_text(value: str) -> Callable[[Sequence[str]], str]:
 _BETWEEN = frozenset(("to", "and", "or", "by", "x", "-", "–"))  # noqa: RUF001
 
 
-def _measurement(values: Sequence[str]) -> str:
+def _measurement_text(values: Sequence[str]) -> str:
     """Return the text of a measurement: `3|to|5|km|...` gives `3 to 5 km`."""
     numbers = list(itertools.takewhile(lambda value: value in _BETWEEN or value[-1:].isdigit(), values))
     return " ".join(values[: len(numbers) + 1])
@@ -197,7 +199,7 @@ _TEMPLATES: dict[str, Callable[[Sequence[str]], str]] = {
         ("nowrap", "small", "smaller", "big", "nihongo", "quote", "angbr", "abbr", "vanchor", "sic", "not a typo"),
         _template_argument(0),
     ),
-    **dict.fromkeys(("convert", "cvt"), _measurement),
+    **dict.fromkeys(("convert", "cvt"), _measurement_text),
     "as of": lambda values: " ".join(("As of", *values[:1])),
     **dict.fromkeys(("circa", "c.", "ca."), lambda values: " ".join(("c.", *values[:1]))),
     **dict.fromkeys(("spaced ndash", "snd", "spnd"), _constant_text(" – ")),  # noqa: RUF001

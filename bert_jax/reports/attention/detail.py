@@ -2,18 +2,18 @@
 
 import numpy as np
 
-from bert_jax.reports.attention.maps import CELL, MAX_LABEL, MAX_PIXELS, large_map
+from bert_jax.reports.attention.maps import CELL, MAX_LABEL, MAX_PIXELS, large_heat_map
 from bert_jax.reports.html.markup import Html, collapsible, element, scrollable, section, shortened, table
 
 NUM_LARGEST = 3  # weights that a row of a map shows
-MIN_LINE_WEIGHT = 0.05  # a token has at most 20 lines
-MAX_FIELDS = MAX_PIXELS * MAX_PIXELS  # with their weight on hover: all up to 128 tokens, about 1.5 MB
+MIN_LINE_WEIGHT = 0.05  # smallest weight with a line; a token has at most 20 lines
+MAX_FIELDS = MAX_PIXELS * MAX_PIXELS  # that show their weight on hover: all of 128 tokens, about 1.5 MB
 TITLES = ("token", "reads most", "then", "then")
-COLUMN, ROW = 100, 16  # of tokens, in the units of the lines
-GAP, LARGE_GAP = 140, 420  # between the columns
+COLUMN, ROW = 100, 16  # width of the labels and height of a token, in the units of the drawing
+GAP, LARGE_GAP = 140, 420  # between the two columns of tokens
 
 
-def head_detail(tokens: list[str], weights: np.ndarray, layer: int, head: int) -> Html:
+def head_detail_section(tokens: list[str], weights: np.ndarray, layer: int, head: int) -> Html:
     """Return the section about one head with its weights, float `[queries, keys]`."""
     name, count, shown = f"layer {layer}, head {head}", weights.size, min(weights.size, MAX_FIELDS)
     values = "all weights" if shown == count else f"the {shown:,} largest of {count:,} weights"
@@ -25,7 +25,7 @@ def head_detail(tokens: list[str], weights: np.ndarray, layer: int, head: int) -
     for token, row in zip(tokens, weights, strict=True):
         largest = np.argsort(-row, kind="stable")[: len(TITLES) - 1]
         rows.append((token, *(f"{tokens[key]} {row[key]:.3f}" for key in largest)))
-    map_ = large_map(weights, tokens, name, _hover_fields(tokens, weights))
+    map_ = large_heat_map(weights, tokens, name, _hover_fields(tokens, weights))
     return section(
         f"Layer {layer}, head {head} in detail",
         element("p", explanation),

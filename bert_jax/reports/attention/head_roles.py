@@ -9,14 +9,14 @@ import numpy as np
 
 from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.models import Head, Params, attention_weights
-from bert_jax.models.model import apply_with_weights
+from bert_jax.models.model import apply_with_attention_weights
 from bert_jax.objectives import Batch
 
 
 class RelevanceTarget(NamedTuple):
     """The output of the model that a relevance explains, and its description."""
 
-    logits: Callable[[Mapping[str, jax.Array]], jax.Array]  # arrays -> float [classes]
+    logits: Callable[[Mapping[str, jax.Array]], jax.Array]  # output arrays of the model -> logits, float [classes]
     description: str
 
 
@@ -68,7 +68,7 @@ def gradient_relevance(weights: Sequence[np.ndarray], gradients: Sequence[np.nda
     return relevance
 
 
-def head_weights(model: OpenModel, batch: Batch, queries: slice = slice(None)) -> list[np.ndarray]:
+def attention_weights_by_layer(model: OpenModel, batch: Batch, queries: slice = slice(None)) -> list[np.ndarray]:
     """Return the attention weights of each head: float32 `[heads, queries, keys]` of each layer, first layer first.
 
     Args:
@@ -89,7 +89,7 @@ class WeightsAndRelevance(NamedTuple):
 
 
 def weights_and_relevance(model: OpenModel, batch: Batch) -> WeightsAndRelevance:
-    """Return `head_weights` and the relevance of each token for the most probable answer.
+    """Return `attention_weights_by_layer` and the relevance of each token for the most probable answer.
 
     The answer of a masked-token head is its token for the first mask of the text. The answer of a classifier is its
     class. The relevance is None if the model has no such head, or the text has no mask.
@@ -102,13 +102,13 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> WeightsAndRelevance
     heads = [head for head in model.heads if head.name in TARGETS]
     head = next((head for head in heads if head.classes), heads[0] if heads and masks.size else None)
     if head is None:
-        return WeightsAndRelevance(head_weights(model, batch), None)
+        return WeightsAndRelevance(attention_weights_by_layer(model, batch), None)
     position = int(masks[0]) if masks.size and not head.classes else 0
     batch = {**batch, "masked_positions": np.array([[position]], np.int32)}
     names = model.labels if head.classes else model.tokenizer.tokens
     weights, gradients, logits = _weights_and_gradients(model, head, batch)
     row = gradient_relevance(weights, gradients)[position]
-    row[position] -= 1  # the part of the identity
+    row[position] -= 1  # the relevance starts as the identity
     answer = int(logits.argmax())
     name = names[answer] if answer < len(names) else str(answer)
     probability = _answer_probability(logits, answer, is_multi_label=bool(model.problem))
@@ -116,8 +116,8 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> WeightsAndRelevance
     return WeightsAndRelevance(weights, relevance)
 
 
-def tokens_to_words(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray:
-    """Return attention between words from attention between tokens; the sum of a row does not change.
+def token_to_word_attention(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray:
+    """Return the attention between words, computed from the attention between tokens; the sum of a row stays.
 
     As in Clark et al. 2019, the attention to a word is the sum over its tokens, and the attention of a word is the mean
     over its tokens. A word gets a row only if all its tokens are queries.
@@ -145,16 +145,16 @@ class _WeightsAndGradients(NamedTuple):
 def _weights_and_gradients(model: OpenModel, head: Head, batch: Batch) -> _WeightsAndGradients:
     """Return attention weights, their gradients for the largest logit, and all logits."""
 
-    def score(probes: jax.Array, params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    def largest_and_all_logits(probes: jax.Array, params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         """Return the largest logit, and (all logits, attention weights); `probes` are added to the weights."""
-        arrays, weights = apply_with_weights(model.config, (head,), params, batch, probes)
+        arrays, weights = apply_with_attention_weights(model.config, (head,), params, batch, probes)
         logits = TARGETS[head.name].logits(arrays)
         return logits.max(), (logits, weights)
 
     config, length = model.config, batch["input_ids"].shape[1]
     zeros = jnp.zeros((config.num_layers, 1, config.num_heads, length, length), jnp.float32)
-    # The parameters are an argument: a constant would be folded.
-    gradients, (logits, weights) = jax.jit(jax.grad(score, has_aux=True))(zeros, model.params)
+    # The parameters are an argument, because the compiler would fold constants.
+    gradients, (logits, weights) = jax.jit(jax.grad(largest_and_all_logits, has_aux=True))(zeros, model.params)
     return _WeightsAndGradients(list(np.asarray(weights)[:, 0]), list(np.asarray(gradients)[:, 0]), np.asarray(logits))
 
 

@@ -6,13 +6,13 @@ import unicodedata
 import numpy as np
 
 from bert_jax.reports.html.markup import Html, element, shortened
-from bert_jax.reports.html.png import data_uri
+from bert_jax.reports.html.png import png_data_uri
 
-CELL, FONT = 12, 10  # of a map, in the units of its drawing; `.label` in style.py has this font size
-CHARACTER, WIDE_CHARACTER = 6.5, 10.5  # width of a character of a label; of a character of full width, such as kanji
+CELL, FONT = 12, 10  # sizes in the units of a map's drawing; `.label` in style.py has this font size
+CHARACTER, WIDE_CHARACTER = 6.5, 10.5  # width of an ordinary and of a full-width character (kanji) of a label
 MAX_LABEL = 14  # characters
-UNIT_PIXELS = 1.4  # of a large map
-MAX_PIXELS = 128  # of a side of a small map; a map of more tokens has no names
+UNIT_PIXELS = 1.4  # pixels per unit of a large map
+MAX_PIXELS = 128  # of a side of a small map; a small map of more tokens has no names
 
 
 def token_labels(tokens: list[str]) -> Html:
@@ -33,7 +33,7 @@ def label_margin(tokens: list[str]) -> int:
     return 5 + math.ceil(max(widths))
 
 
-def small_map(weights: np.ndarray, tokens: list[str], description: str, *marks: Html) -> Html:
+def small_heat_map(weights: np.ndarray, tokens: list[str], description: str, *marks: Html) -> Html:
     """Return a heat map with the names of tokens; above `MAX_PIXELS` tokens, return a `max_pooled` map without names.
 
     Args:
@@ -44,16 +44,16 @@ def small_map(weights: np.ndarray, tokens: list[str], description: str, *marks: 
     """
     pixels = max_pooled(weights)
     if len(pixels) < len(weights):
-        return _map_html(pixels, 1, description)
-    return _map_html(pixels, label_margin(tokens), description, element("use", href="#tokens"), *marks)
+        return _heat_map_html(pixels, 1, description)
+    return _heat_map_html(pixels, label_margin(tokens), description, element("use", href="#tokens"), *marks)
 
 
-def large_map(weights: np.ndarray, tokens: list[str], description: str, *marks: Html) -> Html:
+def large_heat_map(weights: np.ndarray, tokens: list[str], description: str, *marks: Html) -> Html:
     """Return a large heat map with the names of all tokens; `marks` are drawn over it, in units of the map."""
     margin = label_margin(tokens)
     side = round(UNIT_PIXELS * (margin + CELL * len(weights) + 2))
     size = {"class_": "real", "width": side, "height": side}
-    return _map_html(weights, margin, description, element("use", href="#tokens"), *marks, **size)
+    return _heat_map_html(weights, margin, description, element("use", href="#tokens"), *marks, **size)
 
 
 def tokens_per_pixel(num_tokens: int) -> int:
@@ -67,7 +67,7 @@ def max_pooled(weights: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum.reduceat(np.maximum.reduceat(weights, starts, axis=0), starts, axis=1))
 
 
-def _map_html(pixels: np.ndarray, margin: int, description: str, *marks: Html | str, **size: object) -> Html:
+def _heat_map_html(pixels: np.ndarray, margin: int, description: str, *marks: Html | str, **size: object) -> Html:
     """Return a heat map as SVG: a framed gray picture with `marks` over it; a dark pixel is a large weight.
 
     The origin of the coordinates is the top left corner of the picture.
@@ -76,7 +76,7 @@ def _map_html(pixels: np.ndarray, margin: int, description: str, *marks: Html | 
     gray = np.round(255 * (1 - pixels / max(float(pixels.max()), 1e-30))).astype(np.uint8)
     return element(
         "svg",
-        element("image", class_="map", width=side, height=side, href=data_uri(gray)),
+        element("image", class_="map", width=side, height=side, href=png_data_uri(gray)),
         element("rect", class_="frame", width=side, height=side),
         *marks,
         viewBox=f"{-margin} {-margin} {margin + side + 2} {margin + side + 2}",

@@ -6,9 +6,9 @@ import dataclasses
 import numpy as np
 
 from bert_jax.checkpoints.load_model import OpenModel
-from bert_jax.reports.attention.detail import MIN_LINE_WEIGHT, attention_lines, head_detail, hover_rows
+from bert_jax.reports.attention.detail import MIN_LINE_WEIGHT, attention_lines, head_detail_section, hover_rows
 from bert_jax.reports.attention.head_roles import Relevance
-from bert_jax.reports.attention.maps import MAX_LABEL, small_map, token_labels, tokens_per_pixel
+from bert_jax.reports.attention.maps import MAX_LABEL, small_heat_map, token_labels, tokens_per_pixel
 from bert_jax.reports.attention.patterns import HeadPattern
 from bert_jax.reports.attention.text import (
     MAX_TOKENS,
@@ -19,7 +19,7 @@ from bert_jax.reports.attention.text import (
 )
 from bert_jax.reports.html.markup import SHOWN_SPACE, SPACE, Html, collapsible, element, page, section, shortened, table
 
-MAX_LINED = 32  # tokens, up to which each head has its lines: about 2 MB for 144 heads
+MAX_LINED = 32  # tokens of the longest text with lines for each head: about 2 MB for 144 heads
 LEFT, RIGHT = 130, 60  # margins of the bars of a relevance
 BAR, ROW = 420, 20  # length of the longest bar, height of a row
 CENTRAL = {"dominant_baseline": "central"}
@@ -37,8 +37,8 @@ WINDOW = (
     "The model read all {total:,} {unit}; the page shows the attention of {unit} {first:,} to {last:,}, counted from "
     "0, to each other. Patterns and entropies include their attention to all {unit}; each head gives the part "
     "that is not shown. "
-    "--first_token N shows the text from token N on. Rollout and relevance need all weights of a text: they are for "
-    "texts of up to {most} tokens."
+    "--first_token N shows the text from token N on. Rollout and relevance need all weights of a text, so the page "
+    "has them only for texts of up to {most} tokens."
 )
 LINES = (
     "The pointer on a row of a map shows its largest weights. "
@@ -103,15 +103,15 @@ def attention_page(
     parts.append(token_labels(shown.tokens))
     if detail_of:
         layer, head = detail_of
-        parts.append(head_detail(shown.tokens, shown.weights[layer][head], layer, head))
-    parts.append(section("Patterns", _pattern_counts(patterns)))
+        parts.append(head_detail_section(shown.tokens, shown.weights[layer][head], layer, head))
+    parts.append(section("Patterns", _pattern_counts_table(patterns)))
     if rollout is not None:
-        map_ = _map_with_rows(shown.tokens, rollout, "attention rollout of all layers")
+        map_ = _map_with_hover_rows(shown.tokens, rollout, "attention rollout of all layers")
         figure = element("div", element("figure", element("h3", "Rollout"), map_), class_="maps")
         parts.append(section("Through all layers", element("p", ROLLOUT), figure))
     if relevance := shown.relevance:
         bars = _relevance_bars(shown.tokens, relevance)
-        title = f"Relevance for {relevance.target}, {relevance.answer}{_percent(relevance)}"
+        title = f"Relevance for {relevance.target}, {relevance.answer}{_probability_text(relevance)}"
         parts.append(section(title, element("p", RELEVANCE), bars))
     for layer, layer_patterns in enumerate(patterns):
         heads = [_head_figure(shown, layer, head, pattern) for head, pattern in enumerate(layer_patterns)]
@@ -131,21 +131,21 @@ def _with_dots(attention: TextAttention) -> TextAttention:
 
 def _text_with_answer(text: str, mask: str, relevance: Relevance) -> list[Html]:
     """Return a text with the answer of the model in place of the first mask; a class is after the text."""
-    answer = element("mark", relevance.answer.removeprefix(SHOWN_SPACE), _percent(relevance), class_="answer")
+    answer = element("mark", relevance.answer.removeprefix(SHOWN_SPACE), _probability_text(relevance), class_="answer")
     before, has_mask, after = text.partition(mask if relevance.is_token else "\0")
     if not has_mask:
         return [element("bdi", text), Html(" "), answer]
     return [element("bdi", before), answer, element("bdi", after)]
 
 
-def _percent(relevance: Relevance) -> str:
+def _probability_text(relevance: Relevance) -> str:
     return "" if relevance.probability is None else f" ({relevance.probability:.1%})"
 
 
-def _map_with_rows(tokens: list[str], weights: np.ndarray, description: str) -> Html:
+def _map_with_hover_rows(tokens: list[str], weights: np.ndarray, description: str) -> Html:
     """Return a small map; for a short text, its rows show their largest weights under the pointer."""
     marks = [hover_rows(tokens, weights)] if len(tokens) <= MAX_LINED else []
-    return small_map(weights, tokens, description, *marks)
+    return small_heat_map(weights, tokens, description, *marks)
 
 
 def _relevance_bars(tokens: list[str], relevance: Relevance) -> Html:
@@ -176,13 +176,13 @@ def _head_figure(shown: TextAttention, layer: int, head: int, pattern: HeadPatte
     return element(
         "figure",
         element("h3", f"Head {head}: {pattern.name}"),
-        _map_with_rows(shown.tokens, weights, f"{name}: {pattern.name}; {caption}"),
+        _map_with_hover_rows(shown.tokens, weights, f"{name}: {pattern.name}; {caption}"),
         element("figcaption", caption),
         collapsible("Lines", attention_lines(shown.tokens, weights, name)) if has_lines else "",
     )
 
 
-def _pattern_counts(patterns: list[list[HeadPattern]]) -> Html:
+def _pattern_counts_table(patterns: list[list[HeadPattern]]) -> Html:
     """Return the number of heads with each pattern, for each layer."""
     names = list(dict.fromkeys(pattern.name for layer in patterns for pattern in layer))
     counts = [collections.Counter(pattern.name for pattern in layer) for layer in patterns]

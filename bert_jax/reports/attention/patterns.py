@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 NAMED_FROM = 0.5  # fraction of the attention from which on a pattern names the head
-BROAD_FROM = 0.8  # fraction of the entropy of equal weights on all tokens
+BROAD_FROM = 0.8  # fraction of the entropy of equal weights from which on a head is broad
 
 Special = dict[str, int]  # "cls" and "sep" -> ids
 
-# Pattern -> (column of the query, column of the key, id of the key, special ids) -> whether the pair is of the pattern.
+# Pattern -> function (query positions, key positions, key ids, special ids) -> True for the pairs of the pattern.
 PATTERNS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray, Special], np.ndarray]] = {
     "next token": lambda query, key, ids, special: key == query + 1,
     "previous token": lambda query, key, ids, special: key == query - 1,
@@ -50,7 +50,7 @@ def head_pattern(weights: np.ndarray, ids: np.ndarray, special: Special, first: 
         fractions[name] = float((weights * matches).sum(-1)[has_match].mean()) if has_match.any() else 0.0
     positive = np.maximum(weights, 1e-30)
     entropy = float(-(weights * np.log(positive)).sum(-1).mean())
-    num_keys = np.maximum((weights > 0).sum(-1), 2)  # a local head reads a window
+    num_keys = np.maximum((weights > 0).sum(-1), 2)  # a local head reads only a window
     largest = max(fractions, key=lambda name: fractions[name])
     broad = entropy >= BROAD_FROM * float(np.log(num_keys).mean())
     name = largest if fractions[largest] >= NAMED_FROM else "broad" if broad else "mixed"

@@ -6,9 +6,9 @@ from bert_jax.errors import UserError
 from bert_jax.reports.attention.text import TextAttention, attention_within_window, chosen_indexes
 from bert_jax.reports.figure import saved_figure
 
-TOKEN_INCHES, MAP_INCHES = 0.28, 1.6  # size of a token of a single map, size of a map of several
-MIN_INCHES, LABEL_INCHES = 2.0, 1.2  # a single map, its labels
-MAX_NAMED = 128  # tokens of a single map, which is then a meter wide
+TOKEN_INCHES, MAP_INCHES = 0.28, 1.6  # size of a token in a single map; size of each of several maps
+MIN_INCHES, LABEL_INCHES = 2.0, 1.2  # smallest side of a single map; space for its labels
+MAX_NAMED = 128  # tokens of the largest single map, which is a meter wide
 
 
 def draw_attention(attention: TextAttention, output: str, layer: int | None = None, head: int | None = None) -> None:

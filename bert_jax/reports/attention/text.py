@@ -10,15 +10,15 @@ from bert_jax.errors import UserError
 from bert_jax.reports.attention.head_roles import (
     Relevance,
     attention_rollout,
-    head_weights,
-    tokens_to_words,
+    attention_weights_by_layer,
+    token_to_word_attention,
     weights_and_relevance,
 )
 from bert_jax.reports.attention.patterns import HeadPattern, head_pattern
-from bert_jax.reports.corpus.examples import printable
+from bert_jax.reports.corpus.examples import replace_control_characters
 from bert_jax.tasks.kinds.texts import text_features
 
-MAX_TOKENS = 512  # shown on a page or picture: a page of 144 heads stays under 6 MB
+MAX_TOKENS = 512  # shown on a page or picture, so that a page of 144 heads stays under 6 MB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,8 @@ class TextAttention:
     In a long text, the queries are a window of tokens that begins at token `first`; the keys are always all tokens.
     """
 
-    tokens: list[str]  # or words
-    ids: np.ndarray  # int32, of the tokens, or of the first token of each word
+    tokens: list[str]  # texts of the tokens, or of the words
+    ids: np.ndarray  # int32; ids of the tokens, or of the first token of each word
     weights: list[np.ndarray]  # float [heads, queries, keys] of each layer
     rollout: np.ndarray | None = None  # float [tokens, tokens]; None for a window: rollout needs all weights
     relevance: Relevance | None = None  # None: no answer to explain, or a window
@@ -54,9 +54,9 @@ def text_attention(model: OpenModel, text: str, pair: str | None = None, first: 
     if not 0 <= first < len(ids):
         raise UserError(f"--first_token {first}: this text has {len(ids):,} tokens, 0 to {len(ids) - 1}")
     batch = {"input_ids": ids[None], "token_type_ids": types[None], "attention_mask": np.ones_like(ids)[None]}
-    tokens = [printable(model.tokenizer.tokens[token]) for token in ids]
+    tokens = [replace_control_characters(model.tokenizer.tokens[token]) for token in ids]
     if first or len(ids) > MAX_TOKENS:
-        weights = head_weights(model, batch, slice(first, first + MAX_TOKENS))
+        weights = attention_weights_by_layer(model, batch, slice(first, first + MAX_TOKENS))
         return TextAttention(tokens=tokens, ids=ids, weights=weights, first=first)
     weights, relevance = weights_and_relevance(model, batch)
     return TextAttention(
@@ -65,7 +65,7 @@ def text_attention(model: OpenModel, text: str, pair: str | None = None, first: 
 
 
 def attention_within_window(attention: TextAttention) -> TextAttention:
-    """Return the attention of the tokens in the window to tokens in the window."""
+    """Return the attention of the tokens in the window to the tokens in the window, without all other keys."""
     window = attention.window
     weights = [layer[:, :, window] for layer in attention.weights]
     return dataclasses.replace(attention, tokens=attention.tokens[window], ids=attention.ids[window], weights=weights)
@@ -84,10 +84,10 @@ def attention_between_words(model: OpenModel, attention: TextAttention) -> TextA
     if first == len(ids_of_words) or starts[first] + len(ids_of_words[first]) > attention.window.stop:
         raise UserError(f"the tokens from {attention.first} on hold no complete word; leave out --words")
     return TextAttention(
-        tokens=[printable(model.tokenizer.decode(ids.tolist()).strip()) for ids in ids_of_words],
+        tokens=[replace_control_characters(model.tokenizer.decode(ids.tolist()).strip()) for ids in ids_of_words],
         ids=attention.ids[starts],
-        weights=[tokens_to_words(layer, words, attention.first) for layer in attention.weights],
-        rollout=None if attention.rollout is None else tokens_to_words(attention.rollout, words),
+        weights=[token_to_word_attention(layer, words, attention.first) for layer in attention.weights],
+        rollout=None if attention.rollout is None else token_to_word_attention(attention.rollout, words),
         relevance=relevance and relevance._replace(tokens=np.bincount(words, relevance.tokens)),
         first=first,
         unit="words",
@@ -120,7 +120,7 @@ class _EncodedText(NamedTuple):
 
 
 def _encode(model: OpenModel, text: str, pair: str | None) -> _EncodedText:
-    """Return ids and token types, int32 `[length]` each."""
+    """Return the token ids and the token types of a text or of a pair of texts."""
     limit, mask = model.config.max_positions, model.tokenizer.tokens[model.tokenizer.mask_id]
     if mask in text + (pair or ""):
         if pair is not None:

@@ -11,28 +11,28 @@ from bert_jax.batches.masking import MASKINGS, MAX_WORD_TOKENS
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.batches.statistics import SequenceFigures
 from bert_jax.config import DataConfig
-from bert_jax.corpus.statistics import count_predictions, few_predictions_warning
+from bert_jax.corpus.statistics import expected_num_predictions, few_predictions_warning
 from bert_jax.reports.corpus.examples import REPLACEMENT
 from bert_jax.reports.corpus.figures import CorpusFigures
 
 # Limits, as fractions; a check warns beyond them.
-MAX_RANDOM_PAIRS = 0.75  # of the pairs; half of them should be random
-MAX_ONE_SENTENCE = 0.5  # of the documents
-MAX_DUPLICATES = 0.05  # of the documents
-MAX_LEAKED = 0.01  # of the held-out documents
-MAX_UNKNOWN = 0.01  # of the tokens
-MAX_UNUSED = 0.5  # of the vocabulary
-MAX_IDLE = 0.01  # of the sequences
-MAX_LONG_WORDS = 0.5  # of the tokens, in words that are masked token by token
-MIN_FILL = 0.7  # of a sequence
-FILLED_BY_PACKING = 0.8  # of the examples that packing allows; with fewer, their lengths are the limit
+MAX_RANDOM_PAIRS = 0.75  # fraction of random pairs; half of the pairs should be random
+MAX_ONE_SENTENCE = 0.5  # fraction of documents of one sentence
+MAX_DUPLICATES = 0.05  # fraction of training documents that are copies
+MAX_LEAKED = 0.01  # fraction of held-out documents that are also training documents
+MAX_UNKNOWN = 0.01  # fraction of unknown tokens
+MAX_UNUSED = 0.5  # fraction of the vocabulary that never occurs
+MAX_IDLE = 0.01  # fraction of sequences with nothing to predict
+MAX_LONG_WORDS = 0.5  # fraction of tokens in words that are masked token by token
+MIN_FILL = 0.7  # fraction of a sequence that is no padding
+FILLED_BY_PACKING = 0.8  # of the examples that packing allows; if fewer fit, their lengths are the limit
 
-MAX_EPOCHS = 10  # times that an epoch of a mixture reads a corpus
+MAX_EPOCHS = 10  # maximum number of times that an epoch of a mixture reads a corpus
 MAX_TOKENS_PER_WORD = 2.5
-MAX_WORD_CHARACTERS = 12  # on average; more means a script without spaces, in which tokens per word say nothing
+MAX_WORD_CHARACTERS = 12  # on average; longer words mean a script without spaces, where tokens per word say nothing
 MIN_PACKED_TOKENS = 8  # length of the shortest example that is worth packing
-MIN_DISTINCT = 0.25  # of the tokens of a sequence; boilerplate and tables have fewer
-MIN_TOKENS = 32  # of a sequence whose words and repetitions say something
+MIN_DISTINCT = 0.25  # fraction of distinct tokens in a sequence; boilerplate and tables have fewer
+MIN_TOKENS = 32  # of the shortest sequence whose words and repetitions say something
 JOINERS = "\u200c\u200d"  # invisible, but part of the spelling of Persian, of Hindi and of emoji
 
 
@@ -41,7 +41,7 @@ class SequenceText:
     """A sequence before masking, without special tokens and padding."""
 
     ids: np.ndarray  # int32 [tokens]
-    entries: str  # their text, one after another
+    entries: str  # the texts of the tokens, joined
     num_words: int  # tokens that begin a word
     num_unknown: int
     num_predicted: int
@@ -64,7 +64,7 @@ def text_warnings(text: SequenceText) -> list[str]:
     return [name for name, fails in TEXT_CHECKS.items() if fails(text)]
 
 
-def _check_one_document(figures: CorpusFigures) -> str:
+def _check_one_document_corpora(figures: CorpusFigures) -> str:
     alone = [source.name for source in figures.sources if source.train["documents"] == 1]
     if not alone:
         return ""
@@ -90,11 +90,13 @@ def _check_nothing_held_out(figures: CorpusFigures) -> str:
 
 
 def _check_few_predictions(figures: CorpusFigures) -> str:
-    return few_predictions_warning(count_predictions(sum(source.heldout["tokens"] for source in figures.sources)))
+    return few_predictions_warning(
+        expected_num_predictions(sum(source.heldout["tokens"] for source in figures.sources))
+    )
 
 
 def _check_random_pairs(figures: SequenceFigures, data: DataConfig) -> str:
-    has_random = SENTENCE_PAIRS[data.sentence_pairs].min_documents > 1  # second texts come from other documents
+    has_random = SENTENCE_PAIRS[data.sentence_pairs].min_documents > 1  # some second texts come from other documents
     if not has_random or (figures.positive_pairs or 0) <= MAX_RANDOM_PAIRS:
         return ""
     return (
@@ -104,7 +106,7 @@ def _check_random_pairs(figures: SequenceFigures, data: DataConfig) -> str:
     )
 
 
-def _check_one_sentence(figures: CorpusFigures) -> str:
+def _check_one_sentence_documents(figures: CorpusFigures) -> str:
     if SENTENCE_PAIRS[figures.data.sentence_pairs].num_texts == 1 or figures.one_sentence <= MAX_ONE_SENTENCE:
         return ""
     return (
@@ -123,7 +125,7 @@ def _check_duplicates(figures: CorpusFigures) -> str:
     )
 
 
-def _check_leaked(figures: CorpusFigures) -> str:
+def _check_heldout_leaks(figures: CorpusFigures) -> str:
     copies, near = figures.duplicates, figures.leaks
     fraction = max(copies.leaked / max(1, copies.heldout), near.near / max(1, near.heldout))
     if fraction <= MAX_LEAKED:
@@ -134,7 +136,7 @@ def _check_leaked(figures: CorpusFigures) -> str:
     )
 
 
-def _check_unknown(figures: CorpusFigures) -> str:
+def _check_unknown_tokens(figures: CorpusFigures) -> str:
     if figures.tokens.unknown <= MAX_UNKNOWN:
         return ""
     return (
@@ -143,7 +145,7 @@ def _check_unknown(figures: CorpusFigures) -> str:
     )
 
 
-def _check_changes(figures: CorpusFigures) -> str:
+def _check_changed_characters(figures: CorpusFigures) -> str:
     many = len(figures.sources) > 1
     changed = [source for source in figures.sources if source.changes]
     return ". ".join(f"{source.name}: {source.changes}" if many else source.changes for source in changed)
@@ -153,7 +155,7 @@ def _check_many_tokens_per_word(figures: CorpusFigures) -> str:
     tokens = figures.tokens
     if tokens.tokens_per_word <= MAX_TOKENS_PER_WORD or tokens.characters_per_word > MAX_WORD_CHARACTERS:
         return ""
-    if len(figures.sources) > 1:  # of a mixture of languages, an average says little
+    if len(figures.sources) > 1:  # an average over a mixture of languages says little
         return ""
     return (
         f"{tokens.tokens_per_word:.1f} tokens per word. This is usual for languages of long words, such as Korean or "
@@ -162,7 +164,7 @@ def _check_many_tokens_per_word(figures: CorpusFigures) -> str:
     )
 
 
-def _check_unused(figures: CorpusFigures) -> str:
+def _check_unused_vocabulary(figures: CorpusFigures) -> str:
     fraction = figures.unused / len(figures.tokens.counts)
     if fraction <= MAX_UNUSED:
         return ""
@@ -182,7 +184,7 @@ def _check_mostly_padding(figures: SequenceFigures, data: DataConfig) -> str:
     return f"{padding}. Pack several examples into one with --config.data.packing={packing}, or make sequences shorter"
 
 
-def _check_idle(figures: SequenceFigures, data: DataConfig) -> str:
+def _check_sequences_without_predictions(figures: SequenceFigures, data: DataConfig) -> str:
     if figures.idle <= MAX_IDLE:
         return ""
     return (
@@ -211,23 +213,23 @@ def _check_many_epochs(figures: CorpusFigures) -> str:
 
 
 CHECKS: dict[str, Callable[[CorpusFigures], str]] = {
-    "one_document": _check_one_document,
+    "one_document": _check_one_document_corpora,
     "nothing_held_out": _check_nothing_held_out,
-    "one_sentence": _check_one_sentence,
+    "one_sentence": _check_one_sentence_documents,
     "duplicates": _check_duplicates,
     "few_predictions": _check_few_predictions,
-    "leaked": _check_leaked,
-    "unknown": _check_unknown,
-    "changes": _check_changes,
+    "leaked": _check_heldout_leaks,
+    "unknown": _check_unknown_tokens,
+    "changes": _check_changed_characters,
     "many_tokens_per_word": _check_many_tokens_per_word,
-    "unused": _check_unused,
+    "unused": _check_unused_vocabulary,
     "long_words": _check_long_words,
     "many_epochs": _check_many_epochs,
 }
 SEQUENCE_CHECKS: dict[str, Callable[[SequenceFigures, DataConfig], str]] = {
     "random_pairs": _check_random_pairs,
     "mostly_padding": _check_mostly_padding,
-    "idle": _check_idle,
+    "idle": _check_sequences_without_predictions,
 }
 
 
@@ -238,7 +240,7 @@ def is_invisible(character: str) -> bool:
 
 def _has_many_tokens_per_word(text: SequenceText) -> bool:
     num_words = max(1, text.num_words)
-    spaced = len(text.entries) / num_words <= MAX_WORD_CHARACTERS  # of other scripts, tokens per word say nothing
+    spaced = len(text.entries) / num_words <= MAX_WORD_CHARACTERS  # else tokens per word say nothing
     return len(text.ids) >= MIN_TOKENS and spaced and len(text.ids) / num_words > MAX_TOKENS_PER_WORD
 
 
@@ -246,7 +248,7 @@ def _repeats_itself(text: SequenceText) -> bool:
     return len(text.ids) >= MIN_TOKENS and len(np.unique(text.ids)) < MIN_DISTINCT * len(text.ids)
 
 
-# Name of a problem, a filter of the page -> check of a sequence for this problem.
+# Name of a problem (also a filter of the page) -> function that returns True for a sequence with this problem.
 TEXT_CHECKS: dict[str, Callable[[SequenceText], bool]] = {
     "nothing to predict": lambda text: not text.num_predicted,
     "mostly padding": lambda text: text.fill < MIN_FILL,

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
 
 TEXT_NAMES = "AB"
-REPLACEMENT = "\ufffd"  # of a control character, or of bytes that are no character
+REPLACEMENT = "\ufffd"  # shown for a control character, or for bytes that are no character
 
 
 class TextPiece(NamedTuple):
-    """A piece of a sequence: `text` with the space before it, its style, and the text to predict, or None.
+    """A piece of a sequence: `text` with the space before it, its style, and the text to predict ('' for none).
 
     The styles are "text", "second" (for the second text of a pair) and "special". Tokens to predict have the style
     "mask", "random" or "kept".
@@ -35,7 +35,7 @@ class SequenceExample(NamedTuple):
 
 
 def sequence_examples(batch: Batch, row: int, tokenizer: "Tokenizer") -> tuple[SequenceExample, ...]:
-    """Return the examples of row `row` of a batch that has two token types."""
+    """Return the examples in sequence `row` of a batch; the batch has two token types."""
     read, (targets, predicted) = batch["input_ids"][row], tokens_before_masking(batch, row)
     examples = []
     for texts, label in text_positions(batch, row):
@@ -43,7 +43,11 @@ def sequence_examples(batch: Batch, row: int, tokenizer: "Tokenizer") -> tuple[S
         for order, positions in enumerate(texts):
             plain = "second" if order else "text"
             pieces.append(
-                tuple(_text_pieces(read[positions], targets[positions], predicted[positions], plain, tokenizer))
+                tuple(
+                    _split_tokens_into_pieces(
+                        read[positions], targets[positions], predicted[positions], plain, tokenizer
+                    )
+                )
             )
         examples.append(SequenceExample(tuple(pieces), label))
     return tuple(examples)
@@ -91,17 +95,17 @@ def text_positions(batch: Batch, row: int) -> list[TextPositions]:
     ]
 
 
-def _text_pieces(
+def _split_tokens_into_pieces(
     read: np.ndarray, targets: np.ndarray, predicted: np.ndarray, plain: str, tokenizer: "Tokenizer"
 ) -> Iterator[TextPiece]:
-    # Consecutive tokens that are neither predicted nor special are decoded together: a character may have several.
+    # Consecutive tokens that are neither predicted nor special are decoded together, as they may share a character.
     special = np.isin(read, [tokenizer.cls_id, tokenizer.sep_id]) & ~predicted
     alone = special | predicted
     begins = np.ones(len(read), bool)
     begins[1:] = alone[1:] | alone[:-1]
     starts = np.flatnonzero(begins).tolist()
     for first, end in zip(starts, [*starts[1:], len(read)], strict=False):
-        text = _decode_after_text(targets[first:end].tolist(), tokenizer)
+        text = _decode_with_leading_space(targets[first:end].tolist(), tokenizer)
         if special[first]:
             yield TextPiece(f" {tokenizer.tokens[read[first]]} ", "special")
         elif predicted[first]:
@@ -114,15 +118,15 @@ def _text_pieces(
             yield TextPiece(text, plain)
 
 
-def _decode_after_text(ids: list[int], tokenizer: "Tokenizer") -> str:
-    """Return the text of tokens that follow other tokens, with the space before the first word."""
+def _decode_with_leading_space(ids: list[int], tokenizer: "Tokenizer") -> str:
+    """Return the text of tokens inside of a longer text: with the space before the first word."""
     before = [tokenizer.unk_id]
     return tokenizer.decode(before + ids)[len(tokenizer.decode(before)) :]
 
 
 def _token_text(token_id: int, tokenizer: "Tokenizer") -> str:
     """Return the text of a token, or its vocabulary entry if it is a space or a part of a character."""
-    text = _decode_after_text([token_id], tokenizer).strip()
+    text = _decode_with_leading_space([token_id], tokenizer).strip()
     return text if text and REPLACEMENT not in text else tokenizer.tokens[token_id]
 
 
@@ -133,11 +137,11 @@ def vocabulary_entry(token_id: int, tokenizer: "Tokenizer") -> str:
 
 
 def plain_text(pieces: Iterable[TextPiece]) -> str:
-    """Return pieces as a line without colors."""
-    return " ".join("".join(printable(piece.text) for piece in pieces).split())
+    """Return the text of pieces as a line without colors."""
+    return " ".join("".join(replace_control_characters(piece.text) for piece in pieces).split())
 
 
-def printable(text: str) -> str:
+def replace_control_characters(text: str) -> str:
     """Return text without control characters, which a terminal would interpret."""
     return "".join(
         " " if char.isspace() else REPLACEMENT if unicodedata.category(char) == "Cc" else char for char in text

@@ -9,9 +9,9 @@ import numpy as np
 
 from bert_jax.batches.masking import MAX_WORD_TOKENS
 from bert_jax.batches.pipeline import Sequences
-from bert_jax.batches.statistics import SequenceFigures, fractions_read, sequence_figures
+from bert_jax.batches.statistics import SequenceFigures, covered_token_fractions, sequence_figures
 from bert_jax.config import DataConfig
-from bert_jax.corpus.copies import Duplicates, Leaks, find_duplicates, find_leaks
+from bert_jax.corpus.copies import Duplicates, Leaks, count_duplicates, count_leaked_near_copies
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.statistics import (
     QUANTILES,
@@ -22,12 +22,12 @@ from bert_jax.corpus.statistics import (
     token_figures,
 )
 from bert_jax.corpus.store import Split
-from bert_jax.reports.corpus.examples import SequenceExample, plain_text, printable, vocabulary_entry
+from bert_jax.reports.corpus.examples import SequenceExample, plain_text, replace_control_characters, vocabulary_entry
 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
 
-NUM_FREQUENT = 20  # tokens
+NUM_FREQUENT = 20  # most frequent tokens that are shown
 CHARACTERS = ("unknown_character_fraction", "changed_character_fractions", "counts")  # keys of a manifest
 NO_SEGMENTER = "none"
 
@@ -39,12 +39,12 @@ class CorpusSource:
     name: str
     train: dict[str, int]  # numbers of documents, sentences and tokens
     heldout: dict[str, int]
-    prepared: dict[str, Any]  # from the manifest
-    rejected: dict[str, int]  # documents by reason
-    tokens_fraction: float  # of the mixture
-    sequences_fraction: float | None  # of the mixture; None: it has no sequences
+    prepared: dict[str, Any]  # figures of the preparation, from the manifest
+    rejected: dict[str, int]  # number of rejected documents by reason
+    tokens_fraction: float  # fraction of the mixture's tokens
+    sequences_fraction: float | None  # fraction of the mixture's sequences; None: the mixture has no sequences
     epochs: float | None  # times that an epoch of the mixture reads the corpus
-    changes: str = ""  # a warning about characters that the tokenizer changes
+    changes: str = ""  # warning about characters that the tokenizer changes; "" for no warning
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class CorpusFigures:
 
     sources: tuple[CorpusSource, ...]
     tokenizer: dict[str, str | int | bool]
-    documents: Distribution  # of tokens
+    documents: Distribution  # distribution of the tokens per document
     sentences_per_document: Distribution
     one_sentence: float  # fraction of the documents
     tokens: TokenFigures
@@ -91,16 +91,19 @@ def corpus_figures(
         one_sentence=float((num_sentences == 1).mean()),
         tokens=tokens,
         frequent=[
-            (printable(vocabulary_entry(token, tokenizer)), float(tokens.counts[token] / tokens.tokens))
+            (
+                replace_control_characters(vocabulary_entry(token, tokenizer)),
+                float(tokens.counts[token] / tokens.tokens),
+            )
             for token in order.tolist()
             if tokens.counts[token]
         ],
         unused=int((np.delete(tokens.counts, sorted(special)) == 0).sum()),
-        duplicates=find_duplicates(train, heldout),
-        leaks=find_leaks(train, heldout),
+        duplicates=count_duplicates(train, heldout),
+        leaks=count_leaked_near_copies(train, heldout),
         sequences=sequence_figures(sequences, tokenizer.mask_id) if sequences else None,
         no_sequences=no_sequences,
-        coverage=fractions_read(train, tokenizer.separators, seq_len, data) if sequences else None,
+        coverage=covered_token_fractions(train, tokenizer.separators, seq_len, data) if sequences else None,
         data=data,
     )
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_jax.batches.masking import changing_mask_rate, data_config_of_phase
-from bert_jax.batches.pipeline import Sequences, make_sequences, symbols_of
+from bert_jax.batches.pipeline import Sequences, make_sequences, special_ids_and_vocabulary
 from bert_jax.config import DataConfig, PretrainConfig, check_choices, read_config, refuse_fields_without_effect
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.errors import UserError, escaped
 from bert_jax.reports.corpus.checks import corpus_warnings
-from bert_jax.reports.corpus.examples import sequence_examples
+from bert_jax.reports.corpus.examples import SequenceExample, sequence_examples
 from bert_jax.reports.corpus.figures import CorpusFigures, corpus_figures, figures_json
 from bert_jax.reports.corpus.inspect_text import figures_lines, sequences_lines, warning_lines
 from bert_jax.reports.corpus.page import inspect_page
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NUM_SHOWN = 3
 MAX_NUMBER = (1 << 62) - 1
-MIN_WIDTH, MAX_WIDTH = 40, 120  # columns: longer lines are hard to read
+MIN_WIDTH, MAX_WIDTH = 40, 120  # columns of a line; longer lines are hard to read
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,14 +45,14 @@ class Inspection:
     console: Console
 
     def figures(self) -> CorpusFigures:
-        """Return the figures of the corpus; counts all of its tokens."""
+        """Count all tokens of the corpus, and return its figures."""
         with self.console.working("counting"):
             return corpus_figures(
                 self.mixture, self.tokenizer, self.sequences, self.no_sequences, self.seq_len, self.data
             )
 
-    def examples(self) -> dict[int, Any]:
-        """Return number -> the examples of each sequence to show."""
+    def examples(self) -> dict[int, tuple[SequenceExample, ...]]:
+        """Return sequence number -> examples of the sequence, for all sequences to show."""
         if not self.sequences:
             return {}
         numbers = range(NUM_SHOWN) if self.sequence_number is None else [self.sequence_number]
@@ -84,15 +84,17 @@ def open_inspection(
         raise UserError(f"--sequence {sequence_number}: give a number from 0 to {MAX_NUMBER}")
     mixture = open_mixture(corpus)
     tokenizer, split = mixture.tokenizer(), mixture.split("train")
-    # As `plan_phases`, whose module imports JAX.
+    # The number of steps is the result of `plan_phases`, whose module would import JAX.
     steps = train.steps if len(train.phases) == 1 else round(phase.fraction * train.steps)
     rate = changing_mask_rate(data, phase, 0, steps * (phase.batch_size or train.batch_size))
     sequences: Sequences | None = None
     no_sequences = ""
     try:
-        # With two token types even for a model with one type: they mark the second text of a pair.
+        # Sequences have two token types for every model, because the types mark the second text of a pair.
         masked = data_config_of_phase(data, phase)
-        sequences = make_sequences(split, symbols_of(tokenizer), phase.seq_len, config.seed, masked, 2, rate)
+        sequences = make_sequences(
+            split, special_ids_and_vocabulary(tokenizer), phase.seq_len, config.seed, masked, 2, rate
+        )
     except UserError as error:
         if sequence_number is not None or np.diff(split.source_documents).min() > 1:
             raise
@@ -116,7 +118,7 @@ def inspection_json(inspection: Inspection) -> dict[str, Any]:
 
 
 def inspection_page(inspection: Inspection) -> str:
-    """Return a page with all figures, and the sequences from the number to show on."""
+    """Return an HTML page with all figures and sequences; the first sequence is the chosen sequence."""
     first = inspection.sequence_number or 0
     return inspect_page(inspection.figures(), inspection.tokenizer, inspection.sequences, first)
 

@@ -8,11 +8,11 @@ import numpy as np
 from bert_jax.batches.masking import MAX_WORD_TOKENS
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.console import text_table
-from bert_jax.corpus.statistics import QUANTILES, count_predictions
+from bert_jax.corpus.statistics import QUANTILES, expected_num_predictions
 from bert_jax.errors import escaped
 from bert_jax.reports.corpus.examples import TEXT_NAMES, SequenceExample
 from bert_jax.reports.corpus.figures import NO_SEGMENTER, CorpusFigures, CorpusSource
-from bert_jax.reports.corpus.terminal import KEPT_SPACE, StyledText, filled_lines, paint, styled_lines
+from bert_jax.reports.corpus.terminal import KEPT_SPACE, StyledText, paint, styled_lines, wrap_paragraphs
 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
@@ -29,17 +29,17 @@ LEGEND: tuple[StyledText, ...] = (
     (" [word|word]", "kept"),
     (" kept", "text"),
 )
-MIN_WIDTH = 8  # of the lines of a text
+MIN_WIDTH = 8  # columns of the narrowest line of a text
 
 
 def figures_lines(figures: CorpusFigures, tokenizer: "Tokenizer", width: int, color: bool) -> list[str]:
     """Return the lines of all figures: size, preparation, lengths, vocabulary, sequences."""
     blocks = {
         "text": _size_table(figures.sources),
-        "preparation": filled_lines(_preparation_lines(figures), width - 2),
+        "preparation": wrap_paragraphs(_preparation_lines(figures), width - 2),
         "lengths": _length_tables(figures),
-        "vocabulary": filled_lines(_vocabulary_lines(figures, tokenizer), width - 2),
-        "sequences": filled_lines(_sequence_figure_lines(figures), width - 2),
+        "vocabulary": wrap_paragraphs(_vocabulary_lines(figures, tokenizer), width - 2),
+        "sequences": wrap_paragraphs(_sequence_figure_lines(figures), width - 2),
     }
     lines = []
     for title, block in blocks.items():
@@ -51,7 +51,7 @@ def warning_lines(warnings: Mapping[str, str], width: int, color: bool) -> list[
     """Return the warnings as lines, or the line "no warnings"."""
     if not warnings:
         return [paint("no warnings", "kept", color), ""]
-    lines = filled_lines(list(warnings.values()), width, "  - ", "    ")
+    lines = wrap_paragraphs(list(warnings.values()), width, "  - ", "    ")
     return [paint("warnings", "random", color), *lines, ""]
 
 
@@ -117,7 +117,7 @@ def _size_table(sources: Sequence[CorpusSource]) -> list[str]:
 
 def _preparation_lines(figures: CorpusFigures) -> list[str]:
     """Return lines about stored, rejected, changed and duplicate documents."""
-    # Imported here: these load the libraries that prepare text.
+    # These modules are imported here, because they load the libraries that prepare text.
     from bert_jax.corpus.build.summary import describe_sentence_rule, format_tokenizer_changes
     from bert_jax.corpus.languages import NO_LANGUAGE
     from bert_jax.readers.rejections import describe_rejections
@@ -150,7 +150,7 @@ def _preparation_lines(figures: CorpusFigures) -> list[str]:
         )
         + ("" if copies.exact else " (a sample)")
     )
-    num_predictions = count_predictions(sum(source.heldout["tokens"] for source in figures.sources))
+    num_predictions = expected_num_predictions(sum(source.heldout["tokens"] for source in figures.sources))
     lines.append(f"an evaluation has about {num_predictions:,} predictions")
     if leaks.heldout:
         lines.append(

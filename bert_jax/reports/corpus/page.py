@@ -9,26 +9,26 @@ from bert_jax.batches.pipeline import Sequences
 from bert_jax.reports.corpus.checks import corpus_warnings
 from bert_jax.reports.corpus.figures import CorpusFigures, CorpusSource
 from bert_jax.reports.corpus.inspect_text import figures_lines
-from bert_jax.reports.corpus.sequences import ShownSequence, mark_meanings, show_sequence
+from bert_jax.reports.corpus.sequences import ShownSequence, legend_of_marks, sequence_for_page
 from bert_jax.reports.html.markup import Html, collapsible, element, page, section, small_paragraph, table, verdict_html
 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
 
-NUM_SEQUENCES = 100  # shown, about as many of each source
+NUM_SEQUENCES = 100  # sequences on the page, about as many of each source
 PER_PAGE = 10
 NUM_SEARCHED = 100_000  # sequences that are searched for sequences of small sources
 NO_WARNINGS = (
     "No check of documents, vocabulary and sequences has a warning. A warning below a sequence is about this sequence."
 )
-TEXT_WIDTH = 100  # columns of the figures
+TEXT_WIDTH = 100  # columns of the lines with figures
 
 
 class PageFilter(NamedTuple):
     """A filter: its title, the names of its values, and the values of each sequence as indexes into the names."""
 
     title: str
-    letter: str  # begins the class of a value
+    letter: str  # first letter of the CSS class of a value
     names: Sequence[str]
     values: Sequence[Sequence[int]]
 
@@ -56,7 +56,7 @@ def inspect_page(figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequ
         collapsible("All figures", element("pre", "\n".join(lines), tabindex=0)),
         section("Sequences", *parts),
         command="inspect",
-        style="".join(_filter_rules(filters)),
+        style="".join(_filter_style_rules(filters)),
     )
 
 
@@ -86,7 +86,7 @@ def _filters_and_parts(
     numbers, sources = _choose_sequences(sequences, len(figures.sources), first_number)
     batch = sequences.batch(numbers)
     begins_word = sequences.begins_word(numbers) if sequences.begins_word else [None] * len(numbers)
-    shown = [show_sequence(batch, row, figures.data, tokenizer, begins_word[row]) for row in range(len(numbers))]
+    shown = [sequence_for_page(batch, row, figures.data, tokenizer, begins_word[row]) for row in range(len(numbers))]
     names = [source.name for source in figures.sources]
     language_of = [str(source.prepared["language"]) for source in figures.sources]
     languages = list(dict.fromkeys(language_of))
@@ -116,7 +116,7 @@ def _filters_and_parts(
         filters,
         [
             element("p", introduction),
-            mark_meanings(tokenizer),
+            legend_of_marks(tokenizer),
             element("div", *selects, _page_radios(labels), class_="filters"),
             *pages,
             element("p", class_="shown note"),
@@ -172,7 +172,7 @@ def _page_radios(labels: Sequence[str]) -> Html:
     return element("fieldset", element("legend", "Page"), *buttons, class_="pages")
 
 
-def _filter_rules(filters: Sequence[PageFilter]) -> Iterable[str]:
+def _filter_style_rules(filters: Sequence[PageFilter]) -> Iterable[str]:
     """Yield style rules that show the chosen page or, if a filter is on, the matching sequences of all pages.
 
     A browser without `:has` shows all sequences.

@@ -39,11 +39,11 @@ class ShownToken(NamedTuple):
     text: str
     read: str
     style: str  # a class of the page
-    continues: bool  # the token continues a word, by the vocabulary
-    inside: bool  # the token is in a word that is masked together, but does not begin the word
+    continues: bool  # True if the token continues a word, according to the vocabulary
+    inside: bool  # True if the token is in a word that is masked together, and does not begin the word
 
 
-def show_sequence(
+def sequence_for_page(
     batch: Batch, row: int, data: DataConfig, tokenizer: "Tokenizer", begins_word: np.ndarray | None = None
 ) -> ShownSequence:
     """Return sequence `row` of a batch for the page; the batch has two token types and was made with `data`.
@@ -80,15 +80,15 @@ def show_sequence(
     return ShownSequence(figures, text_warnings(text), _examples_html(text_positions(batch, row), tokens, data))
 
 
-def mark_meanings(tokenizer: "Tokenizer") -> Html:
+def legend_of_marks(tokenizer: "Tokenizer") -> Html:
     """Return the legend of the marks of tokens."""
     word = element("mark", "word", class_="hidden")
     has_spaces = any(token.startswith(SPACE) for token in tokenizer.tokens)
     pair = element("span", word, element("mark", "s" if has_spaces else "##s", class_="hidden"), class_="unit")
     marks = [
         (word, f"to predict, the model reads {tokenizer.special.mask}"),
-        (_replaced_mark("other→", "word", "random"), "to predict, the model reads another token"),
-        (_replaced_mark("=", "word", "kept"), "to predict, the model reads the word"),
+        (_replaced_token_mark("other→", "word", "random"), "to predict, the model reads another token"),
+        (_replaced_token_mark("=", "word", "kept"), "to predict, the model reads the word"),
         (pair, "masked together"),
         (element("i", tokenizer.special.unk, class_="unknown"), "unknown to the vocabulary"),
         (_visible_text(REPLACEMENT), "a broken character"),
@@ -102,14 +102,16 @@ def mark_meanings(tokenizer: "Tokenizer") -> Html:
 def _examples_html(
     examples: Sequence[tuple[list[np.ndarray], int | None]], tokens: Sequence[ShownToken], data: DataConfig
 ) -> Html:
-    """Return the texts of each example, with the label of a pair, and with a number for packed examples."""
+    """Return the texts of each example with the label of a pair; packed examples also have a number."""
     meanings, parts = SENTENCE_PAIRS[data.sentence_pairs].label_meanings or ("", ""), []
     for rank, (texts, label) in enumerate(examples, 1):
         titles = [f"example {rank} of {len(examples)}"] if len(examples) > 1 else []
         titles += [] if label is None else [f"label {label}: {meanings[label]}"]
         lines = [small_paragraph("; ".join(titles))] if titles else []
         for name, positions in zip(TEXT_NAMES, texts, strict=False):
-            units = map(_unit_html, _split_into_units([tokens[position] for position in positions.tolist()], data))
+            units = map(
+                _unit_html, _split_into_masking_units([tokens[position] for position in positions.tolist()], data)
+            )
             title = element("b", f"{name} ") if len(texts) > 1 else ""
             class_ = "tokens" if name == TEXT_NAMES[0] else "tokens pair"
             lines.append(element("p", title, *units, class_=class_, dir="auto"))
@@ -117,7 +119,7 @@ def _examples_html(
     return join_html(parts)
 
 
-def _split_into_units(tokens: Sequence[ShownToken], data: DataConfig) -> Iterator[list[ShownToken]]:
+def _split_into_masking_units(tokens: Sequence[ShownToken], data: DataConfig) -> Iterator[list[ShownToken]]:
     """Yield units, which are tokens that are masked together, or single tokens; two adjacent spans form a unit."""
     masking = MASKINGS[data.masking]
     in_spans = masking.max_words > 1 and data.max_span_length != 1
@@ -143,18 +145,18 @@ def _token_html(token: ShownToken) -> Html:
     if token.style == "hidden":
         return element("mark", text, class_="hidden")
     if token.style == "kept":
-        return _replaced_mark("=", text, "kept")
+        return _replaced_token_mark("=", text, "kept")
     if token.style == "random":
-        return _replaced_mark(join_html([_visible_text(token.read), "→"]), text, "random")
+        return _replaced_token_mark(join_html([_visible_text(token.read), "→"]), text, "random")
     return element("i", text, class_=token.style or None)
 
 
-def _replaced_mark(read: str, text: str, class_: str) -> Html:
+def _replaced_token_mark(read: str, text: str, class_: str) -> Html:
     return element("mark", element("span", read, class_="read"), text, class_=class_)
 
 
 def _visible_text(text: str) -> Html:
-    """Return text in which a framed code point replaces each invisible or broken character, and a dot each ▁."""
+    """Return a text with a framed code point for each invisible or broken character, and with a dot for each ▁."""
     return join_html(
         element("code", f"U+{ord(char):04X}") if char == REPLACEMENT or is_invisible(char) else escape_html(char)
         for char in text.replace(SPACE, SHOWN_SPACE)

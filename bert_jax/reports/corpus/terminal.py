@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bert_jax.errors import escaped
-from bert_jax.reports.corpus.examples import printable
+from bert_jax.reports.corpus.examples import replace_control_characters
 
 # Style -> parameters of the control sequence that begins it.
 STYLES = {
@@ -20,18 +20,18 @@ STYLES = {
     "kept": "1;32",  # green
     "title": "1",
 }
-KEPT_SPACE = "\xa0"  # no line is broken here
+KEPT_SPACE = "\xa0"  # a space at which no line is broken
 
 StyledText = tuple[str, str]  # a text and its style
 
 
 def paint(text: str, style: str, color: bool) -> str:
-    """Return `text` in a style, or unchanged without color."""
+    """Return `text` between control sequences for its style; without `color`, return it without them."""
     text = escaped(text)
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if color and STYLES[style] and text else text
 
 
-def filled_lines(paragraphs: Sequence[str], width: int, first_indent: str = "", indent: str = "  ") -> list[str]:
+def wrap_paragraphs(paragraphs: Sequence[str], width: int, first_indent: str = "", indent: str = "  ") -> list[str]:
     """Return each paragraph as lines of at most `width` characters, broken at spaces but not at `KEPT_SPACE`."""
     wrapper = textwrap.TextWrapper(width, initial_indent=first_indent, subsequent_indent=indent, break_on_hyphens=False)
     return [line.replace(KEPT_SPACE, " ") for paragraph in paragraphs for line in wrapper.wrap(paragraph)]
@@ -42,7 +42,7 @@ def styled_lines(spans: Sequence[StyledText], width: int, color: bool) -> list[s
 
     If a word is wider than a line, break it anywhere except inside a mark that fits on a line.
     """
-    characters = [(character, style) for text, style in spans for character in printable(text)]
+    characters = [(character, style) for text, style in spans for character in replace_control_characters(text)]
     mark_ends = dict(_mark_ranges(spans))
     text = "".join(character for character, _ in characters)
     lines: list[list[StyledText]] = [[]]

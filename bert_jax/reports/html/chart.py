@@ -6,22 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from bert_jax.reports.html.markup import Html, element, join_html, small_paragraph
-from bert_jax.reports.html.point_values import Point, point_values, values_by_x
+from bert_jax.reports.html.point_values import Point, point_values_html, values_by_x
 from bert_jax.reports.html.style import DASHES, LIGHT
 
-WIDTH, HEIGHT = 480, 280  # in the units of the drawing, which scales with the page
+WIDTH, HEIGHT = 480, 280  # of a chart, in the units of the drawing, which scales with the page
 LEFT, RIGHT = 74, 10  # margins
 TOP, BOTTOM = 20, 26
-BASE = HEIGHT - BOTTOM  # of the horizontal axis
-LEVEL = "line4 dash2"  # look of a level
-NUM_TICKS = 5  # approximate, on the vertical axis
-NUM_STEPS = 6  # ticks on the horizontal axis
-BUCKETS = 400, 40  # of the horizontal axis, at most and at least; a curve keeps two points in each
-POINTS_OF_ALL = 6_000  # buckets that all curves of a chart have together
-MAX_DOTS, MAX_THIN_DOTS = 60, 30  # a curve of more points has no dots
+BASE = HEIGHT - BOTTOM  # y coordinate of the horizontal axis
+LEVEL = "line4 dash2"  # CSS classes of the line at a level
+NUM_TICKS = 5  # approximate number of ticks on the vertical axis
+NUM_STEPS = 6  # approximate number of ticks on the horizontal axis
+BUCKETS = 400, 40  # maximum and minimum number of intervals of x; a curve keeps two points in each interval
+POINTS_OF_ALL = 6_000  # intervals of x that all curves of a chart have together
+MAX_DOTS, MAX_THIN_DOTS = 60, 30  # points of a usual and of a thin curve with dots
 MAX_BROKEN = 50
 HINT = "The pointer on a chart shows its values. The Tab key and the arrow keys show them, too."
-# Unit -> sizes and letters of its numbers, largest first.
+# Unit -> (smallest number, divisor, suffix) for each size of its numbers, largest first.
 SIZES = {
     "": ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e5, 1e3, "k")),
     "bytes": ((1e12, 1e12, " TB"), (1e9, 1e9, " GB"), (1e6, 1e6, " MB"), (1e3, 1e3, " kB")),
@@ -60,8 +60,8 @@ class Chart:
     x_title: str = "step"  # name of a value of the horizontal axis
 
 
-def charts_by_axis(charts: Mapping[str, Sequence[Chart]]) -> Html:
-    """Return the charts over the first axis with one legend; buttons show the charts over another axis.
+def charts_by_axis_html(charts: Mapping[str, Sequence[Chart]]) -> Html:
+    """Return charts with one legend; buttons choose the horizontal axis, which is the first axis of `charts` at first.
 
     Args:
         charts: name of an axis (steps, tokens, time) -> the charts over this axis.
@@ -99,15 +99,15 @@ def chart_html(chart: Chart) -> Html:
         aria_label=chart_in_words(chart),
     )
     strips = [
-        (axes.fraction(x), _reading_text(chart, x, values))
+        (axes.fraction(x), _point_values_text(chart, x, values))
         for x, values in values_by_x([(curve.label, curve.points) for curve in chart.curves])
     ]
-    values_html = point_values(f"{chart.title} by {chart.x_title}", strips)
+    values_html = point_values_html(f"{chart.title} by {chart.x_title}", strips)
     return element("figure", element("h3", chart.title), element("div", drawing, values_html, class_="plot"))
 
 
-def _reading_text(chart: Chart, x: float, values: Sequence[tuple[str, float]]) -> str:
-    """Return the text of a point: a line with x, and a line for each curve."""
+def _point_values_text(chart: Chart, x: float, values: Sequence[tuple[str, float]]) -> str:
+    """Return the text that the pointer shows at `x`: a line with x, and a line with the value of each curve."""
     lines = [f"{label}: {number_text(y, chart.unit, 4)}" for label, y in values]
     return "\n".join([_x_text(chart, x), *lines])
 
@@ -170,7 +170,7 @@ def ticks(low: float, high: float, count: int = NUM_TICKS) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return powers of ten that enclose `low` to `high` (both above 0); for a short range, also 2 and 5 times these."""
+    """Return powers of ten that enclose `low` to `high` (both above 0); a short range also has 2 and 5 times these."""
     begin, end = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, -(-(end - begin) // NUM_TICKS))
     sizes = (1, 2, 5) if end - begin <= 2 else (1,)
@@ -201,7 +201,7 @@ class _Axes(NamedTuple):
 
     def x_coordinate(self, x: float) -> str:
         """Return the x coordinate of a value of the horizontal axis."""
-        return _coordinate(WIDTH * self.fraction(x))
+        return _format_coordinate(WIDTH * self.fraction(x))
 
     def fraction(self, x: float) -> float:
         """Return the position of a value of the horizontal axis, as a fraction of the width of the drawing."""
@@ -211,10 +211,10 @@ class _Axes(NamedTuple):
         """Return the y coordinate of a value."""
         ends = (self.low, self.high, value)
         low, high, scaled = (math.log(max(end, 1e-30)) for end in ends) if self.log else ends
-        return _coordinate(BASE - (BASE - TOP) * (scaled - low) / ((high - low) or 1.0))
+        return _format_coordinate(BASE - (BASE - TOP) * (scaled - low) / ((high - low) or 1.0))
 
 
-def _coordinate(value: float) -> str:
+def _format_coordinate(value: float) -> str:
     """Return a coordinate with one decimal, without a trailing zero."""
     return f"{value:.1f}".removesuffix(".0")
 
@@ -228,11 +228,13 @@ def _vertical_line(class_: str, x: str, top: float, bottom: float) -> Html:
 
 
 def _draw_level(name: str, level: float, unit: str, axes: _Axes) -> Iterable[Html]:
-    """Yield a horizontal line and, above its end, its name and its value."""
+    """Yield a horizontal line at a level and, above the end of the line, the name and the value of the level."""
     y = axes.y_coordinate(level)
     yield _horizontal_line(f"line {LEVEL}", y)
     text = f"{name} {number_text(level, unit)}"
-    yield element("text", text, class_="level", x=WIDTH - RIGHT - 4, y=_coordinate(float(y) - 5), text_anchor="end")
+    yield element(
+        "text", text, class_="level", x=WIDTH - RIGHT - 4, y=_format_coordinate(float(y) - 5), text_anchor="end"
+    )
 
 
 def _draw_grid(axes: _Axes, y_ticks: Sequence[float], chart: Chart) -> Iterable[Html]:
@@ -246,7 +248,7 @@ def _draw_grid(axes: _Axes, y_ticks: Sequence[float], chart: Chart) -> Iterable[
     for index, tick in enumerate(steps):
         x = axes.x_coordinate(tick)
         yield _vertical_line("axis", x, BASE, BASE + 4)
-        fraction = (tick - axes.first) / (axes.last - axes.first)  # a name at an end stays inside
+        fraction = (tick - axes.first) / (axes.last - axes.first)  # a label at an end stays inside
         anchor = "start" if fraction < 0.03 else "end" if fraction > 0.97 else "middle"
         yield element(
             "text", f"{'' if index else chart.x_title + ' '}{number_text(tick)}", x=x, y=HEIGHT - 7, text_anchor=anchor
@@ -294,9 +296,11 @@ def _draw_phases(marks: Marks, axes: _Axes) -> Iterable[Html]:
         if right <= left:
             continue
         if index % 2:
-            yield element("rect", class_="band", x=left, y=TOP, width=_coordinate(right - left), height=BASE - TOP)
+            yield element(
+                "rect", class_="band", x=left, y=TOP, width=_format_coordinate(right - left), height=BASE - TOP
+            )
         if right - left > 7 * len(name):
-            yield element("text", name, x=_coordinate((left + right) / 2), y=TOP - 6, text_anchor="middle")
+            yield element("text", name, x=_format_coordinate((left + right) / 2), y=TOP - 6, text_anchor="middle")
 
 
 def _draw_restarts_and_checkpoints(marks: Marks, axes: _Axes) -> Iterable[Html]:
@@ -310,17 +314,17 @@ def _charts_legend(charts: Sequence[Chart]) -> Html:
     """Return one legend for the curves and the marks of all charts."""
     curves = [curve for chart in charts for curve in chart.curves]
     looks = dict.fromkeys((_color_and_dash_classes(curve.look), curve.label) for curve in curves)
-    entries = [(path_mark(f"line {look}", "M1 6H33"), label) for look, label in looks]
+    entries = [(svg_path(f"line {look}", "M1 6H33"), label) for look, label in looks]
     if any(chart.marks.restarts for chart in charts):
-        entries.append((path_mark("restart", "M17 0V12"), "restart"))
+        entries.append((svg_path("restart", "M17 0V12"), "restart"))
     if any(chart.marks.checkpoints for chart in charts):
-        entries.append((path_mark("checkpoint", "M17 1l6 10h-12z"), "checkpoint kept"))
+        entries.append((svg_path("checkpoint", "M17 1l6 10h-12z"), "checkpoint kept"))
     if any(y is None for curve in curves for _, y in curve.points):
-        entries.append((path_mark("broken", "M17 1v10"), "not finite"))
+        entries.append((svg_path("broken", "M17 1v10"), "not finite"))
     return legend_html(entries)
 
 
-def path_mark(class_: str, path: str) -> Html:
+def svg_path(class_: str, path: str) -> Html:
     """Return an SVG path for a drawing, or for a legend symbol of 34 x 12."""
     return element("path", class_=class_, d=path)
 

@@ -10,11 +10,11 @@ from bert_jax.files import new_file
 from bert_jax.reports.html.style import STYLE
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-# Without a closing tag in HTML, or closed at once in SVG.
+# Elements without a closing tag in HTML, and elements of SVG without content.
 EMPTY = {"meta", "rect", "line", "path", "circle", "image", "use", "input"}
-# Control characters but tab and newline, and halves of surrogate pairs: no HTML file may hold them.
 SECTION = re.compile(r"<section><h2>(.*?)</h2>", re.DOTALL)
-MIN_CONTENTS = 3  # sections from which on a page has a table of contents
+MIN_CONTENTS = 3  # a page of fewer sections has no table of contents
+# Control characters except tab and newline, and halves of surrogate pairs, which no HTML file may hold.
 SPACE, SHOWN_SPACE = "▁", "·"  # of SentencePiece; the first looks like the line below a mark
 OPTION = re.compile(r"(--\w+)")
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -34,7 +34,7 @@ def escape_html(text: object) -> Html:
 
 
 def join_html(parts: Iterable[object]) -> Html:
-    """Return the joined parts; parts that are not `Html` are escaped."""
+    """Return the joined parts of a page; parts that are not `Html` are escaped."""
     return Html("".join(map(escape_html, parts)))
 
 
@@ -44,7 +44,8 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
     Args:
         tag: a constant of this project.
         children: contents of the element; they are escaped unless they are `Html`.
-        attributes: `class_` is class, `aria_label` is aria-label; None and False omit an attribute, True has no value.
+        attributes: attributes of the element; `class_` stands for class, and `aria_label` for aria-label. None and
+        False omit an attribute, and True writes the attribute without a value.
     """
     parts = [tag]
     for name, value in attributes.items():
@@ -83,7 +84,7 @@ def collapsible(title: object, *children: object, open_: bool = False) -> Html:
 
 
 def section(title: str, *children: object) -> Html:
-    """Return a titled part of the page."""
+    """Return a section of a page with a title."""
     return element("section", element("h2", title), *children)
 
 
@@ -135,13 +136,13 @@ def page(title: str, *children: object, command: str = "", style: str = "") -> s
         Html(f"<style>{STYLE}{style}</style>"),
     )
     foot = [small_paragraph(f"Written by bert-jax {command}, version {__version__}.")] if command else []
-    links, parts = _with_anchors(children)
+    links, parts = _links_and_anchored_sections(children)
     contents = element("nav", *links, class_="contents", aria_label="contents") if len(links) >= MIN_CONTENTS else ""
     body = element("body", contents, element("main", *parts, *foot))
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
-def _with_anchors(children: Iterable[object]) -> tuple[list[Html], list[Html]]:
+def _links_and_anchored_sections(children: Iterable[object]) -> tuple[list[Html], list[Html]]:
     """Return links to the children that are sections, and the children, in which these sections have an id."""
     links, parts = list[Html](), list[Html]()
     for child in map(escape_html, children):

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 
 
-def data_uri(gray: np.ndarray) -> str:
+def png_data_uri(gray: np.ndarray) -> str:
     """Return uint8 `[height, width]` as a data URI; 0 is black (PNG, ISO 15948: 8 bits, one channel, no filter)."""
     height, width = gray.shape
     rows = np.concatenate([np.zeros((height, 1), np.uint8), gray.astype(np.uint8)], axis=1)

@@ -10,18 +10,18 @@ import numpy as np
 
 from bert_jax.reports.html.markup import Html, element
 
-MAX_STRIPS = 100  # of a chart
+MAX_STRIPS = 100  # strips of a chart
 MAX_LABELS = 8  # values in a strip
 
-Point = tuple[float, float | None]  # x and y; None where the run had no finite number
+Point = tuple[float, float | None]  # x and y; y is None if the run had no finite number there
 
 
 def values_by_x(curves: Sequence[tuple[str, Sequence[Point]]]) -> list[tuple[float, list[tuple[str, float]]]]:
-    """Return x -> the values of the curves near x, as (label, y), in ascending order of x.
+    """Return (x, [(label, y), ...]) with the values of the curves near each x, in ascending order of x.
 
     The result has at most `MAX_STRIPS` values of x. If the curves have more, one half of the result comes from the
     curve with the fewest points, the other half from all curves, both evenly chosen. A curve without a point at x has
-    its nearest point, if this is less than a strip away.
+    the value of its nearest point, if this point is less than a strip away.
     """
     finite = [(label, dict(point for point in points if point[1] is not None)) for label, points in curves]
     finite = [(label, points) for label, points in finite if points][:MAX_LABELS]
@@ -50,8 +50,8 @@ def _evenly_chosen(values: np.ndarray, count: int) -> np.ndarray:
     return chosen
 
 
-def point_values(name: str, texts: Sequence[tuple[float, str]]) -> Html:
-    """Return the strips over a chart, which show text.
+def point_values_html(name: str, texts: Sequence[tuple[float, str]]) -> Html:
+    """Return transparent strips over a chart; a strip shows its text under the pointer.
 
     Args:
         name: name of the group of radio buttons, unique in the page.

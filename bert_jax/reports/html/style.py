@@ -10,7 +10,7 @@ DARK = ("#56b4e9", "#f0914d", "#2bc79b", "#e199c3", "#b5b5b5", "#e3c53d", "#9fd0
 DASHES = ("none", "7 4", "2 3", "9 3 2 3")
 
 
-def _color_variables(values: tuple[str, ...]) -> str:
+def _css_color_variables(values: tuple[str, ...]) -> str:
     return "".join(f"--line{number}:{color};" for number, color in enumerate(values))
 
 
@@ -20,8 +20,8 @@ _MARKS = "--good:#116329;--goodback:#dafbe1;--bad:#a40e26;--badback:#ffebe9;--ch
 _DARK_MARKS = "--good:#7ee2a0;--goodback:#12351f;--bad:#ff9d97;--badback:#461a1d;--changed:#453a12;--read:#d2b3ff;"
 
 STYLE = (
-    f":root{{color-scheme:light dark;{_PAGE}{_MARKS}{_color_variables(LIGHT)}}}"
-    f"@media (prefers-color-scheme:dark){{:root{{{_DARK_PAGE}{_DARK_MARKS}{_color_variables(DARK)}}}}}"
+    f":root{{color-scheme:light dark;{_PAGE}{_MARKS}{_css_color_variables(LIGHT)}}}"
+    f"@media (prefers-color-scheme:dark){{:root{{{_DARK_PAGE}{_DARK_MARKS}{_css_color_variables(DARK)}}}}}"
     + "".join(f".line{number}{{stroke:var(--line{number});}}" for number in range(len(LIGHT)))
     + "".join(f".fill{number}{{fill:var(--line{number});}}" for number in range(len(LIGHT)))
     + "".join(f".dash{number}{{stroke-dasharray:{dash};}}" for number, dash in enumerate(DASHES))

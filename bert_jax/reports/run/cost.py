@@ -11,15 +11,15 @@ from bert_jax.parallel.chips import CHIPS
 from bert_jax.reports.run.record import Run
 from bert_jax.training.tensorboard import RunStart
 
-WATTS_PER_CORE = 12.0  # of a CPU without published figures; Lannelongue et al. 2021, "Green Algorithms"
+WATTS_PER_CORE = 12.0  # of a CPU without published power; Lannelongue et al. 2021, "Green Algorithms"
 MAX_UNMEASURED = 0.01  # fraction of the time without measured energy that is ignored
 JOULES_PER_KWH = 3.6e6
-MIN_KWH = 0.1  # smaller energies are shown in Wh
+MIN_KWH = 0.1  # energies below this limit are shown in Wh
 WATTS_OPTION = "bert-jax report --watts takes the power of all devices."
 DURATIONS = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
 MACHINE = ("devices", "device_kind", "processes", "cores")
 MACHINE_TEXT = "{devices} x {device_kind}; processes: {processes}; cores per host: {cores}"
-NOT_VERSIONS = (*MACHINE, "energy")  # keys of a machine in run.json; the others are versions
+NOT_VERSIONS = (*MACHINE, "energy")  # keys of a machine in run.json; all other keys are versions
 
 
 class AssumedPower(NamedTuple):
@@ -38,7 +38,7 @@ class CostRows(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunCost:
-    """Time, tokens and energy of a run; None if not recorded."""
+    """Time, tokens and energy of a run; a value that is not recorded is None."""
 
     seconds: float | None  # from the first to the last event of each start, evaluations and saving included
     tokens_per_second: float | None  # median
@@ -48,7 +48,7 @@ class RunCost:
     grams: float | None  # CO2; None if --grams_per_kwh or the energy is unknown
 
 
-def measure_cost(run: Run, assumed: AssumedPower) -> RunCost:
+def compute_run_cost(run: Run, assumed: AssumedPower) -> RunCost:
     """Return the cost of a run."""
     sessions = [session for training in run.trainings for session in training.sessions]
     seconds = sum(session.ended - session.began for session in sessions)
@@ -68,7 +68,7 @@ def measure_cost(run: Run, assumed: AssumedPower) -> RunCost:
 
 def cost_rows(run: Run, assumed: AssumedPower) -> CostRows:
     """Return names and values of time, tokens, energy and CO2, and a note about their sources."""
-    cost = measure_cost(run, assumed)
+    cost = compute_run_cost(run, assumed)
     rows = [("wall-clock time", "not recorded" if cost.seconds is None else format_duration(cost.seconds))]
     if cost.tokens_per_second is not None:
         rows.append(("tokens per second, median", f"{cost.tokens_per_second:,.0f}"))
@@ -125,8 +125,8 @@ def _estimate_energy(
         )
     joules = {"measured": sum(session.joules for session in sessions)}
     note = (
-        f"Energy was measured for {format_seconds(measured_seconds)} of that time ({source}), and of all that ran "
-        "there, but without cooling and the rest of the machine."
+        f"Energy was measured for {format_seconds(measured_seconds)} of that time ({source}), including other "
+        "programs that ran there, but without cooling and the rest of the machine."
     )
     if (rest := seconds - measured_seconds) < MAX_UNMEASURED * seconds:
         return _EnergyAndNote(joules, note)

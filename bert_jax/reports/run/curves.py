@@ -14,7 +14,7 @@ from bert_jax.training.plateau import MASKED_LOSS
 from bert_jax.training.schedules import Phase
 
 SPLITS = {"heldout": "held out", "train": "training"}
-# Metrics that are no curve: settings of a line of metrics, or values that are drawn as levels.
+# Metrics without a curve: they are settings of a line of metrics, or are drawn as levels.
 NOT_CURVES = ("step", "split", "seq_len", "batch_size", "loss", "unigram_loss", "ema_decay")
 # The title of a loss or an accuracy of an objective comes from the words before its ending.
 OBJECTIVE_ENDINGS = ("_loss", "_accuracy")
@@ -28,7 +28,8 @@ SPEED = {
     "memory_bytes": "memory",
 }
 HOUR = 3600.0
-TIMES = {"days": 48 * HOUR, "hours": 2 * HOUR, "minutes": 120.0, "seconds": 0.0}  # unit of an axis -> shortest time
+# Unit of the time axis -> seconds of the shortest run that has this unit.
+TIMES = {"days": 48 * HOUR, "hours": 2 * HOUR, "minutes": 120.0, "seconds": 0.0}
 FRACTIONS = (UTILIZATION, "input_wait_fraction")
 LOG_FROM = 30.0  # ratio of highest to lowest gradient norm from which on the axis is logarithmic
 
@@ -52,27 +53,27 @@ def horizontal_axes(trainings: Sequence[Training], facts: Sequence[PretrainingFa
     pretrainings = [each for each in facts if each]
     if len(pretrainings) < len(trainings):
         return axes
-    axes["tokens"] = XAxis("tokens", [_token_count(each) for each in pretrainings])
-    clocks = [_training_clock(*each) for each in zip(trainings, pretrainings, strict=True)]
+    axes["tokens"] = XAxis("tokens", [_step_to_token_count(each) for each in pretrainings])
+    clocks = [_step_to_training_seconds(*each) for each in zip(trainings, pretrainings, strict=True)]
     if len(timed := [clock for clock in clocks if clock]) == len(clocks):
         longest = max(clock(training.last_step) for clock, training in zip(timed, trainings, strict=True))
         unit = next(unit for unit, shortest in TIMES.items() if longest >= shortest)
-        axes["time"] = XAxis(unit, [_scaled(clock, DURATIONS[unit]) for clock in timed])
+        axes["time"] = XAxis(unit, [_scale_clock(clock, DURATIONS[unit]) for clock in timed])
     return axes
 
 
-def _token_count(facts: PretrainingFacts) -> Callable[[float], float]:
-    """Return the function from a step to the tokens that were read until then."""
+def _step_to_token_count(facts: PretrainingFacts) -> Callable[[float], float]:
+    """Return a function that converts a step to the number of tokens that were read until this step."""
     return lambda step: facts.tokens_read(int(step))
 
 
-def _scaled(clock: Callable[[float], float], duration: float) -> Callable[[float], float]:
-    """Return a clock in units of `duration` seconds."""
+def _scale_clock(clock: Callable[[float], float], duration: float) -> Callable[[float], float]:
+    """Return a function like `clock`, whose results are in units of `duration` seconds."""
     return lambda step: clock(step) / duration
 
 
-def _training_clock(training: Training, facts: PretrainingFacts) -> Callable[[float], float] | None:
-    """Return the function from a step to the seconds of training until then; None if the speed is not recorded."""
+def _step_to_training_seconds(training: Training, facts: PretrainingFacts) -> Callable[[float], float] | None:
+    """Return a function from a step to the seconds of training until this step; None if no speed is recorded."""
     speeds = [(step, speed) for step, speed in training.points("tokens_per_second", "train") if speed]
     if not speeds:
         return None
@@ -111,7 +112,7 @@ def _points_on_axis(points: Sequence[Point], position_of: Callable[[float], floa
 
 
 def comparison_charts(trainings: Sequence[Training], axis: XAxis) -> dict[str, Chart]:
-    """Return a chart for each metric with a curve for each training; it shows held-out values if measured."""
+    """Return a chart for each metric with a curve for each training; held-out values are preferred."""
     charts = {}
     for name, title in curve_titles(trainings).items():
         has_heldout = any(training.points(name, "heldout") for training in trainings)

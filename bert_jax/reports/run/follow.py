@@ -22,13 +22,14 @@ from bert_jax.training.workdir import read_run
 
 LOOPBACK = "127.0.0.1"
 REFRESH_SECONDS = 10
-IDLE_SECONDS = 30  # after which a connection is closed
-MAX_CONNECTIONS = 32  # at a time
-REFUSAL_SECONDS = 0.1  # between two refused connections, so that refusing takes little of the CPU
-WATCHED_FILES = ("run.json", "metrics.jsonl", "results.json", "checkpoints/*", "tensorboard/*")  # of each training
+IDLE_SECONDS = 30  # seconds after which a connection is closed
+MAX_CONNECTIONS = 32  # open connections at a time
+REFUSAL_SECONDS = 0.1  # pause before a connection is refused, so that refusals take little CPU time
+# Files of each training; if they change, the page is made again.
+WATCHED_FILES = ("run.json", "metrics.jsonl", "results.json", "checkpoints/*", "tensorboard/*")
 
 
-def follow_runs(workdirs: Sequence[str], port: int, assumed: AssumedPower, console: Console) -> None:
+def serve_live_page(workdirs: Sequence[str], port: int, assumed: AssumedPower, console: Console) -> None:
     """Serve `report_page`, without sequences, on the loopback address until Ctrl-C; update it while the runs train.
 
     Args:
@@ -46,7 +47,7 @@ def follow_runs(workdirs: Sequence[str], port: int, assumed: AssumedPower, conso
         raise UserError(f"--port {port}: give a number from 0 to 65535")
     try:
         secret = secrets.token_urlsafe()
-        server = _Server((LOOPBACK, port), request_handler(_LatestPage(workdirs, assumed).page, secret))
+        server = _Server((LOOPBACK, port), request_handler_class(_LatestPage(workdirs, assumed).page, secret))
     except OSError as error:
         raise UserError(f"--port {port}: cannot be served on ({error.strerror}); choose another, or 0") from None
     with server:
@@ -58,7 +59,7 @@ def follow_runs(workdirs: Sequence[str], port: int, assumed: AssumedPower, conso
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    """A server of at most `MAX_CONNECTIONS` at a time; it closes further connections at once."""
+    """A server of at most `MAX_CONNECTIONS` open connections; it closes further connections at once."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -104,7 +105,7 @@ class _LatestPage:
         with self._lock:
             try:
                 paths = [local_copy(workdir) for workdir in self._workdirs]
-                if (stats := _file_stats(paths)) != self._stats:
+                if (stats := _watched_file_stats(paths)) != self._stats:
                     text = report_page(paths, Console(silent=True), self._assumed, num_sequences=0)
                     self._stats, self._page = stats, text.encode()
             except (UserError, OSError) as error:
@@ -120,7 +121,7 @@ class _NamedFileStat(NamedTuple):
     num_bytes: int
 
 
-def _file_stats(workdirs: Sequence[pathlib.Path]) -> list[_NamedFileStat]:
+def _watched_file_stats(workdirs: Sequence[pathlib.Path]) -> list[_NamedFileStat]:
     """Return name, modification time and size of each file that the page depends on."""
     directories = [directory for workdir in workdirs for directory in (workdir, *workdir.glob("runs/*"))]
     paths = sorted(path for directory in directories for name in WATCHED_FILES for path in directory.glob(name))
@@ -128,7 +129,7 @@ def _file_stats(workdirs: Sequence[pathlib.Path]) -> list[_NamedFileStat]:
     return [_NamedFileStat(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
 
 
-def request_handler(make: Callable[[], bytes], secret: str) -> type[http.server.BaseHTTPRequestHandler]:
+def request_handler_class(make: Callable[[], bytes], secret: str) -> type[http.server.BaseHTTPRequestHandler]:
     """Return a class that answers HTTP requests with the page that `make` returns, if the URL has the secret.
 
     The other users of this machine can connect to the port, but do not know the secret.

@@ -17,10 +17,10 @@ from bert_jax.reports.html.markup import (
 )
 from bert_jax.reports.run.record import Run, Training
 
-LABELS_FILE = "labels.json"  # of `finetune`: set -> the values of tasks/label_report.py
+LABELS_FILE = "labels.json"  # file of `finetune`: name of a set -> values of tasks/label_report.py
 MAX_TEXT = 200  # characters of a text in the list of errors
 MIN_CONFUSED = 0.1  # fraction of a gold label from which a count of the confusion matrix is colored
-MIN_SUPPORT = 5  # examples of a label from which a warning says that no example of it was found
+MIN_SUPPORT = 5  # examples of a label that are needed for a warning about its recall
 
 
 def read_label_reports(path: pathlib.Path) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def check_labels_without_recall(training: Training, run: Run) -> str:
 
 
 def _label_report_html(report: dict[str, Any]) -> Html:
-    """Return the tables of a report."""
+    """Return the tables of a report on labels."""
     head = ("label", "precision", "recall", "F1", "support", "predicted")
     rows = [
         (row["label"], *(f"{row[key]:.3f}" for key in ("precision", "recall", "f1")), row["support"], row["predicted"])

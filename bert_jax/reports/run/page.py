@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.parallel.chips import CHIPS
-from bert_jax.reports.html.chart import Chart, charts_by_axis
+from bert_jax.reports.html.chart import Chart, charts_by_axis_html
 from bert_jax.reports.html.markup import Html, collapsible, element, page, section, small_paragraph, verdict_html
-from bert_jax.reports.run.cost import AssumedPower, measure_cost
+from bert_jax.reports.run.cost import AssumedPower, compute_run_cost
 from bert_jax.reports.run.curves import (
     UTILIZATION,
     comparison_charts,
@@ -27,9 +27,9 @@ from bert_jax.reports.run.sections import (
     dev_score_section,
     find_run_corpus,
     last_values_section,
+    model_use_section,
     reproduction_section,
     settings_section,
-    use_section,
 )
 from bert_jax.reports.run.tiles import run_tiles, tiles_html, tiles_table
 from bert_jax.reports.run.warnings import HEALTHY_REASON, RunSummary, comparison_warnings, summarize_run
@@ -61,25 +61,25 @@ def report_page(
     for name, value in assumed._asdict().items():
         if value is not None and not 0 < value < math.inf:
             raise UserError(f"--{name} {value:g}: give a number above 0")
-    runs = [_without_measured_peak(run) for run in read_runs(workdirs)]
+    runs = [_without_unreliable_utilization(run) for run in read_runs(workdirs)]
     num_each = num_sequences and max(MIN_SEQUENCES, num_sequences // len(runs))
     if len(runs) == 1:
         (run,) = runs
         title = run.label
         parts = [*_overview(run, assumed), *_finetuning_sections(run), *_curve_sections(run)]
-        parts += _remaining_sections(run, num_each, assumed, console)
+        parts += _sections_after_curves(run, num_each, assumed, console)
     else:
         title = f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
         folds = []
         for run in runs:
-            sections = [*_finetuning_sections(run), *_remaining_sections(run, num_each, assumed, console)]
+            sections = [*_finetuning_sections(run), *_sections_after_curves(run, num_each, assumed, console)]
             head = f"{run.label}: {summarize_run(run).verdict}"
             folds.append(collapsible(head, *_overview(run, assumed), *sections))
         parts = [*_comparison_overview(runs, assumed), *_comparison_sections(runs), section("Each run", *folds)]
     return page(title, element("h1", title), *parts, command="report")
 
 
-def _without_measured_peak(run: Run) -> Run:
+def _without_unreliable_utilization(run: Run) -> Run:
     """Return the run without FLOPs utilization if its device has no published peak.
 
     The peak of a CPU is measured at the start of a run. Other programs that run at that time make it too low.
@@ -87,13 +87,13 @@ def _without_measured_peak(run: Run) -> Run:
     if run.machine.get("device_kind") in CHIPS:
         return run
     trainings = [
-        dataclasses.replace(training, lines=[_without(line, UTILIZATION) for line in training.lines])
+        dataclasses.replace(training, lines=[_line_without_metric(line, UTILIZATION) for line in training.lines])
         for training in run.trainings
     ]
     return dataclasses.replace(run, trainings=tuple(trainings))
 
 
-def _without(line: Line, name: str) -> Line:
+def _line_without_metric(line: Line, name: str) -> Line:
     return {key: value for key, value in line.items() if key != name}
 
 
@@ -101,7 +101,7 @@ def _overview(run: Run, assumed: AssumedPower) -> list[Html]:
     """Return the tiles of a run, its health with the reason, and its summary in sentences, collapsed."""
     summary = summarize_run(run)
     return [
-        tiles_html(run_tiles(run, measure_cost(run, assumed))),
+        tiles_html(run_tiles(run, compute_run_cost(run, assumed))),
         _health_html(summary),
         collapsible("The run in sentences", *(element("p", sentence) for sentence in summary.sentences)),
     ]
@@ -115,7 +115,7 @@ def _health_html(summary: RunSummary) -> Html:
 def _comparison_overview(runs: Sequence[Run], assumed: AssumedPower) -> list[Html]:
     """Return warnings about runs that cannot be compared, and a table with the tiles of all runs."""
     warnings = comparison_warnings(runs)
-    rows = [(run.label, summarize_run(run).verdict, run_tiles(run, measure_cost(run, assumed))) for run in runs]
+    rows = [(run.label, summarize_run(run).verdict, run_tiles(run, compute_run_cost(run, assumed))) for run in runs]
     return [verdict_html("⚠ not comparable", True, warnings) if warnings else Html(""), tiles_table(rows)]
 
 
@@ -159,10 +159,12 @@ def _comparison_sections(runs: Sequence[Run]) -> list[Html]:
 
 def _curve_section(charts: Mapping[str, Mapping[str, Chart]], notes: Sequence[Html]) -> list[Html]:
     """Return a section with charts (axis -> metric -> chart); the notes are below the charts."""
-    return [section("Curves", charts_by_axis({name: list(group.values()) for name, group in charts.items()}), *notes)]
+    return [
+        section("Curves", charts_by_axis_html({name: list(group.values()) for name, group in charts.items()}), *notes)
+    ]
 
 
-def _remaining_sections(run: Run, num_sequences: int, assumed: AssumedPower, console: Console) -> list[Html]:
+def _sections_after_curves(run: Run, num_sequences: int, assumed: AssumedPower, console: Console) -> list[Html]:
     """Return the sections of a run that follow its curves: corpus, sequences, settings, cost and commands."""
     if facts := run.pretraining:
         step = run.trainings[0].last_step
@@ -181,6 +183,6 @@ def _remaining_sections(run: Run, num_sequences: int, assumed: AssumedPower, con
         *parts,
         settings_section(run.settings),
         cost_section(run, assumed),
-        use_section(run),
+        model_use_section(run),
         reproduction_section(run),
     ]

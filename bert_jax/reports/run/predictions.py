@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bert_jax.batches.pipeline import make_sequences, symbols_of
+from bert_jax.batches.pipeline import make_sequences, special_ids_and_vocabulary
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.config import ComputeConfig
@@ -17,13 +17,19 @@ from bert_jax.corpus.statistics import token_fractions
 from bert_jax.errors import UserError
 from bert_jax.models import Head, make_model
 from bert_jax.objectives import Batch, Params
-from bert_jax.reports.corpus.examples import SequenceExample, TextPiece, printable, sequence_examples, vocabulary_entry
+from bert_jax.reports.corpus.examples import (
+    SequenceExample,
+    TextPiece,
+    replace_control_characters,
+    sequence_examples,
+    vocabulary_entry,
+)
 from bert_jax.reports.html.markup import Html, collapsible, element, escape_html, join_html, section, small_paragraph
 from bert_jax.reports.run.record import PretrainingFacts
 from bert_jax.tokenizer import Tokenizer
 
 HEAD = Head("masked_token")
-NUM_UNFOLDED = 2  # sequences
+NUM_UNFOLDED = 2  # sequences that are shown unfolded
 PREDICTED = ("mask", "random", "kept")  # styles of tokens to predict
 
 
@@ -76,10 +82,10 @@ def predictions_section(
         rows = predict_batch(workdir, batch, tokenizer, console)
         predictions = [prediction for row in rows for prediction in row]
         masked = [prediction for prediction in predictions if prediction.input == tokenizer.mask_id]
-        right, right_masked = _fraction_right(predictions), _fraction_right(masked)
+        right, right_masked = _fraction_right_text(predictions), _fraction_right_text(masked)
         score = f" Right of all that are marked: {right}; of the masked: {right_masked}."
     except UserError as error:
-        rows, score = label_predictions(batch), f" The predictions are left out: {error}."
+        rows, score = predictions_by_sequence(batch), f" The predictions are left out: {error}."
     fractions = token_fractions(mixture.split("heldout"), mixture.vocab_size)
     explanation = (
         f"The first {len(rows)} sequences of {batch['input_ids'].shape[1]} tokens from documents that are not trained "
@@ -96,7 +102,7 @@ def predictions_section(
     return section(title, element("p", explanation), *sequences)
 
 
-def _fraction_right(predictions: Sequence[Prediction]) -> str:
+def _fraction_right_text(predictions: Sequence[Prediction]) -> str:
     """Return the number and the percentage of right predictions as text."""
     num_right = sum(prediction.is_right for prediction in predictions)
     return f"{num_right:,} of {len(predictions):,} ({num_right / max(1, len(predictions)):.1%})"
@@ -112,12 +118,12 @@ def heldout_batch(facts: PretrainingFacts, seed: int, step: int, mixture: Mixtur
     if split.num_documents < rule.min_documents:
         raise UserError("too few documents are held out")
     phase = next((phase for phase in facts.phases if step <= phase.end), facts.phases[-1])
-    data, symbols = facts.eval_data[phase.index], symbols_of(mixture.tokenizer())
+    data, symbols = facts.eval_data[phase.index], special_ids_and_vocabulary(mixture.tokenizer())
     sequences = make_sequences(split, symbols, phase.seq_len, seed, data, num_token_types=2)
     return sequences.batch(np.arange(min(num_sequences, sequences.num_per_epoch)))
 
 
-def label_predictions(batch: Batch, probabilities: Sequence[np.ndarray] | None = None) -> list[list[Prediction]]:
+def predictions_by_sequence(batch: Batch, probabilities: Sequence[np.ndarray] | None = None) -> list[list[Prediction]]:
     """Return the tokens to predict of each sequence, in the order of the text.
 
     Args:
@@ -159,7 +165,7 @@ def predict_batch(
     # One sequence at a time: the logits of a sequence fill much memory.
     params = jax.device_put(weights.params)
     singles = [{name: x[row : row + 1] for name, x in batch.items()} for row in range(len(batch["input_ids"]))]
-    return label_predictions(batch, [np.asarray(probabilities(params, single))[0] for single in singles])
+    return predictions_by_sequence(batch, [np.asarray(probabilities(params, single))[0] for single in singles])
 
 
 def sequence_html(
@@ -169,7 +175,7 @@ def sequence_html(
     label_meanings: Sequence[str],
     tokenizer: Tokenizer,
 ) -> Html:
-    """Return a sequence as a collapsible element: labels of its examples, and their texts with predictions."""
+    """Return a sequence as a collapsible element, with the labels, the texts and the predictions of its examples."""
     remaining, parts = iter(predictions), []
     for example in examples:
         if example.label is not None:
@@ -186,9 +192,9 @@ def sequence_html(
 def _piece_html(piece: TextPiece, predictions: Iterator[Prediction], tokenizer: Tokenizer) -> Html:
     """Return a piece of a text; for a token to predict, show the next prediction with a mark."""
     if piece.style == "special":
-        return element("span", printable(piece.text), class_="special")
+        return element("span", replace_control_characters(piece.text), class_="special")
     if piece.style not in PREDICTED:
-        return escape_html(printable(piece.text))
+        return escape_html(replace_control_characters(piece.text))
     prediction = next(predictions)
     label = element("bdi", _token_text(prediction.label, tokenizer))
     replaced = ""
@@ -209,4 +215,4 @@ def _piece_html(piece: TextPiece, predictions: Iterator[Prediction], tokenizer: 
 
 
 def _token_text(token: int, tokenizer: Tokenizer) -> str:
-    return printable(vocabulary_entry(token, tokenizer))
+    return replace_control_characters(vocabulary_entry(token, tokenizer))

@@ -13,7 +13,7 @@ from bert_jax.config import (
     EncoderConfig,
     FinetuneConfig,
     PretrainConfig,
-    check_rows,
+    check_run_table_rows,
     fields_of,
     from_json,
     to_json,
@@ -29,10 +29,10 @@ from bert_jax.reports.html.point_values import Point
 from bert_jax.training.checkpoint import saved_steps
 from bert_jax.training.metrics import Line, damaged_lines, read_metrics
 from bert_jax.training.plateau import Plateau, expected_end_of_plateau
-from bert_jax.training.remote_workdir import checkpoints_in
+from bert_jax.training.remote_workdir import checkpoints_directory
 from bert_jax.training.schedules import Phase, plan_phases
-from bert_jax.training.tensorboard import RunStart, read_starts
-from bert_jax.training.workdir import read_machine, read_run
+from bert_jax.training.tensorboard import RunStart, read_run_starts
+from bert_jax.training.workdir import read_recorded_machine_info, read_run
 
 MAX_VALUE = 1e300  # a larger number cannot be drawn
 
@@ -44,7 +44,7 @@ class Training:
     label: str
     lines: list[Line]
     sessions: list[RunStart]
-    checkpoints: list[int]  # steps on disk
+    checkpoints: list[int]  # steps of the checkpoints on disk
     num_damaged: int  # lines of metrics.jsonl that cannot be read
     left_plateau_at: int | None = None  # first step whose loss is clearly below the unigram loss
 
@@ -69,8 +69,8 @@ class Training:
 class FinetuningResults(NamedTuple):
     """The content of results.json, which a `finetune` writes at its end."""
 
-    metric: str  # that chose the best training
-    best: dict[str, Any]  # learning rate, seed, step and scores
+    metric: str  # metric that chose the best training
+    best: dict[str, Any]  # learning rate, seed, step and scores of the best training
     mean: dict[str, Any]  # learning rate -> metric -> "mean" and "standard_deviation" over the seeds
     trainings: list[dict[str, Any]]
 
@@ -92,7 +92,7 @@ class Setting(NamedTuple):
     value: str
     default: str
     meaning: str
-    differs: bool  # from the default
+    differs: bool  # True if the value differs from the default
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,9 +104,9 @@ class PretrainingFacts:
     objective: str
     data: DataConfig
     phases: tuple[Phase, ...]
-    eval_data: tuple[DataConfig, ...]  # of an evaluation, by the number of the phase
+    eval_data: tuple[DataConfig, ...]  # data config of an evaluation, for each phase
     num_eval_sequences: int
-    mask_rates: tuple[float, ...]  # at the begin and the end of each phase
+    mask_rates: tuple[float, ...]  # masking rates at the beginning and at the end of each phase
     matrix_rate_ratio: (
         float | None
     )  # learning rate of matrices over the rate of vectors; None: the optimizer has one rate
@@ -128,14 +128,14 @@ class Run:
     fingerprint: dict[str, str]
     machine: dict[str, str | int]  # {}: not recorded
     trainings: tuple[Training, ...]
-    results: FinetuningResults | None  # of a `finetune` that has ended
+    results: FinetuningResults | None  # results of a `finetune`; None before its end
     seed: int
     init_from: str  # "": random weights
     settings: tuple[Setting, ...]
     recipe: str
     published_recipe: str  # recipe with names of directories and files in place of their paths
     pretraining: PretrainingFacts | None  # None: a fine-tuning
-    task: str = ""  # of a fine-tuning
+    task: str = ""  # name of the task of a fine-tuning
     random_weights: bool = False  # the fine-tuning started from random weights
 
     @property
@@ -162,7 +162,7 @@ def read_runs(workdirs: Sequence[pathlib.Path]) -> tuple[Run, ...]:
 def read_workdir(path: pathlib.Path, label: str = "") -> Run:
     """Return the run of a work directory, which may lack metrics; raise UserError if the directory holds no run."""
     config, fingerprint = read_run(path)
-    check_rows(config, path)
+    check_run_table_rows(config, path)
     directories = sorted(directory for directory in (path / "runs").glob("*") if directory.is_dir()) or [path]
     trainings = [read_training(directory, directory.name if directory != path else label) for directory in directories]
     pretraining, task, random_weights = None, "", False
@@ -183,14 +183,14 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
         path=path,
         label=label,
         fingerprint=fingerprint,
-        machine=read_machine(path),
+        machine=read_recorded_machine_info(path),
         trainings=tuple(trainings),
         results=_read_results(path),
         seed=config.seed,
         init_from=config.init_from or "",
         settings=tuple(settings),
         recipe=recipe_text(config),
-        published_recipe=recipe_text(from_json(_without_directories(to_json(config)))),
+        published_recipe=recipe_text(from_json(_strip_directories_from_paths(to_json(config)))),
         pretraining=pretraining,
         task=task,
         random_weights=random_weights,
@@ -205,9 +205,9 @@ def read_training(path: pathlib.Path, label: str) -> Training:
     return Training(
         label=label,
         lines=lines,
-        # A command that is repeated after the last step trains nothing.
-        sessions=[start for start in read_starts(path) if start.first_step <= max(1, last_step)],
-        checkpoints=sorted(saved_steps(checkpoints_in(path))),
+        # Without the starts of a finished run, which trained nothing.
+        sessions=[start for start in read_run_starts(path) if start.first_step <= max(1, last_step)],
+        checkpoints=sorted(saved_steps(checkpoints_directory(path))),
         num_damaged=len(damaged_lines(metrics)),
     )
 
@@ -253,7 +253,7 @@ def _read_results(path: pathlib.Path) -> FinetuningResults | None:
         values = strict_json.parse(read_file(path / "results.json", strict_json.MAX_BYTES).decode())
         results = FinetuningResults(values["metric"], values["best"], values["mean"], values["runs"])
         for training in [results.best, *results.trainings]:
-            sum(training["scores"].values())  # all are numbers
+            sum(training["scores"].values())  # an error if a score is no number
         for metric in {results.metric, *results.best["scores"]}:
             results.mean_and_deviation(metric)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -261,12 +261,12 @@ def _read_results(path: pathlib.Path) -> FinetuningResults | None:
     return results
 
 
-def _without_directories(value: Any) -> Any:
+def _strip_directories_from_paths(value: Any) -> Any:
     """Return a config value with the last name of each path in place of the path."""
     if isinstance(value, dict):
-        return {key: _without_directories(item) for key, item in value.items()}
+        return {key: _strip_directories_from_paths(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_without_directories(item) for item in value)
+        return type(value)(_strip_directories_from_paths(item) for item in value)
     if not isinstance(value, str):
         return value
     return ",".join(os.path.basename(path.rstrip("/")) or path for path in value.split(","))

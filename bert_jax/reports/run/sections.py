@@ -7,21 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_jax.console import format_metric
-from bert_jax.corpus.copies import find_duplicates
+from bert_jax.corpus.copies import count_duplicates
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.statistics import QUANTILES, document_sizes, length_distribution
 from bert_jax.errors import UserError
 from bert_jax.reports.html.chart import number_text
 from bert_jax.reports.html.markup import Html, collapsible, element, section, small_paragraph, table
-from bert_jax.reports.next_commands import finetuned_commands, masked_sentence, pretrained_commands
+from bert_jax.reports.next_commands import commands_for_finetuned_model, commands_for_pretrained_model, masked_sentence
 from bert_jax.reports.run.cost import NOT_VERSIONS, AssumedPower, cost_rows
 from bert_jax.reports.run.curves import FRACTIONS, NOT_CURVES, SPLITS, curve_titles, metric_unit
 from bert_jax.reports.run.record import FinetuningResults, PretrainingFacts, Run, Setting, Training
 from bert_jax.tokenizer import load_tokenizer
 
-MAX_EVALUATIONS = 200  # in a table
-MAX_FIRST_TOKENS = 40  # of a document
-MAX_COMPARED_TOKENS = 10_000_000  # in the search for copies; a larger corpus is sampled
+MAX_EVALUATIONS = 200  # rows of the table of evaluations
+MAX_FIRST_TOKENS = 40  # tokens of the first document that are shown
+MAX_COMPARED_TOKENS = 10_000_000  # tokens that the search for copies reads; a larger corpus is sampled
 MAX_UNFOLDED_SETTINGS = 12
 QUANTILE_NAMES = {0.0: "shortest", 0.05: "5 %", 0.5: "median", 0.95: "95 %", 1.0: "longest"}
 RESULT_TITLES = {"run": "training", "learning_rate": "learning rate", "seed": "seed", "step": "best step"}
@@ -74,9 +74,9 @@ def corpus_section(facts: PretrainingFacts, last_step: int, mixture: Mixture | s
             f"The run has read at most {epochs} times the {num_tokens:,} tokens of the training documents: padding "
             f"counts. {turns}The run is evaluated on the documents that are held out.",
         ),
-        _first_words(mixture),
+        _beginning_of_first_document(mixture),
         table(head, rows, "corpus"),
-        _copies_note(mixture),
+        _duplicates_note(mixture),
         element(
             "p",
             f"Tokenizer: {tokenizer['kind']} with {tokenizer['vocab_size']:,} tokens"
@@ -87,7 +87,7 @@ def corpus_section(facts: PretrainingFacts, last_step: int, mixture: Mixture | s
     )
 
 
-def _first_words(mixture: Mixture) -> Html:
+def _beginning_of_first_document(mixture: Mixture) -> Html:
     """Return the beginning of the first training document, for readers who do not know the corpus."""
     try:
         tokens, _, _ = mixture.corpora[0].split("train").read(np.array([0]))
@@ -97,10 +97,10 @@ def _first_words(mixture: Mixture) -> Html:
     return element("p", "The first training document begins: ", element("bdi", text), " ...")
 
 
-def _copies_note(mixture: Mixture) -> Html:
+def _duplicates_note(mixture: Mixture) -> Html:
     """Return a paragraph on duplicates in the training split, and on held-out documents that are also in it."""
     try:
-        copies = find_duplicates(mixture.split("train"), mixture.split("heldout"), MAX_COMPARED_TOKENS)
+        copies = count_duplicates(mixture.split("train"), mixture.split("heldout"), MAX_COMPARED_TOKENS)
     except UserError as error:
         return small_paragraph(f"Copies are not counted: {error}.")
     text = f"{copies.repeated:,} of {copies.train:,} training documents are copies of an earlier document"
@@ -120,14 +120,14 @@ def last_values_section(trainings: Sequence[Training]) -> Html:
         head: tuple[str, ...] = ("", "training", "held out")
         rows = [("last step", f"{training.last_step:,}", "")]
         rows += [
-            (title, _last_figure(training, name, "train"), _last_figure(training, name, "heldout"))
+            (title, _format_last_value(training, name, "train"), _format_last_value(training, name, "heldout"))
             for name, title in titles.items()
         ]
         return section("At the end", table(head, rows, "values at the end"), _evaluation_table(trainings))
     columns = {"last step": [f"{training.last_step:,}" for training in trainings]}
     for name, title in titles.items():
         for split, split_title in SPLITS.items():
-            cells = [_last_figure(training, name, split) for training in trainings]
+            cells = [_format_last_value(training, name, split) for training in trainings]
             if any(cells):
                 columns[f"{title}, {split_title}"] = cells
     by_training = zip([training.label for training in trainings], *columns.values(), strict=True)
@@ -135,11 +135,11 @@ def last_values_section(trainings: Sequence[Training]) -> Html:
     return section("At the end", values, _evaluation_table(trainings))
 
 
-def _last_figure(training: Training, name: str, split: str) -> str:
-    return _format_figure(name, training.last(name, split))
+def _format_last_value(training: Training, name: str, split: str) -> str:
+    return _format_metric_value(name, training.last(name, split))
 
 
-def _format_figure(name: str, value: float | None) -> str:
+def _format_metric_value(name: str, value: float | None) -> str:
     if value is None:
         return ""
     if name == "learning_rate":
@@ -159,7 +159,7 @@ def _evaluation_table(trainings: Sequence[Training]) -> Html:
     names = dict.fromkeys(name for _, line in lines for name in line if name not in NOT_CURVES)
     indexes = np.unique(np.linspace(0, len(lines) - 1, min(len(lines), MAX_EVALUATIONS)).astype(int)).tolist()
     rows = [
-        (label, f"{line['step']:,}", *(_format_figure(name, line.get(name)) for name in names))
+        (label, f"{line['step']:,}", *(_format_metric_value(name, line.get(name)) for name in names))
         for label, line in (lines[index] for index in indexes)
     ]
     count = f"{len(rows)} of {len(lines):,}" if len(rows) < len(lines) else f"{len(lines)}"
@@ -190,7 +190,7 @@ def cost_section(run: Run, assumed: AssumedPower) -> Html:
     return section("Cost", table((), rows, "cost"), small_paragraph(how_known))
 
 
-def use_section(run: Run) -> Html:
+def model_use_section(run: Run) -> Html:
     """Return the section with the directory of the model and commands that use it."""
     path = str(run.path)
     if not (run.pretraining or run.results):
@@ -199,12 +199,12 @@ def use_section(run: Run) -> Html:
         tokenizer = load_tokenizer(run.path / "tokenizer")
     except UserError as error:
         return section("Use it", small_paragraph(f"No commands: {error}."))
-    commands = finetuned_commands(path)
+    commands = commands_for_finetuned_model(path)
     if run.pretraining:
         mixture = find_run_corpus(run.pretraining.data.corpus or "", run.fingerprint.get("corpus"))
         text = masked_sentence(mixture if isinstance(mixture, Mixture) else None, tokenizer)
         has_heldout = any(line["split"] == "heldout" for line in run.trainings[0].lines)
-        commands = pretrained_commands(path, run.pretraining.heads, text, has_heldout)
+        commands = commands_for_pretrained_model(path, run.pretraining.heads, text, has_heldout)
     return section("Use it", element("p", f"The model is in {path}."), element("pre", "\n".join(commands), tabindex=0))
 
 

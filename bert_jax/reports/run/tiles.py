@@ -9,8 +9,8 @@ from bert_jax.reports.run.cost import RunCost, format_duration, format_energy, f
 from bert_jax.reports.run.record import Run
 from bert_jax.training.plateau import MASKED_LOSS
 
-UNKNOWN = "-"  # value of a tile
-WHERE = {"heldout": "held-out", "train": "training"}  # split -> its name before a noun
+UNKNOWN = "-"  # value of a tile without a figure
+WHERE = {"heldout": "held-out", "train": "training"}  # split -> adjective for the split
 
 
 class Tile(NamedTuple):
@@ -22,7 +22,7 @@ class Tile(NamedTuple):
 
 
 def run_tiles(run: Run, cost: RunCost) -> list[Tile]:
-    """Return the tiles of a run."""
+    """Return the tiles of a run: the figures that its page shows first."""
     result = _pretraining_tiles(run, cost) if run.pretraining else _finetuning_tiles(run)
     speed = f"{cost.tokens_per_second:,.0f} tokens per second" if cost.tokens_per_second is not None else ""
     time = UNKNOWN if cost.seconds is None else format_duration(cost.seconds)

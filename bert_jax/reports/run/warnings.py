@@ -13,10 +13,10 @@ from bert_jax.reports.run.label_sections import check_labels_without_recall
 from bert_jax.reports.run.record import PretrainingFacts, Run, Training
 from bert_jax.training.plateau import MASKED_LOSS
 
-MAX_NORM_GROWTH = 10.0  # of the gradient norm, from the median of the middle of a run to the median of its end
+MAX_NORM_GROWTH = 10.0  # median gradient norm at the end of a run, relative to the median in its middle
 MIN_NORMS = 20  # lines of metrics; with fewer lines, growth is not checked
-MAX_RISE = 0.1  # nats of a held-out loss above its lowest value
-MAX_SKIPPED = 0.01  # of all steps
+MAX_RISE = 0.1  # nats by which a held-out loss may exceed its lowest value
+MAX_SKIPPED = 0.01  # fraction of the steps of a run
 MAX_NAMED_RESTARTS = 3
 _CHECKED = (
     "losses and gradients are finite, the held-out loss does not rise, and the gradient norm ends below "
@@ -24,13 +24,13 @@ _CHECKED = (
 )
 HEALTHY_REASON = f"{_CHECKED.capitalize()}."
 HEALTHY = f"Nothing looks wrong: {_CHECKED}. Fine-tuning and bert-jax score show the quality of the model."
-# Part of the fingerprint -> the consequence of a difference between runs of the same verb.
+# Part of the fingerprint -> warning for runs of the same verb that differ in this part.
 DIFFERENCES = {
     "tokenizer": "different vocabularies. Losses, accuracies and numbers of tokens then count different units",
     "corpus": "different corpora. Losses and accuracies are then about different held-out texts",
     "task": "different tasks. Scores are then about different examples",
 }
-NOT_SCORES = ("step", "split", "seq_len")  # of a held-out line of a fine-tuning
+NOT_SCORES = ("step", "split", "seq_len")  # fields of a held-out line of a fine-tuning that are no scores
 
 
 class RunSummary(NamedTuple):
@@ -212,7 +212,7 @@ def _finetuning_sentences(run: Run) -> _FinetuningSentences:
     trainings = "one training" if count == 1 else f"{count} trainings"
     ended = "has ended" if run.results else "has not ended"
     progress = f"It {ended}, with {trainings} of {ends} steps{_describe_restarts(run.trainings)}."
-    scores, over_seeds = _last_scores(run.trainings), ""
+    scores, over_seeds = _last_dev_scores(run.trainings), ""
     if results := run.results:
         scores = results.best["scores"]
         if results.num_seeds > 1:
@@ -224,7 +224,7 @@ def _finetuning_sentences(run: Run) -> _FinetuningSentences:
     return _FinetuningSentences(subject, progress, f"On the dev set the best training scores {figures}{over_seeds}.")
 
 
-def _last_scores(trainings: Sequence[Training]) -> dict[str, float]:
+def _last_dev_scores(trainings: Sequence[Training]) -> dict[str, float]:
     """Return the dev scores of the last evaluation; {} before the first evaluation."""
     lines = [line for training in trainings for line in training.lines if line["split"] == "heldout"]
     last = lines[-1] if lines else {}

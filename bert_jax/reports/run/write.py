@@ -12,7 +12,7 @@ from bert_jax.reports.html.markup import write_page
 def write_report(
     workdirs: Sequence[str], output: str, watts: float | None = None, grams_per_kwh: float | None = None
 ) -> str:
-    """Write `report_page` to the .html file `output`, and return its name; raise UserError as they do."""
+    """Write `report_page` to the .html file `output`, and return `output`; raise the errors of `report_page`."""
 
     def make_page() -> str:
         _use_only_the_cpu()
@@ -31,16 +31,16 @@ def write_report(
 def serve_report(
     workdirs: Sequence[str], port: int, watts: float | None = None, grams_per_kwh: float | None = None
 ) -> None:
-    """Serve the page until Ctrl-C; raise UserError as `follow_runs` does."""
+    """Serve the page until Ctrl-C; raise UserError as `serve_live_page` does."""
     _use_only_the_cpu()
     from bert_jax.reports.run.cost import AssumedPower
-    from bert_jax.reports.run.follow import follow_runs
+    from bert_jax.reports.run.follow import serve_live_page
 
     with contextlib.closing(Console()) as console:
-        follow_runs(workdirs, port, AssumedPower(watts, grams_per_kwh), console)
+        serve_live_page(workdirs, port, AssumedPower(watts, grams_per_kwh), console)
 
 
 def _use_only_the_cpu() -> None:
-    """Hide the accelerators from JAX, unless JAX is already in use, because a run that is still training uses them."""
+    """Hide the accelerators from JAX, because a run that is still training uses them; do nothing if JAX is loaded."""
     if "jax" not in sys.modules:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -1,9 +1,9 @@
-"""Kinds of tasks, one file for each: add a file and a row of KINDS for a kind.
+"""Kinds of tasks, each in a file; a new kind needs a file and a row in KINDS.
 
 answer_search.py              search for the best answers by the start and end logits of windows
 answer_windows.py             windows over contexts as features, with the tokens at which the answer begins and ends
 benchmark_scores.py           exact match and F1 of benchmarks where every question has an answer
-kind.py                       the type `TaskKind`: everything in which kinds differ; `make_features`
+kind.py                       the type `TaskKind`, with everything in which kinds differ, and `make_features`
 multilabel_classification.py  any number of labels for a text or a pair of texts
 multilabel_score.py           F1 of sets of labels, and the threshold with the best F1
 multiple_choice.py            the right continuation of a text among several continuations
@@ -28,7 +28,7 @@ from bert_jax.tasks.kinds.sequence_classification import SEQUENCE_CLASSIFICATION
 from bert_jax.tasks.kinds.similarity import SIMILARITY
 from bert_jax.tasks.kinds.token_classification import TOKEN_CLASSIFICATION
 
-# The kind of a model without a task.json is the first kind, in this order, that fits the head of the model.
+# A model without a task.json has the first kind in this order that fits its head.
 KINDS: dict[str, TaskKind] = {
     "regression": REGRESSION,
     "sequence_classification": SEQUENCE_CLASSIFICATION,

@@ -13,29 +13,29 @@ from bert_jax.tasks.task import Example
 
 
 class Answer(NamedTuple):
-    """An answer, a piece of the context."""
+    """An answer to a question: a piece of the context."""
 
     text: str  # context[start:end]
     start: int
     end: int
-    score: float  # logit of its start plus logit of its end
-    probability: float  # over the kept answers and, if questions may have no answer, "no answer"
+    score: float  # start logit of its first token plus end logit of its last token
+    probability: float  # softmax over the scores of the returned answers and, if it is possible, of "no answer"
 
 
 class AnswerCandidates(NamedTuple):
     """The best answers to a question."""
 
     answers: list[Answer]  # different texts, best first; may be empty
-    null_score: float  # score of "no answer": the lowest sum, over the windows, of the logits at [CLS]
+    null_score: float  # score of "no answer": the lowest sum of start and end logit at [CLS] among the windows
     null_probability: float  # 0 if every question has an answer
 
     @property
     def null_margin(self) -> float:
-        """Score of no answer minus the score of the best answer."""
+        """Score of "no answer" minus the score of the best answer; infinite if there is no answer."""
         return self.null_score - self.answers[0].score if self.answers else np.inf
 
     def text(self, threshold: float | None) -> str:
-        """Return the best answer, or "" if `null_margin` is above `threshold`; with None, always an answer."""
+        """Return the best answer; "" if there is no answer, or if `null_margin` is above `threshold` (not None)."""
         if not self.answers or (threshold is not None and self.null_margin > threshold):
             return ""
         return self.answers[0].text
@@ -47,22 +47,22 @@ def find_answers(
     start_logits: Sequence[np.ndarray],
     end_logits: Sequence[np.ndarray],
     settings: TaskConfig,
-    null: bool,
+    may_have_no_answer: bool,
 ) -> list[AnswerCandidates]:
     """Return the `n_best` answers to each question, over all its windows.
 
     An answer begins and ends inside the context and has at most `max_answer_length` tokens. If several windows contain
     its first token, the window with the most context around this token counts. These are the rules of run_squad.py of
-    google-research/bert. That script searches only the `n_best` starts and ends of a window; this search is exact. The
-    text of an answer is a part of the context, without white space around it.
+    google-research/bert, which searches only the `n_best` starts and ends of a window; this search is exact. The text
+    of an answer is a part of the context, without white space around it.
 
     Args:
         examples: questions with their contexts.
         features: windows of all examples, in any order.
         start_logits: for each window, a float array of at least the length of the window.
         end_logits: for each window, a float array of at least the length of the window.
-        settings: `n_best` and `max_answer_length`.
-        null: True if a question may have no answer (SQuAD 2.0). "No answer" then has a share of the probability.
+        settings: settings of the task; the function reads `n_best` and `max_answer_length`.
+        may_have_no_answer: True if a question may have no answer (SQuAD 2.0); "no answer" then gets a probability, too.
     """
     windows: list[list[int]] = [[] for _ in examples]
     for window_index, window in enumerate(features):
@@ -73,14 +73,14 @@ def find_answers(
         null_scores = []
         for window_index in numbers:
             start, end = (np.asarray(logits[window_index], np.float64) for logits in (start_logits, end_logits))
-            scores, characters = _window_spans(features[window_index], start, end, settings.max_answer_length)
+            scores, characters = _score_window_spans(features[window_index], start, end, settings.max_answer_length)
             spans.append(scores)
             offsets.append(characters)
             null_scores.append(start[0] + end[0])
-        best = _distinct_spans(example["context"], np.concatenate(spans), np.concatenate(offsets), settings.n_best)
+        best = _best_distinct_spans(example["context"], np.concatenate(spans), np.concatenate(offsets), settings.n_best)
         null_score = float(min(null_scores))
-        exponents = np.array([score for *_, score in best] + [null_score if null else -np.inf])
-        likely = np.exp(exponents - exponents.max()) if best or null else np.zeros(1)
+        exponents = np.array([score for *_, score in best] + [null_score if may_have_no_answer else -np.inf])
+        likely = np.exp(exponents - exponents.max()) if best or may_have_no_answer else np.zeros(1)
         *probabilities, null_probability = (likely / max(likely.sum(), 1.0)).tolist()
         answers = [Answer(*answer, probability) for answer, probability in zip(best, probabilities, strict=True)]
         answers_by_question.append(AnswerCandidates(answers, null_score, null_probability))
@@ -94,11 +94,11 @@ class _WindowSpans(NamedTuple):
     offsets: np.ndarray
 
 
-def _window_spans(window: Features, start: np.ndarray, end: np.ndarray, longest: int) -> _WindowSpans:
+def _score_window_spans(window: Features, start: np.ndarray, end: np.ndarray, longest: int) -> _WindowSpans:
     """Return the scores of the spans of a window, and the offsets of its tokens in the context.
 
-    scores[i, k], of float64 `[tokens, longest]`, is the score of the span from token i of the context to token i + k;
-    it is -inf if the span cannot be an answer. The offsets are int32 `[tokens, 2]`.
+    The element scores[i, k] of a float64 array `[tokens, longest]` is the score of the span from token i of the context
+    to token i + k. It is -inf if the span cannot be an answer. The offsets are int32 `[tokens, 2]`.
     """
     offsets = window.alignment["context_offsets"]
     context = slice(int((offsets[:, 0] >= 0).argmax()), window.length - 1)
@@ -117,13 +117,13 @@ class _TextSpan(NamedTuple):
     score: float
 
 
-def _distinct_spans(context: str, scores: np.ndarray, offsets: np.ndarray, n_best: int) -> list[_TextSpan]:
-    """Return the best spans (text, start, end, score) with different texts."""
+def _best_distinct_spans(context: str, scores: np.ndarray, offsets: np.ndarray, n_best: int) -> list[_TextSpan]:
+    """Return the best spans of a context, at most `n_best`, whose texts differ from each other."""
     looked_at = n_best
     while True:
         best = dict[str, _TextSpan]()
         for score, start, end in _best_character_spans(scores, offsets, looked_at):
-            raw = context[start : _after_marks(context, end)]
+            raw = context[start : _end_after_combining_marks(context, end)]
             text = raw.strip()
             start += len(raw) - len(raw.lstrip())
             if text and len(best) < n_best:
@@ -133,8 +133,8 @@ def _distinct_spans(context: str, scores: np.ndarray, offsets: np.ndarray, n_bes
         looked_at *= 4
 
 
-def _after_marks(context: str, end: int) -> int:
-    """Return `end`, moved past marks such as accents and vowel signs, which a token may have lost."""
+def _end_after_combining_marks(context: str, end: int) -> int:
+    """Return `end`, moved past combining marks such as accents, which the tokenizer may have dropped."""
     while end < len(context) and unicodedata.category(context[end]).startswith("M"):
         end += 1
     return end
@@ -149,7 +149,7 @@ class _CharacterSpan(NamedTuple):
 
 
 def _best_character_spans(scores: np.ndarray, offsets: np.ndarray, count: int) -> Iterator[_CharacterSpan]:
-    """Yield (score, start, end) of the `count` best spans, best first; equal scores keep the order of the windows."""
+    """Yield the `count` spans with the best scores, best first; equal scores keep the order of the windows."""
     flat, best_of_start = scores.ravel(), scores.max(1)
     # The best spans of the `count` best starts are `count` spans, so no span with a lower score is needed.
     least = np.partition(best_of_start, -count)[-count] if count < len(scores) else -np.inf

@@ -25,17 +25,17 @@ MAX_WORD = 100  # characters of the longest word that WordPiece splits, as in tr
 def window_features(examples: Sequence[Example], tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
     """Return sequences [CLS] question [SEP] window [SEP], as run_squad.py of google-research/bert makes them.
 
-    `targets` has `starts` and `ends`, int32: the first and the last token of the first answer, or 0 if the window does
-    not contain the whole answer or there is no answer. In a set that is only scored, answers have no place (`start`)
-    and windows have no targets. `alignment` has context_offsets int32 `[n, 2]`, the characters of the context at each
-    token, or (-1, -1) outside of the context; and max_context bool `[n]`, True if no other window shows more context
-    around the token. `COUNTS` has the names of the counts. `split_contexts` counts questions whose context has several
-    windows. A question counts as above `max_answer_length` if all its answers are longer. WordPiece does not split
-    words of more than 100 characters; a context with such words is counted once.
+    The targets `starts` and `ends`, int32, are the first and the last token of the first answer. They are 0 if there is
+    no answer, or if the window does not contain the whole answer. In a set that is only scored, answers have no `start`
+    and windows have no targets. The alignment has two arrays. `context_offsets`, int32 `[n, 2]`, has the characters of
+    the context at each token, or (-1, -1) outside of the context. `max_context`, bool `[n]`, is True if no other window
+    shows more context around the token. `COUNTS` has the names of the counts. `split_contexts` counts questions whose
+    context has several windows. A question counts as above `max_answer_length` if all its answers are longer. WordPiece
+    does not split words of more than 100 characters; a context with such words is counted once.
 
     Raises:
-        UserError: a question leaves no room for its context, a context has no token, or an answer is not at its place
-            in the context or has no token. The message names the id.
+        UserError: a question leaves no space for its context, a context has no token, or an answer is not at its
+            `start` in the context or has no token. The message names the id of the question.
     """
     questions = encode_distinct((example["question"] for example in examples), tokenizer.encode_inputs)
     encoded_contexts = encode_distinct(
@@ -83,14 +83,14 @@ def window_features(examples: Sequence[Example], tokenizer: Tokenizer, settings:
             continue
         bounds = window_bounds(len(ids), capacity, settings.doc_stride)
         counts["split_contexts"] += len(bounds) > 1
-        for (start, end), most in zip(bounds, has_most_context(bounds), strict=True):
+        for (start, end), most in zip(bounds, max_context_masks(bounds), strict=True):
             size = len(head) + end - start + 1
             context_offsets = np.full((size, 2), -1, np.int32)
             context_offsets[len(head) : -1] = offsets[start:end]
             max_context = np.zeros(size, bool)
             max_context[len(head) : -1] = most
             ids_of_window = np.concatenate([head, ids[start:end], np.array([tokenizer.sep_id], np.int32)])
-            targets = {} if answer is None else _window_targets(answer, start, end, len(head))
+            targets = {} if answer is None else _answer_targets_in_window(answer, start, end, len(head))
             alignment = {"context_offsets": context_offsets, "max_context": max_context}
             type_1_start = len(head) if tokenizer.second_type else size
             features.append(Features(ids_of_window, type_1_start, example_index, targets, alignment))
@@ -98,24 +98,24 @@ def window_features(examples: Sequence[Example], tokenizer: Tokenizer, settings:
 
 
 class WindowBounds(NamedTuple):
-    """The first token of a window, and the token after its last."""
+    """The bounds of a window: its first token, and its last token + 1."""
 
     start: int
     end: int
 
 
 def window_bounds(num_tokens: int, capacity: int, step: int) -> list[WindowBounds]:
-    """Return (first token, last token + 1) of each window of `capacity` tokens; a window begins every `step` tokens."""
+    """Return the bounds of windows of `capacity` tokens over a text; a window begins every `step` tokens."""
     step = min(capacity, step)
     count = 1 + max(0, -(-(num_tokens - capacity) // step))
     return [WindowBounds(start, min(start + capacity, num_tokens)) for start in range(0, count * step, step)]
 
 
-def has_most_context(bounds: Sequence[WindowBounds]) -> list[np.ndarray]:
-    """Return bool `[tokens]` for each window: True if the token has more context here than in any other window.
+def max_context_masks(bounds: Sequence[WindowBounds]) -> list[np.ndarray]:
+    """Return a mask for each window, bool `[tokens]`: True if no other window shows more context around the token.
 
-    The context of a token is the smaller of the numbers of tokens before and after it, plus a hundredth of the length
-    of the window. If two windows have equal context, the first counts (google-research/bert).
+    The context of a token is the smaller of the numbers of tokens before and after it in the window, plus a hundredth
+    of the length of the window. If two windows show equal context, the first window counts, as in google-research/bert.
     """
     if len(bounds) == 1:
         return [np.ones(bounds[0][1] - bounds[0][0], bool)]
@@ -135,7 +135,7 @@ class _AnswerTokens(NamedTuple):
 
 
 def _answer_tokens(example: Example, offsets: np.ndarray) -> _AnswerTokens | None:
-    """Return the first and last token of the first answer; (-1, -1) for no answer; None for an unlabeled example."""
+    """Return the first and last token of an example's first answer; (-1, -1) for no answer; None for no label."""
     if "answers" not in example:
         return None
     if not example["answers"]:
@@ -156,8 +156,8 @@ def _answer_tokens(example: Example, offsets: np.ndarray) -> _AnswerTokens | Non
     return _AnswerTokens(first, last)
 
 
-def _window_targets(answer: tuple[int, int], start: int, end: int, shift: int) -> dict[str, np.int32]:
-    """Return the first and last token of the answer in a window; 0 if a part of the answer is outside of the window."""
+def _answer_targets_in_window(answer: tuple[int, int], start: int, end: int, shift: int) -> dict[str, np.int32]:
+    """Return the first and last token of the answer in a window; both are 0 unless the whole answer is inside."""
     first, last = answer
     inside = start <= first and last < end
     starts, ends = (first - start + shift, last - start + shift) if inside else (0, 0)

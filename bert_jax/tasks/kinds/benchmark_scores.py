@@ -1,8 +1,9 @@
 """Exact match and F1 of benchmarks in which every question has an answer; each published rule is a `BenchmarkRule`.
 
-The rules differ in the normalization of texts, in the units of F1, and in the F1 of two texts that have no units. The
-published scripts are evaluate-v1.1.py of SQuAD (Rajpurkar et al., 2016), KorQuAD 1.0 (Lim et al., 2019),
-cmrc2018_evaluate.py, version 5 (Cui et al., 2019), and the notebook of JaQuAD (So et al., 2022).
+The rules differ in the normalization of texts, in the units of F1 (words or characters), and in the F1 of two texts
+that have no units. The published scripts are evaluate-v1.1.py of SQuAD (Rajpurkar et al., 2016), the script of KorQuAD
+1.0 (Lim et al., 2019), cmrc2018_evaluate.py, version 5 (Cui et al., 2019), and the notebook of JaQuAD (So et al.,
+2022).
 """
 
 import collections
@@ -19,14 +20,14 @@ from bert_jax.tasks.task import Example
 
 _SPACES = dict.fromkeys("'\"《》<>〈〉()‘’", " ")  # noqa: RUF001
 KORQUAD_SYMBOLS = str.maketrans(dict.fromkeys(string.punctuation, "") | _SPACES)
-# The published list also has "……". These are two characters, and the script compares single characters, so an ellipsis
-# stays.
+# The published list also has "……", which is two characters. The script compares single characters, so an ellipsis stays
+# in the text there and here.
 CMRC_SYMBOLS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")  # noqa: RUF001
 CMRC_CHARACTER = re.compile("[\u4e00-\u9fa5]")
 
 
 class BenchmarkRule(NamedTuple):
-    """The scores of a benchmark: functions (answer, prediction) -> score from 0 to 1."""
+    """The two scores of a benchmark, each a function (answer, prediction) -> score from 0 to 1."""
 
     exact: Callable[[str, str], float]
     f1: Callable[[str, str], float]
@@ -35,14 +36,14 @@ class BenchmarkRule(NamedTuple):
 def benchmark_scores(
     rule: BenchmarkRule, examples: Sequence[Example], predictions: Mapping[str, str]
 ) -> dict[str, float]:
-    """Return `exact` and `f1` in percent: the mean over the questions of the best score over their answers.
+    """Return `exact` and `f1` in percent, as means over questions; a question's score is its best over its answers.
 
     A question without a prediction scores 0; if there are such questions, `missing` is their number.
 
     Args:
         rule: rule of the benchmark.
         examples: questions, each with one or more "answers".
-        predictions: id -> text.
+        predictions: id of a question -> predicted text.
     """
     given = [example for example in examples if example["id"] in predictions]
     totals = {
@@ -58,41 +59,41 @@ def benchmark_scores(
 
 
 def character_f1(answer: str, prediction: str) -> float:
-    """Return the harmonic mean of precision and recall over characters except white space; 0 if none is common."""
+    """Return the F1 over the characters of two texts, without white space; 0 if no character is common."""
     gold, predicted = ("".join(text.split()) for text in (answer, prediction))
     common = (collections.Counter(gold) & collections.Counter(predicted)).total()
     return 2 * common / (len(gold) + len(predicted)) if common else 0.0
 
 
 def jaquad_f1(answer: str, prediction: str) -> float:
-    """Return `character_f1`, or 1 for two texts that consist of white space."""
+    """Return the F1 over characters of JaQuAD: `character_f1`, but 1 for two blank texts."""
     return character_f1(answer, prediction) if answer.split() or prediction.split() else 1.0
 
 
 def squad1_f1(answer: str, prediction: str) -> float:
-    """Return the F1 of SQuAD 1.1: the F1 of SQuAD 2.0, or 0 if a normalized text is empty."""
+    """Return the F1 over words of SQuAD 1.1: the F1 of SQuAD 2.0, or 0 if a normalized text is empty."""
     return token_f1(answer, prediction) if normalize_answer(answer) else 0.0
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def korquad_normal(text: str) -> str:
-    """Return the text in lower case, with spaces for brackets and quotes, without other ASCII punctuation."""
+def normalize_for_korquad(text: str) -> str:
+    """Return a text normalized as in KorQuAD: lower case, spaces for brackets and quotes, no other punctuation."""
     return " ".join(text.translate(KORQUAD_SYMBOLS).lower().split())
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def cmrc_segments(text: str) -> tuple[str, ...]:
-    """Return each Chinese character, and NLTK's words of the other text, without the symbols.
+def split_for_cmrc(text: str) -> tuple[str, ...]:
+    """Return the Chinese characters of a text and, for the text between them, NLTK's words; without CMRC_SYMBOLS.
 
-    The published script also splits the other text into sentences, with a model that the package of NLTK does not
-    contain. The only difference is a full stop before white space, which stays with its word here.
+    The published script also splits the text between Chinese characters into sentences, with a model that the package
+    of NLTK does not contain. The only difference is that a full stop before white space stays with its word here.
 
     Raises:
         UserError: NLTK is not installed.
     """
     segments: list[str] = []
     run = ""
-    for character in [*cmrc_normal(text), ""]:
+    for character in [*normalize_for_cmrc(text), ""]:
         if character and not CMRC_CHARACTER.match(character):
             run += character
             continue
@@ -102,15 +103,15 @@ def cmrc_segments(text: str) -> tuple[str, ...]:
     return tuple(segments)
 
 
-def cmrc_normal(text: str) -> str:
-    """Return the text in lower case, without white space around it and without the symbols."""
+def normalize_for_cmrc(text: str) -> str:
+    """Return a text normalized as in CMRC: lower case, without white space around it and without CMRC_SYMBOLS."""
     return "".join(character for character in text.lower().strip() if character not in CMRC_SYMBOLS)
 
 
 def cmrc_f1(answer: str, prediction: str) -> float:
-    """Return the harmonic mean of precision and recall of the longest run of segments that both texts have."""
-    gold, predicted = cmrc_segments(answer), cmrc_segments(prediction)
-    longest, ends = 0, [0] * (len(predicted) + 1)  # lengths of the common runs that end at a segment of both
+    """Return the F1 of CMRC: the F1 of the longest run of segments that both texts have."""
+    gold, predicted = split_for_cmrc(answer), split_for_cmrc(prediction)
+    longest, ends = 0, [0] * (len(predicted) + 1)  # ends[j]: length of the common run that ends at predicted[j - 1]
     for segment in gold:
         ends = [0] + [
             before + 1 if predicted_segment == segment else 0
@@ -129,14 +130,14 @@ def _nltk_word_splitter() -> Callable[[str], list[str]]:
 
 SQUAD1 = BenchmarkRule(exact=exact_match, f1=squad1_f1)
 KORQUAD = BenchmarkRule(
-    exact=lambda answer, prediction: float(korquad_normal(answer) == korquad_normal(prediction)),
-    f1=lambda answer, prediction: character_f1(korquad_normal(answer), korquad_normal(prediction)),
+    exact=lambda answer, prediction: float(normalize_for_korquad(answer) == normalize_for_korquad(prediction)),
+    f1=lambda answer, prediction: character_f1(normalize_for_korquad(answer), normalize_for_korquad(prediction)),
 )
 CMRC = BenchmarkRule(
-    exact=lambda answer, prediction: float(cmrc_normal(answer) == cmrc_normal(prediction)),
+    exact=lambda answer, prediction: float(normalize_for_cmrc(answer) == normalize_for_cmrc(prediction)),
     f1=cmrc_f1,
 )
-# JaQuAD counts an F1 of 1 as an exact match: the same characters in any order.
+# JaQuAD counts an F1 of 1 as an exact match, so two texts with the same characters in any order match.
 JAQUAD = BenchmarkRule(
     exact=lambda answer, prediction: float(jaquad_f1(answer, prediction) == 1.0),
     f1=jaquad_f1,

@@ -15,9 +15,10 @@ from bert_jax.tokenizer import Tokenizer
 
 Examples = Sequence[Example]
 Counts = dict[str, int]  # kind of truncation or split -> number of times
-Outputs = Mapping[str, np.ndarray]  # for an input: output of the head -> array, perhaps longer than the input
+Outputs = Mapping[str, np.ndarray]  # of an input: name of a head's output -> array, perhaps longer than the input
 Values = Sequence[Any] | np.ndarray
-# The margin by which "no answer" must beat the best answer, or the minimum probabilities of predicted labels.
+# A threshold of predictions: the margin by which "no answer" must beat the best answer, or the minimum probability of
+# each predicted label.
 Threshold = float | Sequence[float] | None
 
 
@@ -25,16 +26,16 @@ class Loss(NamedTuple):
     """A training loss as data, because this package does not import jax."""
 
     name: str  # a key of objectives.task_losses.LOSSES; "" if `config.task.vector_loss` names the loss
-    targets: tuple[tuple[str, str], ...]  # (output of the head, key of its label in the batch); averaged losses
-    weights: str = "example_weights"  # key in the batch: the weight of each target
-    whole_batch: bool = False  # True: the loss of an example depends on the other examples of the batch
+    targets: tuple[tuple[str, str], ...]  # (output of the head, key of its label in the batch); the losses are averaged
+    weights: str = "example_weights"  # key in the batch of the targets' weights
+    whole_batch: bool = False  # whether the loss of an example depends on the other examples of the batch
 
 
 class Predictions(NamedTuple):
     """Predictions for examples, in their order."""
 
-    values: Values  # a value per example; metrics and submission formats take these values
-    details: Values | None = None  # per example, data such as probabilities, for `TaskKind.details`
+    values: Values  # a predicted value for each example, which metrics and submission formats read
+    details: Values | None = None  # data for each example, such as probabilities, which `TaskKind.details` reads
 
 
 class Tuned(NamedTuple):
@@ -47,49 +48,49 @@ class Tuned(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskKind:
-    """A row of `KINDS`, with the steps from records to features, the loss, predictions, scores and files.
+    """A kind of task: its fields, and the functions that make examples, features, predictions and files of them.
 
-    The comment above a function describes its result.
+    Each kind is a row of `KINDS`. The comment above a function describes the result of the function.
     """
 
-    fields: tuple[str, ...]  # fields of a record; all are required, except for `label_fields` in `unlabeled` splits
+    fields: tuple[str, ...]  # required fields of a record; in `unlabeled` splits, `label_fields` are optional
     label_fields: tuple[str, ...]  # the first field is the label of an example
-    # The checked example of a record, without its id; the example has a label if the record has a label. The counter
-    # counts errors in published files; errors in a user's own files raise UserError.
+    # The checked example of a record, without its id; the example has a label if the record has a label. Errors in
+    # published files are counted in the counter; errors in a user's own files raise UserError.
     make_example: Callable[[Record, Task, Counter[str]], dict[str, Any]]
     # The features of all examples, in order, and counts of truncations and splits, zeros included.
     features: Callable[[Examples, Tokenizer, TaskConfig], FeaturesAndCounts]
     head: str  # a key of models.heads.HEADS
     loss: Loss
-    # Predictions, from features in any order and the outputs for each of them. With the threshold None, every question
-    # has an answer, or labels are predicted from the default probability.
+    # Predictions, from features in any order and the outputs for each of them. If the threshold is None, every question
+    # gets an answer, and a label is predicted if its probability reaches the default.
     predict: Callable[[Examples, Sequence[Features], Sequence[Outputs], TaskConfig, Threshold], Predictions]
-    # A prediction as JSON fields with the names of records. The arguments are the labels of the task, the example and
-    # the predicted value.
+    # A prediction as JSON values by field, with the field names of records. The arguments are the labels of the task,
+    # the example and the predicted value.
     to_json: Callable[[Sequence[str], Example, Any], dict[str, Any]]
     # The metrics (keys of scoring.METRICS) of a custom task with the given labels, and the score that selects the best
     # checkpoint.
     default_metrics: Callable[[Sequence[str]], tuple[tuple[str, ...], str]]
 
-    # The example with the labels that the training set (True) or a set to score can use. Raises UserError if there is
-    # no such label.
+    # The example with only its usable labels. The third argument is True for the training set and False for a set to
+    # score. Raises UserError if no label is usable.
     with_usable_labels: Callable[[Record, dict[str, Any], bool, Counter[str]], dict[str, Any]] = (
         lambda record, example, *_: example
     )
     optional_fields: tuple[str, ...] = ("id",)
-    uniform_fields: tuple[str, ...] = ()  # lists of the same length in all examples of a set
-    # Field that is a list -> prefix of its columns in files: prefix0, prefix1, ...
+    uniform_fields: tuple[str, ...] = ()  # fields whose lists have the same length in all examples of a set
+    # Field with a list -> prefix of the columns that hold its items in files: prefix0, prefix1, ...
     column_lists: Columns = dataclasses.field(default_factory=dict)
-    # Field -> number of its column, in a custom task with a token per line.
+    # Field -> number of its column, in a custom task whose files have one token per line.
     numbered_columns: Columns = dataclasses.field(default_factory=dict)
     # File suffix -> format, if the format differs from reading.formats.SUFFIXES.
     suffixes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    classes: int | None = 0  # number of classes of the head; None: a class per label of the task; 0: no classes
-    # The labels in a record of a custom task whose labels are not yet known. None: the kind has no labels.
+    classes: int | None = 0  # number of classes of the head; None: one class for each label of the task; 0: no classes
+    # The names of the labels in a record of a custom task whose labels are not yet known. None: a kind without labels.
     label_names: Callable[[Record, Task], list[str]] | None = None
     # The indices of the labels of a labeled example, in a kind with labels.
     label_indices: Callable[[Example], list[int]] = lambda example: [example["label"]]
-    problem: str = ""  # problem_type in config.json, if the number of classes does not determine it
+    problem: str = ""  # value of problem_type in config.json; "" if the number of classes determines it
     # The label of an example as a value of `Predictions`.
     gold: Callable[[Example], Any] = lambda example: example["label"]
     # Further JSON fields of a prediction. The arguments are the labels of the task and an item of
@@ -97,21 +98,21 @@ class TaskKind:
     details: Callable[[Sequence[str], Any], dict[str, Any]] = lambda labels, detail: {}
     # The predictions at the thresholds that are best on labeled examples.
     tune: Callable[[Examples, Predictions, TaskConfig], Tuned] | None = None
-    impossible: bool = False  # in a custom task, questions may have no answer
-    settings: tuple[str, ...] = ()  # fields of TaskConfig that this kind reads and some kinds do not
-    # The settings, with the values that follow from the labels and the tokenizer.
+    impossible: bool = False  # whether questions of a custom task may have no answer
+    settings: tuple[str, ...] = ()  # fields of TaskConfig that this kind reads, but not every kind
+    # The settings of a task, completed by values that follow from the labels and the tokenizer.
     fill_settings: Callable[[TaskConfig, Sequence[str], Tokenizer], TaskConfig] = lambda settings, labels, tokenizer: (
         settings
     )
-    prompt_kind: str = ""  # the kind that `config.task.template` selects in place of this kind; "": no such kind
+    prompt_kind: str = ""  # name of the kind that replaces this kind if `config.task.template` is set; "": none
     recipe: str = "glue"  # name of the recipe for a user's own file
-    # Whether a file is of this kind. The arguments are its first text, its labels and the separator of labels that the
-    # user gave.
+    # Whether a user's file looks like this kind. The arguments are the first text of the file, its labels, and the
+    # separator of labels that the user gave.
     fits_file: Callable[[Any, Sequence[Any], str | None], bool] = lambda text, labels, separator: False
-    pipeline_tag: str = "feature-extraction"  # name on the Hugging Face Hub, in the card of a model
+    pipeline_tag: str = "feature-extraction"  # name of the kind on the Hugging Face Hub, for the card of a model
     # Python code that predicts the label of a text with transformers, for a kind that no pipeline of transformers has.
     usage_code: Callable[[TaskConfig, Tokenizer], str] | None = None
-    purpose: str = "the task that it was trained on"  # purpose of a model, as a noun phrase
+    purpose: str = "the task that it was trained on"  # purpose of a model of this kind, as a noun phrase
     unlabeled: tuple[str, ...] = ("test",)  # splits whose examples may have no labels
 
     @property
@@ -121,12 +122,12 @@ class TaskKind:
 
     @property
     def label(self) -> str:
-        """Key of an example's label."""
+        """Name of the field that holds the label of an example."""
         return self.label_fields[0]
 
     @property
     def text_fields(self) -> tuple[str, ...]:
-        """Fields of a record that the model reads, the optional second text included."""
+        """Names of the fields of a record that the model reads, including the optional second text."""
         required = tuple(field for field in self.fields if field not in self.label_fields)
         return required + tuple(field for field in self.optional_fields if field == "text_pair")
 

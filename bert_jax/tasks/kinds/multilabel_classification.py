@@ -1,4 +1,4 @@
-"""Multi-label classification: any number of labels for a text or a pair of texts, each of them a yes or a no."""
+"""Multi-label classification: a yes or a no for each label, for a text or a pair of texts."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from bert_jax.tasks.features import Features, FeaturesAndCounts
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind, Threshold, Tuned
 from bert_jax.tasks.kinds.multilabel_score import best_f1_threshold, multilabel_scores
-from bert_jax.tasks.kinds.texts import rounded, stack_in_order, text_features
+from bert_jax.tasks.kinds.texts import round_for_json, stack_in_example_order, text_features
 from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tokenizer import Tokenizer
 
@@ -20,17 +20,17 @@ DEFAULT_THRESHOLD = 0.5  # as in transformers
 
 
 def _label_names(record: Record, task: Task) -> list[str]:
-    """Return the labels of a record, from a list, from a text with separators, or from a single label."""
+    """Return the names of a record's labels; its label may be a list, a text with separators, or a single label."""
     value = record.fields["label"]
     if isinstance(value, list):
         return records.label_names_field(record, "label")
     if isinstance(value, str) and task.label_separator:
         return [name for part in value.split(task.label_separator) if (name := part.strip())]
-    return [records.label_name(record, "label", value)]
+    return [records.normalize_label_name(record, "label", value)]
 
 
 def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
-    """Return the example; its label is a bool array `[labels]`, true for the labels that it has."""
+    """Return the example of a record; its label is a bool array `[labels]`, True for the labels of the record."""
     example = records.text_fields(record, task, tally)
     if record.fields.get("label") is None:
         return example
@@ -42,10 +42,10 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
     """Return the features of the texts; `targets` has `label_set`, float32 `[1, labels]`."""
 
-    def target(example: Example) -> dict[str, Any]:
+    def label_set_target(example: Example) -> dict[str, Any]:
         return {"label_set": example["label"].astype(np.float32)[None]} if "label" in example else {}
 
-    return text_features(examples, tokenizer, settings.max_seq_len, target)
+    return text_features(examples, tokenizer, settings.max_seq_len, label_set_target)
 
 
 def _predict(
@@ -55,18 +55,19 @@ def _predict(
     settings: TaskConfig,
     threshold: Threshold,
 ) -> Predictions:
-    """Return the labels whose probability reaches the threshold of the label, bool `[n, labels]`."""
-    logits = stack_in_order(features, [output[OUTPUT] for output in outputs]).astype(np.float64)
+    """Return the predicted labels, bool `[n, labels]`: True if the probability of the label reaches its threshold."""
+    logits = stack_in_example_order(features, [output[OUTPUT] for output in outputs]).astype(np.float64)
     probabilities = 1.0 / (1.0 + np.exp(-logits))
     if threshold is None:
         threshold = settings.threshold or DEFAULT_THRESHOLD
     return Predictions(probabilities >= np.asarray(threshold), probabilities)
 
 
-def _tune(examples: Examples, predictions: Predictions, settings: TaskConfig) -> Tuned:
-    """Choose a threshold for all labels and a threshold for each label by F1; score the predictions of both.
+def _tune_thresholds(examples: Examples, predictions: Predictions, settings: TaskConfig) -> Tuned:
+    """Choose a threshold for all labels and a threshold per label by F1, and apply the configured kind.
 
-    A label that no example has takes the threshold for all labels.
+    The result also has the scores of the kind that is not applied. A label that no example has gets the threshold for
+    all labels.
     """
     gold, probabilities = np.stack([example["label"] for example in examples]), np.asarray(predictions.details)
     num_labels = gold.shape[1]
@@ -104,9 +105,11 @@ MULTILABEL_CLASSIFICATION = TaskKind(
     classes=None,
     loss=Loss("binary_cross_entropy", ((OUTPUT, "label_set"),)),
     predict=_predict,
-    tune=_tune,
+    tune=_tune_thresholds,
     to_json=lambda labels, example, value: {"label": [labels[index] for index in np.flatnonzero(value).tolist()]},
-    details=lambda labels, probabilities: {"probabilities": dict(zip(labels, rounded(probabilities), strict=True))},
+    details=lambda labels, probabilities: {
+        "probabilities": dict(zip(labels, round_for_json(probabilities), strict=True))
+    },
     default_metrics=lambda labels: (("multilabel",), "micro_f1"),
     label_names=_label_names,
     label_indices=lambda example: np.flatnonzero(example["label"]).tolist(),

@@ -6,9 +6,9 @@ import numpy as np
 def multilabel_scores(gold: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     """Return micro, macro and sample F1, and the fraction of examples whose labels are all right.
 
-    F1 is 2 TP / (2 TP + FP + FN): of all labels together (micro), the mean over the labels (macro, 0 for a label that
-    neither occurs nor is predicted) and the mean over the examples (sample, 1 for an example that has no label and no
-    predicted label). The definitions follow scikit-learn's `f1_score`.
+    F1 is 2 TP / (2 TP + FP + FN), as in scikit-learn's `f1_score`. Micro F1 counts the decisions about all labels
+    together. Macro F1 is the mean over the labels, where a label that neither occurs nor is predicted counts 0. Sample
+    F1 is the mean over the examples, where an example without labels and without predicted labels counts 1.
 
     Args:
         gold: bool `[examples, labels]`.
@@ -24,9 +24,10 @@ def multilabel_scores(gold: np.ndarray, predicted: np.ndarray) -> dict[str, floa
 
 
 def best_f1_threshold(probabilities: np.ndarray, gold: np.ndarray) -> float:
-    """Return the threshold with the best F1 if all probabilities above it mean "yes"; of equal thresholds, the highest.
+    """Return the threshold of the probability with the best F1; if several thresholds are best, return the highest.
 
-    The threshold is midway between the lowest probability that becomes a "yes" and the highest that becomes a "no".
+    A probability above the threshold means "yes". The threshold is midway between the lowest probability that becomes a
+    "yes" and the highest probability that becomes a "no".
 
     Args:
         probabilities: float `[n]`, from 0 to 1.

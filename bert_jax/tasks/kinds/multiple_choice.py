@@ -11,7 +11,7 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.features import FeaturesAndCounts
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Examples, Loss, TaskKind
-from bert_jax.tasks.kinds.texts import choice_features, class_predictions, label_target, rounded
+from bert_jax.tasks.kinds.texts import choice_features, make_class_predictor, make_label_target, round_for_json
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
 
@@ -33,14 +33,14 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
 
 
 def _choice_index(record: Record, value: Any, choices: int) -> int:
-    name = records.name_value(record, "label", value)
+    name = records.scalar_to_text(record, "label", value)
     if not re.fullmatch("[0-9]{1,9}", name) or int(name) >= choices:
         raise UserError(f"{record.where}: label '{name}' is not the number of a choice, 0 to {choices - 1}; fix it")
     return int(name)
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
-    return choice_features(examples, tokenizer, settings.max_seq_len, label_target("labels", np.int32))
+    return choice_features(examples, tokenizer, settings.max_seq_len, make_label_target("labels", np.int32))
 
 
 MULTIPLE_CHOICE = TaskKind(
@@ -57,8 +57,8 @@ MULTIPLE_CHOICE = TaskKind(
     pipeline_tag="multiple-choice",
     purpose="choosing between a few answers",
     loss=Loss("cross_entropy", ((OUTPUT, "labels"),)),
-    predict=class_predictions(OUTPUT),
+    predict=make_class_predictor(OUTPUT),
     to_json=lambda labels, example, value: {"label": int(value)},
-    details=lambda labels, probabilities: {"probabilities": rounded(probabilities)},
+    details=lambda labels, probabilities: {"probabilities": round_for_json(probabilities)},
     default_metrics=lambda labels: (("accuracy",), "accuracy"),
 )

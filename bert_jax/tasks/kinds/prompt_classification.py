@@ -1,8 +1,8 @@
 """Prompt classification: a label for a text or a pair of texts, as the word that fills the mask of a template.
 
-The encoder keeps its masked-token head. A template makes one text with one mask of an example, and each label has words
-of one token. The logit of a label is the mean of the logits of its words at the mask (PET, Schick and Schütze 2021;
-LM-BFF, Gao et al. 2021).
+The encoder keeps its masked-token head. A template turns an example into one text with one mask, and each label has one
+or several words of one token each. The logit of a label is the mean of the logits of its words at the mask (PET, Schick
+and Schütze 2021; LM-BFF, Gao et al. 2021).
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts, encode_distinct
 from bert_jax.tasks.kinds.kind import Examples, Loss
 from bert_jax.tasks.kinds.sequence_classification import OUTPUT, SEQUENCE_CLASSIFICATION
-from bert_jax.tasks.kinds.texts import label_target, truncated_pair_lengths
+from bert_jax.tasks.kinds.texts import make_label_target, truncated_pair_lengths
 from bert_jax.tasks.task import Example
 from bert_jax.tokenizer import Tokenizer
 
@@ -29,10 +29,10 @@ NO_WORD = -1  # fills the rows of labels with fewer words than other labels
 
 
 def parse_template(template: str | None) -> list[str]:
-    """Return the parts of a template: texts, `MASK`, `TEXT` and perhaps `TEXT_PAIR`, in their order.
+    """Return the parts of a template in order: plain texts, `MASK`, `TEXT` and perhaps `TEXT_PAIR`.
 
     Raises:
-        UserError: no template, an unknown name in braces, or a wrong number of masks or texts.
+        UserError: the template is missing, a name in braces is unknown, or the number of masks or texts is wrong.
     """
     if template is None:
         raise UserError(f"kind prompt_classification needs config.task.template, such as {EXAMPLE}")
@@ -47,7 +47,7 @@ def parse_template(template: str | None) -> list[str]:
 
 
 def parse_verbalizers(verbalizers: str | None) -> dict[str, list[str]]:
-    """Return label -> words, from 'positive=great|good,negative=terrible'.
+    """Return label -> words from a text such as 'positive=great|good,negative=terrible'.
 
     Raises:
         UserError: a part that is not 'label=word|word', or a label that is named twice.
@@ -66,10 +66,10 @@ def parse_verbalizers(verbalizers: str | None) -> dict[str, list[str]]:
 
 
 def fill_verbalizers(settings: TaskConfig, labels: Sequence[str], tokenizer: Tokenizer) -> TaskConfig:
-    """Return the settings with verbalizers for all labels, in the order of the labels; a label without is a word.
+    """Return the settings with verbalizers for all labels; a label for which the user gives no word is itself the word.
 
     Raises:
-        UserError: a wrong template, an unknown label, a word that is not one token, or a word of two labels.
+        UserError: the template is wrong, a label is unknown, a word is not one token, or two labels share a word.
     """
     parse_template(settings.template)
     given = parse_verbalizers(settings.verbalizers)
@@ -93,7 +93,7 @@ def fill_verbalizers(settings: TaskConfig, labels: Sequence[str], tokenizer: Tok
 
 
 def verbalizer_ids(settings: TaskConfig, tokenizer: Tokenizer) -> dict[str, list[int]]:
-    """Return label -> ids of its words, as the tokens at the place of the mask.
+    """Return label -> token ids of its words, encoded as they would be at the position of the mask.
 
     Raises:
         UserError: a word is not one token of the vocabulary.
@@ -102,7 +102,7 @@ def verbalizer_ids(settings: TaskConfig, tokenizer: Tokenizer) -> dict[str, list
     inside = template[: template.index(MASK)][-1:].isspace()  # the mask of a byte-level tokenizer includes the space
     ids: dict[str, list[int]] = {}
     for label, of_label in words.items():
-        encoded = tokenizer.encode_inputs(tokenizer.word_texts(of_label) if inside else of_label)
+        encoded = tokenizer.encode_inputs(tokenizer.words_as_inside_sentence(of_label) if inside else of_label)
         for word, tokens in zip(of_label, encoded, strict=True):
             if len(tokens) != 1 or tokens[0] == tokenizer.unk_id:
                 pieces = " ".join(tokenizer.tokens[token_id] for token_id in tokens)
@@ -115,25 +115,26 @@ def verbalizer_ids(settings: TaskConfig, tokenizer: Tokenizer) -> dict[str, list
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
-    """Return the features of the filled templates, and the counts of `text_features`.
+    """Return the features of the templates filled with the examples, and the counts of `text_features`.
 
-    A long text loses its last tokens, the longer text of a pair first; the words of the template stay. `targets` has,
-    with or without a label, `masked_positions` int32 `[1, 1]` and `verbalizers` int32 `[1, labels, words]`.
+    A text that is too long loses its last tokens, in a pair the longer text first; the words of the template stay. The
+    targets `masked_positions`, int32 `[1, 1]`, and `verbalizers`, int32 `[1, labels, words]`, are inputs of the head,
+    which unlabeled examples also have.
     """
     parts = parse_template(settings.template)
     ids = [*verbalizer_ids(settings, tokenizer).values()]
     words = np.full((1, len(ids), max(map(len, ids))), NO_WORD, np.int32)
     for label, of_label in enumerate(ids):
         words[0, label, : len(of_label)] = of_label
-    filled = [_fill_template(parts, example, tokenizer.tokens[tokenizer.mask_id]) for example in examples]
+    filled = [_filled_text_and_spans(parts, example, tokenizer.tokens[tokenizer.mask_id]) for example in examples]
     encoded = encode_distinct((text for text, _ in filled), tokenizer.encode_inputs_with_offsets)
-    target, counts, features = label_target("labels", np.int32), {"truncated_texts": 0, SPELLED: 0}, []
+    target, counts, features = make_label_target("labels", np.int32), {"truncated_texts": 0, SPELLED: 0}, []
     for example_index, (example, (text, spans)) in enumerate(zip(examples, filled, strict=True)):
         token_ids, ends = np.array(encoded[text].ids, np.int32), np.array([end for _, end in encoded[text].offsets])
         in_span = {slot: (ends > start) & (ends <= end) for slot, (start, end) in spans.items()}
         is_mask = in_span[MASK] & (token_ids == tokenizer.mask_id)
         counts[SPELLED] += tokenizer.spells_special_token(token_ids[~is_mask].tolist())
-        stays = _tokens_that_stay(in_span, settings.max_seq_len - 2)
+        stays = _kept_tokens_mask(in_span, settings.max_seq_len - 2)
         counts["truncated_texts"] += not stays.all()
         input_ids = np.array([tokenizer.cls_id, *token_ids[stays], tokenizer.sep_id], np.int32)
         position = 1 + np.flatnonzero(is_mask[stays]).astype(np.int32)[None]
@@ -142,8 +143,8 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
     return FeaturesAndCounts(features, counts)
 
 
-def _fill_template(parts: Sequence[str], example: Example, mask: str) -> tuple[str, dict[str, tuple[int, int]]]:
-    """Return the text of an example, and slot -> (first character, last character + 1) of its slots."""
+def _filled_text_and_spans(parts: Sequence[str], example: Example, mask: str) -> tuple[str, dict[str, tuple[int, int]]]:
+    """Return the template filled with an example, and slot -> (first character, last character + 1) of its value."""
     values = {TEXT: example["text"], MASK: mask}
     if "text_pair" in example:
         values[TEXT_PAIR] = example["text_pair"]
@@ -162,8 +163,11 @@ def _fill_template(parts: Sequence[str], example: Example, mask: str) -> tuple[s
     return text, spans
 
 
-def _tokens_that_stay(in_span: Mapping[str, np.ndarray], limit: int) -> np.ndarray:
-    """Return which tokens stay if a text has at most `limit` tokens, bool `[tokens]`; only the fields lose tokens."""
+def _kept_tokens_mask(in_span: Mapping[str, np.ndarray], limit: int) -> np.ndarray:
+    """Return a mask of the tokens that stay if a filled template is cut to `limit` tokens, bool `[tokens]`.
+
+    Only the texts of the example lose tokens, not the words of the template.
+    """
     first, second = in_span[TEXT], in_span.get(TEXT_PAIR, np.zeros_like(in_span[TEXT]))
     num_fixed = int((~first & ~second).sum())
     if limit - num_fixed < 2:

@@ -13,7 +13,7 @@ from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.answer_search import AnswerCandidates, find_answers
 from bert_jax.tasks.kinds.answer_windows import window_features
 from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind, Threshold, Tuned
-from bert_jax.tasks.kinds.squad_score import tune_threshold
+from bert_jax.tasks.kinds.squad_score import tune_no_answer_thresholds
 from bert_jax.tasks.task import Example, Record, Task
 
 
@@ -27,7 +27,7 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
     if answers is None:
         return example
     if isinstance(answers, Mapping) and all(isinstance(values, list) for values in answers.values()):
-        answers = _answers_of_lists(record, answers)
+        answers = _answers_from_lists(record, answers)
     if not isinstance(answers, list) or not all(isinstance(answer, Mapping) for answer in answers):
         raise UserError(f'{record.where}: \'answers\' is not a list of objects; write [{{"text": ..., "start": ...}}]')
     if impossible is not None and bool(impossible) == bool(answers):
@@ -36,12 +36,15 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
         raise UserError(
             f"{record.where}: the question has no answer; choose a task that allows such questions, such as squad2"
         )
-    example["answers"] = [_answer(record, answer) for answer in answers]
+    example["answers"] = [_checked_answer(record, answer) for answer in answers]
     return example
 
 
-def _answers_of_lists(record: Record, lists: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """Return answers from the layout of Hugging Face's data sets: {"text": [...], "answer_start": [...]}."""
+def _answers_from_lists(record: Record, lists: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Return a list of answers, converted from lists of their fields: {"text": [...], "answer_start": [...]}.
+
+    Data sets of Hugging Face have such lists.
+    """
     if len({len(values) for values in lists.values()}) > 1:
         sizes = ", ".join(f"{len(values)} {key}" for key, values in lists.items())
         raise UserError(
@@ -50,7 +53,7 @@ def _answers_of_lists(record: Record, lists: Mapping[str, list[Any]]) -> list[di
     return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
 
-def _answer(record: Record, answer: Mapping[str, Any]) -> dict[str, Any]:
+def _checked_answer(record: Record, answer: Mapping[str, Any]) -> dict[str, Any]:
     text, start = answer.get("text"), answer.get("answer_start", answer.get("start"))
     if not isinstance(text, str) or not text.strip():
         raise UserError(f"{record.where}: an answer without text; leave it out, or mark the question impossible")
@@ -61,7 +64,9 @@ def _answer(record: Record, answer: Mapping[str, Any]) -> dict[str, Any]:
 def _with_usable_answers(
     record: Record, example: dict[str, Any], training: bool, tally: Counter[str]
 ) -> dict[str, Any]:
-    """Return the example with only the answers that are in the context. A set to score keeps the texts of all answers.
+    """Return the example with only the usable answers: in training, those at their `start` in the context; else all.
+
+    In a set to score, only the texts of the answers are kept.
 
     Raises:
         UserError: no answer of a training example is at its `start` in the context; the message describes the first
@@ -69,39 +74,39 @@ def _with_usable_answers(
     """
     given, context = example.get("answers", []), example["context"]
     if not training:
-        absent = all(_pattern(answer["text"]).search(context) is None for answer in given)
+        absent = all(_whitespace_tolerant_pattern(answer["text"]).search(context) is None for answer in given)
         tally["questions have no answer that is in their context: none can be predicted"] += bool(given) and absent
         return example | ({"answers": [{"text": answer["text"]} for answer in given]} if "answers" in example else {})
     placed = [in_context for answer in given if (in_context := _answer_in_context(context, answer))]
     if given and not placed:
-        raise UserError(f"{record.where}: {_misplacement(context, given[0])}")
+        raise UserError(f"{record.where}: {_misplaced_answer_message(context, given[0])}")
     tally["answers are left out: they are not at their place, and another answer is"] += len(given) - len(placed)
     return example | {"answers": placed}
 
 
 def _answer_in_context(context: str, answer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return an answer in the spelling of the context; None if the context differs in more than white space."""
+    """Return an answer as the context spells it; None if the context differs from it in more than white space."""
     start = answer.get("start", -1)
     if start >= 0 and context.startswith(answer["text"], start):
         return {"text": answer["text"], "start": start}
-    match = _pattern(answer["text"]).match(context, start) if start >= 0 else None
+    match = _whitespace_tolerant_pattern(answer["text"]).match(context, start) if start >= 0 else None
     return {"text": match[0], "start": start} if match else None
 
 
-def _misplacement(context: str, answer: Mapping[str, Any]) -> str:
-    """Return the message for an answer that is not at its `start` in the context, with advice."""
+def _misplaced_answer_message(context: str, answer: Mapping[str, Any]) -> str:
+    """Return an error message with advice for an answer that is not at its `start` in the context."""
     cure = "fix it, or leave such questions out with config.task.skip_unusable_answers"
     text = f"answer {answer['text']!r:.40}"
     if "start" not in answer:
         return f"{text} has no integer 'answer_start'; {cure}"
-    starts = [match.start() for match in _pattern(answer["text"]).finditer(context)]
+    starts = [match.start() for match in _whitespace_tolerant_pattern(answer["text"]).finditer(context)]
     if not starts:
         return f"{text} is not in its context; {cure}"
     nearest = min(starts, key=lambda start: abs(start - answer["start"]))
     return f"{text} is not at answer_start {answer['start']} but at {nearest}; {cure}"
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _whitespace_tolerant_pattern(text: str) -> re.Pattern[str]:
     return re.compile(r"\s+".join(re.escape(word) for word in re.split(r"\s+", text)))
 
 
@@ -118,15 +123,15 @@ def _predict(
     return Predictions([result.text(threshold) for result in results], results)
 
 
-def _tune(examples: Examples, predictions: Predictions, settings: TaskConfig) -> Tuned:
-    """Choose the threshold with the best F1, as the official script for SQuAD 2.0 does."""
+def _tune_no_answer_threshold(examples: Examples, predictions: Predictions, settings: TaskConfig) -> Tuned:
+    """Choose the threshold for "no answer" with the best F1, as the official script for SQuAD 2.0 does."""
     assert predictions.details is not None
-    threshold = tune_threshold(examples, list(predictions.details))["f1"].threshold
+    threshold = tune_no_answer_thresholds(examples, list(predictions.details))["f1"].threshold
     values = [result.text(threshold) for result in predictions.details]
     return Tuned(predictions._replace(values=values), threshold, {})
 
 
-def _details(labels: Sequence[str], result: AnswerCandidates) -> dict[str, Any]:
+def _answer_details(labels: Sequence[str], result: AnswerCandidates) -> dict[str, Any]:
     margin = result.null_margin
     return {
         "n_best": [answer._asdict() for answer in result.answers],
@@ -134,7 +139,7 @@ def _details(labels: Sequence[str], result: AnswerCandidates) -> dict[str, Any]:
     }
 
 
-def _gold(example: Example) -> str:
+def _gold_answer(example: Example) -> str:
     return example["answers"][0]["text"] if example["answers"] else ""
 
 
@@ -155,10 +160,10 @@ QUESTION_ANSWERING = TaskKind(
     # run_squad.py of google-research/bert.
     loss=Loss("cross_entropy", (("start_logits", "starts"), ("end_logits", "ends"))),
     predict=_predict,
-    tune=_tune,
+    tune=_tune_no_answer_threshold,
     impossible=True,
     to_json=lambda labels, example, value: {"answer": value},
-    details=_details,
-    gold=_gold,
+    details=_answer_details,
+    gold=_gold_answer,
     default_metrics=lambda labels: (("squad",), "f1"),
 )

@@ -1,4 +1,4 @@
-"""Checks of the values of a record for all kinds; a check returns the value, or raises UserError with its place."""
+"""Checks of the values of a record for all kinds; a check returns the value, or raises UserError with its location."""
 
 import math
 import re
@@ -14,21 +14,21 @@ EMPTY = "texts are empty"
 
 
 def record_id(record: Record) -> str:
-    """Return the id of a record that has an id.
+    """Return the id of a record as text; the record must have an id.
 
     Raises:
-        UserError: the id is empty, or neither text nor an integer.
+        UserError: the id is empty, or is neither a text nor an integer.
     """
-    return name_value(record, "id", record.fields["id"])
+    return scalar_to_text(record, "id", record.fields["id"])
 
 
 def text_field(record: Record, field: str, task: Task, tally: Counter[str]) -> str:
-    """Return a field that must be a text."""
+    """Return the text in a field of a record; raise UserError if the value is not a text."""
     return check_task_text(record, field, record.fields[field], task, tally)
 
 
 def check_task_text(record: Record, field: str, value: Any, task: Task, tally: Counter[str]) -> str:
-    """Return the text `value`. If it is empty, count it for published files, and raise UserError for a user's files."""
+    """Return the text `value`; if it is empty, count it (published files) or raise UserError (a user's own files)."""
     if not isinstance(value, str):
         raise UserError(f"{record.where}: {field} is {value!r:.40}, not a text; fix it")
     check_characters(record, field, value)
@@ -51,7 +51,7 @@ def text_fields(record: Record, task: Task, tally: Counter[str]) -> dict[str, An
 
 
 def words_field(record: Record, field: str) -> list[str]:
-    """Return a field that must be a list of texts that are not empty."""
+    """Return the list of words in a field of a record; raise UserError if the value is no list of nonempty texts."""
     value = record.fields[field]
     if not isinstance(value, list) or not all(isinstance(word, str) and word for word in value):
         raise UserError(f"{record.where}: {field} is not a list of texts, or one of them is empty; fix it")
@@ -60,21 +60,21 @@ def words_field(record: Record, field: str) -> list[str]:
 
 
 def label_names_field(record: Record, field: str) -> list[str]:
-    """Return a field that must be a list of names of labels: texts that are not empty, or integers."""
+    """Return the list of label names in a field of a record; each must be a nonempty text or an integer."""
     value = record.fields[field]
     if not isinstance(value, list):
         raise UserError(f"{record.where}: {field} is {value!r:.40}, not a list of labels; fix it")
-    return [label_name(record, field, name) for name in value]
+    return [normalize_label_name(record, field, name) for name in value]
 
 
 def label_field(record: Record, convert: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return the converted `label`, or nothing if the record has no label."""
+    """Return {"label": converted label}, or {} if the record has no label."""
     value = record.fields.get("label")
     return {} if value is None else {"label": convert(value)}
 
 
-def name_value(record: Record, field: str, value: Any) -> str:
-    """Return `value` as text: a text, an integer, or a Boolean as JSON writes it."""
+def scalar_to_text(record: Record, field: str, value: Any) -> str:
+    """Return a text, an integer or a Boolean as text; raise UserError for another value or an empty text."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str | int) or value == "":
@@ -82,8 +82,8 @@ def name_value(record: Record, field: str, value: Any) -> str:
     return str(value)
 
 
-def label_name(record: Record, field: str, value: Any) -> str:
-    """Return the name of a label without white space around it; a whole number, such as 1.0, becomes an integer."""
+def normalize_label_name(record: Record, field: str, value: Any) -> str:
+    """Return the name of a label as text, without white space around it; a whole number, such as 1.0, becomes "1"."""
     if isinstance(value, list) and field == "label":
         raise UserError(
             f"{record.where}: label is {value!r:.40}, neither text nor an integer; for texts with several labels set "
@@ -91,22 +91,23 @@ def label_name(record: Record, field: str, value: Any) -> str:
         )
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return name_value(record, field, value.strip() if isinstance(value, str) else value)
+    return scalar_to_text(record, field, value.strip() if isinstance(value, str) else value)
 
 
-def is_missing(value: Any) -> bool:
-    """Return whether a label has no value: null, white space alone, or NaN. An empty list is a value."""
+def is_missing_label(value: Any) -> bool:
+    """Return whether the value of a label is missing: null, white space or NaN; an empty list is not missing."""
     if isinstance(value, float):
         return math.isnan(value)
     return value is None or (isinstance(value, str) and not value.strip())
 
 
 def class_index(record: Record, task: Task, value: Any) -> int:
-    """Return the index of a label in the labels of the task; the value is a name or a code.
+    """Return the index, in the labels of the task, of a label given by its name or its code.
 
-    In a user's own files, a label may also be an index, as in data sets of Hugging Face, if no name is a number.
+    In a user's own files, the label may also be given by its index, as in data sets of Hugging Face, if no name of a
+    label is a number.
     """
-    spelled = label_name(record, "label", value)
+    spelled = normalize_label_name(record, "label", value)
     known: Sequence[str]
     for known in (task.codes, task.labels):
         if spelled in known:

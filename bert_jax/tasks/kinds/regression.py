@@ -12,14 +12,14 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features, FeaturesAndCounts
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind
-from bert_jax.tasks.kinds.texts import label_target, stack_in_order, text_features
+from bert_jax.tasks.kinds.texts import make_label_target, stack_in_example_order, text_features
 from bert_jax.tasks.labels import NUMBER
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "sequence_logits"
 
-MIN_NUMBERS = 10  # labels with fractions are numbers, and not classes, if at least so many are different
+MIN_NUMBERS = 10  # labels with fractions count as numbers, not as classes, if there are at least 10 different labels
 
 
 def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _finite_number(record: Record, value: Any) -> float:
 
 
 def _are_measurements(labels: Sequence[Any]) -> bool:
-    """Return whether labels are many different numbers, some with a fraction."""
+    """Return whether labels look like measurements: at least MIN_NUMBERS different numbers, some with a fraction."""
     numbers = {str(label).strip() for label in labels}
     if not all(NUMBER.fullmatch(number) for number in numbers):
         return False
@@ -50,11 +50,11 @@ def _are_measurements(labels: Sequence[Any]) -> bool:
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
-    return text_features(examples, tokenizer, settings.max_seq_len, label_target("values", np.float32))
+    return text_features(examples, tokenizer, settings.max_seq_len, make_label_target("values", np.float32))
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
-    return Predictions(stack_in_order(features, [output[OUTPUT][0] for output in outputs]))
+    return Predictions(stack_in_example_order(features, [output[OUTPUT][0] for output in outputs]))
 
 
 REGRESSION = TaskKind(

@@ -11,7 +11,7 @@ from bert_jax.tasks.features import FeaturesAndCounts
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Examples, Loss, TaskKind
 from bert_jax.tasks.kinds.regression import REGRESSION
-from bert_jax.tasks.kinds.texts import class_predictions, label_target, rounded, text_features
+from bert_jax.tasks.kinds.texts import make_class_predictor, make_label_target, round_for_json, text_features
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tokenizer import Tokenizer
 
@@ -24,15 +24,15 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
-    return text_features(examples, tokenizer, settings.max_seq_len, label_target("labels", np.int32))
+    return text_features(examples, tokenizer, settings.max_seq_len, make_label_target("labels", np.int32))
 
 
-def _details(labels: Sequence[str], probabilities: np.ndarray) -> dict[str, Any]:
-    return {"probabilities": dict(zip(_distinct(labels), rounded(probabilities), strict=True))}
+def _probabilities_by_label(labels: Sequence[str], probabilities: np.ndarray) -> dict[str, Any]:
+    return {"probabilities": dict(zip(_distinct_label_names(labels), round_for_json(probabilities), strict=True))}
 
 
-def _distinct(labels: Sequence[str]) -> list[str]:
-    """Return the labels; append the number of the class to a name that several classes have."""
+def _distinct_label_names(labels: Sequence[str]) -> list[str]:
+    """Return the labels with distinct names: if several classes share a name, append the number of the class."""
     counts = Counter(labels)
     return [f"{label} ({i})" if counts[label] > 1 else label for i, label in enumerate(labels)]
 
@@ -56,9 +56,9 @@ SEQUENCE_CLASSIFICATION = TaskKind(
     purpose="classifying texts like those it was trained on",
     classes=None,
     loss=Loss("cross_entropy", ((OUTPUT, "labels"),)),
-    predict=class_predictions(OUTPUT),
+    predict=make_class_predictor(OUTPUT),
     to_json=lambda labels, example, value: {"label": labels[int(value)]},
-    details=_details,
+    details=_probabilities_by_label,
     default_metrics=lambda labels: (("accuracy", "macro_f1"), "accuracy"),
-    label_names=lambda record, task: [records.label_name(record, "label", record.fields["label"])],
+    label_names=lambda record, task: [records.normalize_label_name(record, "label", record.fields["label"])],
 )

@@ -1,8 +1,8 @@
-"""Similarity of two texts, each as a vector; the other pairs of a batch are negatives in training.
+"""Similarity of two texts, computed from a vector for each text; in training, other pairs of a batch are negatives.
 
 `config.task.vector_loss` names the loss. By default, training leaves out pairs whose label is below
-`task.positive_from`; pairs without a label belong together. A record may have further texts, `negative`, and the scores
-that a teacher gives to `text_pair` and to each negative.
+`config.task.positive_from`; a pair without a label counts as positive. A record may also have texts in the field
+`negative`, and in the field `scores` the scores that a teacher gives to `text_pair` and to each negative.
 """
 
 import dataclasses
@@ -20,14 +20,14 @@ from bert_jax.tasks.features import Features, FeaturesAndCounts
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind
 from bert_jax.tasks.kinds.regression import REGRESSION
-from bert_jax.tasks.kinds.texts import separate_features, stack_in_order
-from bert_jax.tasks.late_interaction import token_marker, token_rules
+from bert_jax.tasks.kinds.texts import features_per_field, stack_in_example_order
+from bert_jax.tasks.late_interaction import make_token_marker, token_rules
 from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "sentence_vectors"
-SCORE_OUTPUT = "pair_scores"  # of the first two texts of an example, by objectives.vectors.with_pair_scores
+SCORE_OUTPUT = "pair_scores"  # score of the first two texts of an example (objectives.vectors.with_pair_scores)
 NEGATIVE, SCORES = "negative", "scores"
 
 
@@ -40,12 +40,12 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
         if example["text_pair"] in example[NEGATIVE]:
             raise UserError(f"{record.where}: {NEGATIVE} equals text_pair; remove it")
     if SCORES in record.fields:
-        example[SCORES] = _scores(record, num_texts=1 + len(example.get(NEGATIVE, ())))
+        example[SCORES] = _teacher_scores(record, num_texts=1 + len(example.get(NEGATIVE, ())))
     return example
 
 
-def _scores(record: Record, num_texts: int) -> list[float]:
-    """Return the teacher's scores; raise UserError unless they are a number for text_pair and for each negative."""
+def _teacher_scores(record: Record, num_texts: int) -> list[float]:
+    """Return the teacher's scores of a record: a number for `text_pair` and for each negative, else raise UserError."""
     scores = record.fields[SCORES]
     are_numbers = isinstance(scores, list) and all(
         isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score) for score in scores
@@ -83,8 +83,10 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
     fields = ["text", "text_pair", *(f"negative {n}" for n in range(num_negatives))]
     has_token_vectors, rules = VECTOR_HEADS[settings.vector_head].has_token_vectors, token_rules(settings)
     query_length = (has_token_vectors and rules.query_length) or settings.max_seq_len
-    queries, query_counts = separate_features(with_prompts, fields[:1], tokenizer, query_length, lambda example: {})
-    documents, counts = separate_features(with_prompts, fields[1:], tokenizer, settings.max_seq_len, lambda example: {})
+    queries, query_counts = features_per_field(with_prompts, fields[:1], tokenizer, query_length, lambda example: {})
+    documents, counts = features_per_field(
+        with_prompts, fields[1:], tokenizer, settings.max_seq_len, lambda example: {}
+    )
     features = [
         of_query._replace(
             input_ids=[ids for ids, _ in (*of_query.sequences, *of_documents.sequences)],
@@ -105,17 +107,17 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
 
     features = [made._replace(targets=targets(example, made)) for example, made in zip(examples, features, strict=True)]
     if has_token_vectors:
-        mark_tokens, is_query = token_marker(rules, tokenizer), [field == "text" for field in fields]
+        mark_tokens, is_query = make_token_marker(rules, tokenizer), [field == "text" for field in fields]
         features = [mark_tokens(made, is_query) for made in features]
     return FeaturesAndCounts(features, {name: count + query_counts[name] for name, count in counts.items()})
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
-    return Predictions(stack_in_order(features, [output[SCORE_OUTPUT] for output in outputs]))
+    return Predictions(stack_in_example_order(features, [output[SCORE_OUTPUT] for output in outputs]))
 
 
-def _fill_settings(settings: TaskConfig, labels: Sequence[str], tokenizer: Tokenizer) -> TaskConfig:
-    """Return the settings with the temperature of the head if the user gives none."""
+def _fill_temperature(settings: TaskConfig, labels: Sequence[str], tokenizer: Tokenizer) -> TaskConfig:
+    """Return the settings; if the user gives no temperature, set the default temperature of the head."""
     if VECTOR_HEADS[settings.vector_head].has_token_vectors and (settings.query_length or 0) > settings.max_seq_len:
         raise UserError(
             f"config.task.query_length={settings.query_length} exceeds config.task.max_seq_len={settings.max_seq_len}; "
@@ -159,7 +161,7 @@ SIMILARITY = TaskKind(
         "document_prompt",
         "retrieval",
     ),
-    fill_settings=_fill_settings,
+    fill_settings=_fill_temperature,
     predict=_predict,
     to_json=lambda labels, example, value: {"label": float(value)},
     default_metrics=lambda labels: (("pearson", "spearman"), "spearman"),

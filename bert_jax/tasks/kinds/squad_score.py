@@ -1,7 +1,7 @@
-"""Exact match and F1 of SQuAD, and the best threshold for no answer.
+"""Exact match and F1 of SQuAD, and the best threshold for "no answer".
 
-The rule is from the official evaluation script, version 2.0 (Rajpurkar et al., 2018). Version 1.1 differs if an answer
-or a prediction is empty after normalization: see `SQUAD1` in benchmark_scores.py.
+The rule is from the official evaluation script, version 2.0 (Rajpurkar et al., 2018). Version 1.1 (`SQUAD1` in
+benchmark_scores.py) differs only if an answer or a prediction is empty after normalization.
 """
 
 import collections
@@ -22,7 +22,7 @@ NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @functools.lru_cache(maxsize=1 << 16)
 def normalize_answer(text: str) -> str:
-    """Return the text in lower case, without ASCII punctuation and English articles, with single spaces."""
+    """Return a text in lower case, without ASCII punctuation and English articles, with single spaces."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
 
 
@@ -32,7 +32,7 @@ def exact_match(answer: str, prediction: str) -> float:
 
 
 def token_f1(answer: str, prediction: str) -> float:
-    """Return the harmonic mean of precision and recall over normalized words, or 1.0 for two empty texts."""
+    """Return the F1 over the normalized words of two texts; 1.0 for two empty texts."""
     gold, predicted = normalize_answer(answer).split(), normalize_answer(prediction).split()
     if not gold or not predicted:
         return float(gold == predicted)
@@ -48,7 +48,10 @@ class QuestionScores(NamedTuple):
 
 
 def question_scores(examples: Sequence[Example], predictions: Sequence[str]) -> QuestionScores:
-    """Return the highest score of each prediction over the answers of its question; "" scores 1 if there is none."""
+    """Return the best score of each prediction over the answers of its question.
+
+    If a question has no answer, the prediction "" scores 1.
+    """
     scores = np.zeros((2, len(examples)))
     for question_index, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
         golds = {answer["text"] for answer in example["answers"] if normalize_answer(answer["text"])} or {""}
@@ -61,12 +64,12 @@ def squad_scores(examples: Sequence[Example], predictions: Mapping[str, str]) ->
     """Return `exact` and `f1` in percent, as the official script prints them.
 
     If some questions have no answer, also return `NoAns_exact` and `NoAns_f1` for these questions, and `HasAns_exact`
-    and `HasAns_f1` for the others, if any. A question without a prediction scores 0; if there are such questions,
-    `missing` is their number.
+    and `HasAns_f1` for the questions with an answer, if any. A question without a prediction scores 0; if there are
+    such questions, `missing` is their number.
 
     Args:
         examples: questions with "answers".
-        predictions: id -> text, "" for no answer.
+        predictions: id of a question -> predicted text, "" for no answer.
     """
     given = np.array([example["id"] in predictions for example in examples])
     answerable = np.array([bool(example["answers"]) for example in examples])
@@ -84,21 +87,21 @@ def squad_scores(examples: Sequence[Example], predictions: Mapping[str, str]) ->
 
 
 class ScoreAtThreshold(NamedTuple):
-    """The best mean score over all questions, in percent, and the threshold of `AnswerCandidates.text` for it."""
+    """The best mean score over all questions, in percent, and the threshold for "no answer" that reaches it."""
 
     score: float
     threshold: float
 
 
-def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> ScoreAtThreshold:
-    """Return the best threshold; a question is answered if its margin is at most the threshold.
+def best_no_answer_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> ScoreAtThreshold:
+    """Return the threshold for "no answer" with the best mean score, and the score; of equal thresholds, the lowest.
 
-    Of equally good thresholds, the lowest is returned.
+    A question is answered if its margin is at most the threshold.
 
     Args:
-        margins: float `[questions]`, `AnswerCandidates.null_margin`.
-        answered: score of each question with its best answer.
-        unanswered: score of each question with "" as answer.
+        margins: float `[questions]`, score of "no answer" minus score of the best answer.
+        answered: score of each question if its best answer is given.
+        unanswered: score of each question if "" is given.
     """
     order = np.argsort(margins, kind="stable")
     margins = margins[order]
@@ -110,9 +113,11 @@ def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.nda
     return ScoreAtThreshold(100.0 * float(totals[best]) / len(margins), float(threshold))
 
 
-def tune_threshold(examples: Sequence[Example], results: Sequence[AnswerCandidates]) -> dict[str, ScoreAtThreshold]:
-    """Return the best threshold on these questions for `exact` and for `f1` (evaluate-v2.0.py)."""
+def tune_no_answer_thresholds(
+    examples: Sequence[Example], results: Sequence[AnswerCandidates]
+) -> dict[str, ScoreAtThreshold]:
+    """Return the best threshold for "no answer" by exact match, and the best by F1, as evaluate-v2.0.py does."""
     margins = np.array([result.null_margin for result in results])
     answered = question_scores(examples, [result.text(None) for result in results])._asdict()
     unanswered = question_scores(examples, [""] * len(examples))._asdict()
-    return {name: best_threshold(margins, answered[name], unanswered[name]) for name in answered}
+    return {name: best_no_answer_threshold(margins, answered[name], unanswered[name]) for name in answered}

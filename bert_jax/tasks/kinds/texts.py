@@ -1,4 +1,4 @@
-"""Texts and pairs of texts as features, and predictions of a class per example."""
+"""Features of texts and pairs of texts, and predictions of a class for each example."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -22,21 +22,21 @@ def text_features(
     max_seq_len: int,
     target: Callable[[Example], Mapping[str, Any]] = lambda example: {},
 ) -> FeaturesAndCounts:
-    """Return [CLS] text [SEP], or [CLS] text [SEP] text_pair [SEP], for each example, and counts.
+    """Return the sequence [CLS] text [SEP], or [CLS] text [SEP] text_pair [SEP], of each example, and counts.
 
     The counts are `truncated_texts`, `SPELLED` and, if it is not 0, `UNKNOWN`.
 
     Args:
         examples: examples with `text`, and perhaps `text_pair`.
         tokenizer: tokenizer of the model.
-        max_seq_len: maximum length; longer texts are truncated and counted, the longer text of a pair first.
+        max_seq_len: maximum length; longer inputs are truncated and counted; in a pair, the longer text is cut first.
         target: function that returns `Features.targets` of an example.
 
     Raises:
         UserError: `max_seq_len` is too small for two texts.
     """
     pairs = [(example["text"], example.get("text_pair")) for example in examples]
-    laid_out, counts = _lay_out_pairs(pairs, tokenizer, max_seq_len)
+    laid_out, counts = _encode_pairs(pairs, tokenizer, max_seq_len)
     features = [
         Features(ids, type_1_start, example_index, target(example))
         for example_index, (example, (ids, type_1_start)) in enumerate(zip(examples, laid_out, strict=True))
@@ -47,10 +47,10 @@ def text_features(
 def choice_features(
     examples: Examples, tokenizer: Tokenizer, max_seq_len: int, target: Callable[[Example], Mapping[str, Any]]
 ) -> FeaturesAndCounts:
-    """Return a sequence [CLS] text [SEP] choice [SEP] for each of an example's `choices`; see `text_features`.
+    """Return features with a sequence [CLS] text [SEP] choice [SEP] for each choice; counts as in `text_features`.
 
     Raises:
-        UserError: `text_features` would raise it, or the examples have different numbers of choices.
+        UserError: `max_seq_len` is too small for two texts, or the examples have different numbers of choices.
     """
     sizes = [len(example["choices"]) for example in examples]
     for example, size in zip(examples, sizes, strict=True):
@@ -60,30 +60,30 @@ def choice_features(
                 " every example of a task needs the same number"
             )
     pairs = [[(example["text"], choice) for choice in example["choices"]] for example in examples]
-    return _grouped_features(examples, pairs, tokenizer, max_seq_len, target)
+    return _features_of_pair_groups(examples, pairs, tokenizer, max_seq_len, target)
 
 
-def separate_features(
+def features_per_field(
     examples: Examples,
     fields: Sequence[str],
     tokenizer: Tokenizer,
     max_seq_len: int,
     target: Callable[[Example], Mapping[str, Any]],
 ) -> FeaturesAndCounts:
-    """Return a sequence [CLS] text [SEP] for each of an example's `fields`; see `text_features`."""
+    """Return features with a sequence [CLS] text [SEP] for each of the given fields; counts as in `text_features`."""
     pairs = [[(example[field], None) for field in fields] for example in examples]
-    return _grouped_features(examples, pairs, tokenizer, max_seq_len, target)
+    return _features_of_pair_groups(examples, pairs, tokenizer, max_seq_len, target)
 
 
-def _grouped_features(
+def _features_of_pair_groups(
     examples: Examples,
     pairs: Sequence[Sequence[Pair]],
     tokenizer: Tokenizer,
     max_seq_len: int,
     target: Callable[[Example], Mapping[str, Any]],
 ) -> FeaturesAndCounts:
-    """Return the features of each example, which has a sequence for each of its `pairs`."""
-    laid_out, counts = _lay_out_pairs(list(itertools.chain.from_iterable(pairs)), tokenizer, max_seq_len)
+    """Return the features of each example, with a sequence for each of the example's pairs of texts."""
+    laid_out, counts = _encode_pairs(list(itertools.chain.from_iterable(pairs)), tokenizer, max_seq_len)
     sequences = iter(laid_out)
     features = []
     for example_index, (example, group) in enumerate(zip(examples, pairs, strict=True)):
@@ -92,8 +92,8 @@ def _grouped_features(
     return FeaturesAndCounts(features, counts)
 
 
-def label_target(key: str, dtype: type[np.generic]) -> Callable[[Example], dict[str, Any]]:
-    """Return a function example -> `Features.targets`: the example's label under `key`, or {} without a label."""
+def make_label_target(key: str, dtype: type[np.generic]) -> Callable[[Example], dict[str, Any]]:
+    """Return a function from an example to {key: label of the example}, or to {} if the example has no label."""
     return lambda example: {key: dtype(example["label"])} if "label" in example else {}
 
 
@@ -105,9 +105,10 @@ class TruncatedLengths(NamedTuple):
 
 
 def truncated_pair_lengths(first: int, second: int, limit: int) -> TruncatedLengths:
-    """Return how many tokens of two texts fit `limit` if the longer text loses its last token until both fit.
+    """Return the lengths of two texts after truncation: the longer text loses its last token until both fit `limit`.
 
-    Of two equally long texts, the second loses a token, as in google-research/bert. `second` is 0 for a single text.
+    Of two equally long texts, the second text loses a token, as in google-research/bert. For a single text, `second` is
+    0.
     """
     return TruncatedLengths(
         min(first, max(limit - second, limit - limit // 2)), min(second, max(limit - first, limit // 2))
@@ -121,8 +122,8 @@ class _SequencesAndCounts(NamedTuple):
     counts: Counts
 
 
-def _lay_out_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, max_seq_len: int) -> _SequencesAndCounts:
-    """Return the token sequence of each pair, and the counts of `text_features`."""
+def _encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, max_seq_len: int) -> _SequencesAndCounts:
+    """Return the token sequence of each pair of texts, and the counts of `text_features`."""
     if max_seq_len < tokenizer.separators + 4:
         raise UserError(f"max_seq_len={max_seq_len} is too short for two texts; set at least 16")
     ids = encode_distinct((text for pair in pairs for text in pair if text is not None), tokenizer.encode_inputs)
@@ -145,29 +146,32 @@ def _lay_out_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, max_seq_len: int
     return _SequencesAndCounts(sequences, counts)
 
 
-def class_predictions(
+def make_class_predictor(
     output: str,
 ) -> Callable[[Examples, Sequence[Features], Sequence[Outputs], TaskConfig, Threshold], Predictions]:
-    """Return a `TaskKind.predict`: the class of the highest logit of `output`, int `[n]`, and float `[n, classes]`."""
+    """Return a function that predicts the class with the highest logit of the head's output `output`.
+
+    Its `Predictions` have the classes, int `[n]`, as values, and the probabilities, float `[n, classes]`, as details.
+    """
 
     def predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
-        logits = stack_in_order(features, [output_of_input[output] for output_of_input in outputs])
+        logits = stack_in_example_order(features, [output_of_input[output] for output_of_input in outputs])
         return Predictions(logits.argmax(1), softmax(logits))
 
     return predict
 
 
-def stack_in_order(features: Sequence[Features], values: Sequence[np.ndarray]) -> np.ndarray:
-    """Return `values` as an array in the order of the examples; each example has one value."""
+def stack_in_example_order(features: Sequence[Features], values: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the values of features as an array in the order of the examples; each example has one feature."""
     return np.stack(values)[np.argsort([feature.example for feature in features])]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return probabilities over the last axis."""
+    """Return the softmax of logits over the last axis."""
     likely = np.exp(logits - logits.max(-1, keepdims=True))
     return likely / likely.sum(-1, keepdims=True)
 
 
-def rounded(probabilities: np.ndarray | Sequence[float]) -> list[float]:
-    """Return probabilities for JSON, with 6 digits."""
+def round_for_json(probabilities: np.ndarray | Sequence[float]) -> list[float]:
+    """Return probabilities as a list of numbers with 6 decimals, for JSON."""
     return [round(float(probability), 6) for probability in probabilities]

@@ -11,7 +11,7 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts, encode_distinct
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind
-from bert_jax.tasks.kinds.texts import rounded, softmax
+from bert_jax.tasks.kinds.texts import round_for_json, softmax
 from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tokenizer import Tokenizer
 
@@ -36,10 +36,10 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
 
 
 def to_iob2(labels: Sequence[str]) -> list[str]:
-    """Return labels of the same entities in which each entity begins with B-.
+    """Return the labels of a sentence in IOB2, in which each entity begins with B-.
 
-    The function converts IOB1 (Ramshaw and Marcus, 1995) and does not change valid IOB2. A label I- after another type
-    or outside of an entity begins an entity, as in conlleval.
+    The function converts IOB1 (Ramshaw and Marcus, 1995) and does not change valid IOB2. As in conlleval, a label I-
+    begins an entity if the label before it has another type or is outside of an entity.
     """
     fixed = []
     before = "O"
@@ -51,13 +51,15 @@ def to_iob2(labels: Sequence[str]) -> list[str]:
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
-    """Return sentences as word pieces; the first piece of a word has the prediction and the label of the word.
+    """Return the features of sentences; the first piece of a word carries the label and the prediction of the word.
 
-    See the BERT paper, section 5.3. A sentence that is too long is split between words into overlapping windows. Each
-    word is predicted in exactly one window, so no word loses its label. A word that is too long keeps its first pieces.
+    The BERT paper, section 5.3, describes this rule. A sentence that is too long is split between words into
+    overlapping windows. Each word is predicted in exactly one window, so no word loses its label. A word that is too
+    long keeps its first pieces.
 
-    `targets`: token_labels int32 `[n]`, token_weights float32 `[n]`, 1 where a word is predicted.
-    `alignment`: words int32 `[n]`, the word that is predicted at a token, -1 elsewhere.
+    The targets are `token_labels`, int32 `[n]`, and `token_weights`, float32 `[n]`, which is 1 where a word is
+    predicted, else 0. The alignment has the array `words`, int32 `[n]`, with the index of the word that is predicted at
+    a token, or -1.
 
     Raises:
         UserError: the numbers of labels and of words differ, or `max_seq_len` is too small for a word.
@@ -106,10 +108,10 @@ class WordWindow(NamedTuple):
 
 
 def word_windows(sizes: Sequence[int], capacity: int) -> list[WordWindow]:
-    """Return the windows of a sentence: the words in each window, and the words that it predicts.
+    """Return the windows of a sentence, each with its words and the words that are predicted in it.
 
-    Each window has as many words as fit. The next window shares up to `capacity // OVERLAP` tokens with it. A shared
-    word is predicted in the window with more words around it.
+    Each window has as many words as fit. Two neighboring windows share up to `capacity // OVERLAP` tokens. A shared
+    word is predicted in the window that has more words around it.
 
     Args:
         sizes: number of tokens of each word, at most `capacity`.
@@ -130,8 +132,10 @@ def word_windows(sizes: Sequence[int], capacity: int) -> list[WordWindow]:
         start, predicted = following, middle
 
 
-def word_values(features: Sequence[Features], token_values: Sequence[np.ndarray], num_examples: int) -> list[list[Any]]:
-    """Return the value of each word of each example, taken from the values of tokens.
+def word_values_from_tokens(
+    features: Sequence[Features], token_values: Sequence[np.ndarray], num_examples: int
+) -> list[list[Any]]:
+    """Return a value for each word of each example, taken from the token that predicts the word.
 
     Args:
         features: features of all examples, in any order.
@@ -148,8 +152,8 @@ def word_values(features: Sequence[Features], token_values: Sequence[np.ndarray]
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
     every = [softmax(item[OUTPUT]) for item in outputs]
-    labels = word_values(features, [item.argmax(1) for item in every], len(examples))
-    return Predictions(labels, word_values(features, [item.max(1) for item in every], len(examples)))
+    labels = word_values_from_tokens(features, [item.argmax(1) for item in every], len(examples))
+    return Predictions(labels, word_values_from_tokens(features, [item.max(1) for item in every], len(examples)))
 
 
 def _to_json(labels: Sequence[str], example: Example, value: Sequence[int]) -> dict[str, Any]:
@@ -157,7 +161,7 @@ def _to_json(labels: Sequence[str], example: Example, value: Sequence[int]) -> d
 
 
 class _DefaultMetrics(NamedTuple):
-    """The metrics of a task without a choice, and the score that chooses the best step."""
+    """The metrics of a custom task if the user names none, and the score that selects the best checkpoint."""
 
     metrics: tuple[str, ...]
     main_score: str
@@ -187,7 +191,7 @@ TOKEN_CLASSIFICATION = TaskKind(
     loss=Loss("cross_entropy", ((OUTPUT, "token_labels"),), weights="token_weights"),
     predict=_predict,
     to_json=_to_json,
-    details=lambda labels, probabilities: {"probabilities": rounded(probabilities)},
+    details=lambda labels, probabilities: {"probabilities": round_for_json(probabilities)},
     gold=lambda example: example["labels"],
     default_metrics=_default_metrics,
     label_names=lambda record, task: to_iob2(records.label_names_field(record, "labels")),

@@ -1,4 +1,4 @@
-"""Examples from published files of tasks or a user's own files.
+"""Readers of examples from published files of tasks or a user's own files.
 
 data_sets.py  data sets prepared by TensorFlow Datasets -> records
 dev_split.py  a dev set that is held out of a training file

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.readers.data_sets import PREFIX, open_builder
+from bert_jax.readers.data_sets import PREFIX, open_tfds_builder
 from bert_jax.tasks.reading.files import absent_column_error
 from bert_jax.tasks.task import Columns, Record
 
@@ -12,15 +12,15 @@ __all__ = ["PREFIX", "DataSet"]
 
 
 class DataSet:
-    """A prepared data set 'tfds:NAME' or 'tfds:NAME@DATA_DIR' in ArrayRecord files.
+    """A data set 'tfds:NAME' or 'tfds:NAME@DATA_DIR' that TensorFlow Datasets has prepared in ArrayRecord files.
 
     Raises:
-        UserError: TFDS is not installed, the data set is missing, or has another file format.
+        UserError: TFDS is not installed, or the data set is missing or has a wrong file format.
     """
 
     def __init__(self, name: str):
         self.name = name
-        self._builder = open_builder(name)
+        self._builder = open_tfds_builder(name)
 
     def label_names(self, feature: str) -> tuple[str, ...]:
         """Return the names of the classes of a feature; () for a feature without classes."""
@@ -28,7 +28,7 @@ class DataSet:
         return tuple(getattr(getattr(kind, "feature", kind), "names", None) or ())
 
     def records(self, split: str, columns: Columns, optional: Sequence[str]) -> Iterator[Record]:
-        """Yield the examples of a split, in order. The number of a class becomes its name; -1 means no label.
+        """Yield the records of a split, in order; the number of a class becomes its name, and -1 means no label.
 
         Raises:
             UserError: there is no such split or feature, or the split is empty.
@@ -50,7 +50,7 @@ class DataSet:
 
 
 def _with_class_names(value: Any, names: Sequence[str]) -> Any:
-    """Replace class numbers in a value by names, and the number -1 by None; return other values unchanged."""
+    """Return a value with names instead of class numbers, and None instead of -1; if `names` is empty, the value."""
     if not names:
         return value
     if isinstance(value, list):
@@ -59,7 +59,7 @@ def _with_class_names(value: Any, names: Sequence[str]) -> Any:
 
 
 def _to_json_types(value: Any) -> Any:
-    """Return a value with the types of JSON: bytes as text, arrays as lists, a dict of lists as a list of dicts."""
+    """Return a value as JSON types: bytes become text, arrays become lists, a dict of lists becomes a list of dicts."""
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, Mapping):

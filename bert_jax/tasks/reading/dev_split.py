@@ -1,4 +1,4 @@
-"""A dev set that is held out of a training file: a share of the examples of each label."""
+"""Choice of a dev set that is held out of a training file, with the same fraction of the examples of each label."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from bert_jax.batches.hashing import Stream, random_bits
 
 
 def choose_dev_rows(label_lists: Sequence[Sequence[int]], fraction: float, seed: int) -> np.ndarray:
-    """Return bool `[examples]`, True for held-out examples; the result depends only on the arguments.
+    """Return a mask of the held-out examples, bool `[examples]`; the result depends only on the arguments.
 
-    An example belongs to the rarest of its labels. The dev set has the given share of the examples of each label,
-    rounded to the nearest example; the only example of a label stays in the training set.
+    An example belongs to the rarest of its labels. The dev set has the given fraction of the examples of each label,
+    rounded to the nearest example. If a label has only one example, the example stays in the training set.
 
     Args:
-        label_lists: the labels of each example, which may have several labels or no label.
-        fraction: share of the dev set, above 0 and at most 1/2.
+        label_lists: the labels of each example; an example may have several labels or no label.
+        fraction: fraction of the examples in the dev set, above 0 and at most 1/2.
         seed: seed of the choice among the examples of a label.
     """
     counts = Counter(label for labels in label_lists for label in set(labels))

@@ -11,7 +11,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, escaped
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
-from bert_jax.tasks.kinds.records import is_missing, record_id
+from bert_jax.tasks.kinds.records import is_missing_label, record_id
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.dev_split import choose_dev_rows
 from bert_jax.tasks.reading.files import find_task_files
@@ -19,37 +19,37 @@ from bert_jax.tasks.reading.formats import read_file_records
 from bert_jax.tasks.task import Example, Record, SetSource, Task
 
 SPLITS = ("train", "dev", "test")
-# The place of a record: a line, lines, an item of a list, a row or an example.
+# Matches the location of a record: a line, a range of lines, an item of a list, a row or an example.
 PLACE = re.compile(r"(?P<before>.*[:\[ ])(?P<first>\d+)(?:-(?P<last>\d+))?(?P<after>\]?)", re.ASCII | re.DOTALL)
-# Matches the place of a row over several lines of a .tsv file. Such a row may be intended, or the quotes around its
-# texts may be a part of them.
+# Matches the location of a row that spans several lines of a .tsv file. Such a row may be intended, or the quotes in it
+# may be a part of the texts.
 MANY_LINES = re.compile(r"\.tsv(\.gz)?:\d+-\d+$")
 
 
-def _say(line: str) -> None:
+def _print_to_stderr(line: str) -> None:
     print(escaped(line), file=sys.stderr)
 
 
 def read_task_examples(
-    task: Task, config: TaskConfig, split: str, report: Callable[[str], None] = _say
+    task: Task, config: TaskConfig, split: str, report: Callable[[str], None] = _print_to_stderr
 ) -> list[Example]:
     """Return all examples of a set, in the order of the file; the 'id' of an example is by default its index.
 
     Args:
-        task: a row of the table, or a custom task (`table.resolve_task`).
+        task: a task of `TASKS`, or a custom task (`table.resolve_task`).
         config: settings with the directory of the files, and with files that replace published files.
-        split: 'train', 'dev', 'test', or another name that `existing_sets` returns.
-        report: function that is called with a line about each problem of the data that is counted instead of raised.
+        split: name of the set: 'train', 'dev', 'test', or another name that `existing_sets` returns.
+        report: function that is called with a line about each problem of the data that is only counted, not raised.
 
     Returns:
         Examples with the fields of their kind, all labeled unless the kind allows unlabeled examples in `split`.
 
     Raises:
-        UserError: a file has an error, or a set is missing or empty; the message names the place.
+        UserError: a file has an error, or a set is missing or empty; the message names the location.
     """
     kind = KINDS[task.kind]
     tally: Counter[str] = Counter()
-    records = _labeled_records(task, config, "train" if _is_held_out(config, split) else split, tally)
+    records = _read_labeled_records(task, config, "train" if _is_held_out(config, split) else split, tally)
     if config.dev_fraction and split in ("train", "dev"):
         records = _records_of_split(records, task, config, split)
     examples: list[Example] = []
@@ -86,26 +86,29 @@ def read_task_examples(
 
 
 class _LabeledRecord(NamedTuple):
-    """The index of a row, its record and its example."""
+    """The index of a row in its set, the record of the row, and the example made of the record."""
 
     row: int
     record: Record
     example: dict[str, Any]
 
 
-def _labeled_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> list[_LabeledRecord]:
-    """Return index, record and example of each row of a set; a row without a required label is left out or refused."""
+def _read_labeled_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> list[_LabeledRecord]:
+    """Return index, record and example of each row of a set.
+
+    Rows without a required label are left out if `config.skip_unlabeled` is True; otherwise they raise UserError.
+    """
     kind = KINDS[task.kind]
     records: list[_LabeledRecord] = []
     unlabeled: list[str] = []
     for record in read_records(task, config, split, tally):
         example = kind.make_example(record, task, tally)
-        if kind.label in example or _split_of(split) in kind.unlabeled:
+        if kind.label in example or _split_of_set(split) in kind.unlabeled:
             records.append(_LabeledRecord(len(records) + len(unlabeled), record, example))
         else:
             unlabeled.append(record.where)
     if unlabeled and not config.skip_unlabeled:
-        name, places = task.sets[split].columns.get(kind.label, kind.label), describe_places(unlabeled)
+        name, places = task.sets[split].columns.get(kind.label, kind.label), summarize_locations(unlabeled)
         raise UserError(
             f"{places}: has no {name}; add a {kind.label}, or leave the example out"
             if len(unlabeled) == 1
@@ -117,14 +120,14 @@ def _labeled_records(task: Task, config: TaskConfig, split: str, tally: Counter[
 
 
 def _is_held_out(config: TaskConfig, split: str) -> bool:
-    """Return whether a set is the dev set that is held out of the training file."""
+    """Return whether `split` is a dev set that is held out of the training file."""
     return split == "dev" and config.dev_fraction is not None
 
 
 def _records_of_split(
     records: list[_LabeledRecord], task: Task, config: TaskConfig, split: str
 ) -> list[_LabeledRecord]:
-    """Return the records of the training file that belong to `split`: the training set, or the held-out dev set."""
+    """Return those records of the training file that belong to `split`, either 'train' or the held-out 'dev'."""
     assert config.dev_fraction is not None
     kind = KINDS[task.kind]
     labels = [kind.label_indices(example) if task.labels else [] for _, _, example in records]
@@ -138,10 +141,10 @@ def _records_of_split(
 
 
 def existing_sets(task: Task, config: TaskConfig, split: str) -> tuple[str, ...]:
-    """Return the sets of a split ('train', 'dev', 'test') that exist: () for none, two for the dev sets of MNLI.
+    """Return the names of the existing sets of a split ('train', 'dev' or 'test'); MNLI, for example, has two dev sets.
 
     Raises:
-        UserError: the dev set is a file and is also held out.
+        UserError: the configuration names a file for the dev set, and also holds out a dev set.
     """
     if _is_held_out(config, split):
         if config.dev:
@@ -151,30 +154,30 @@ def existing_sets(task: Task, config: TaskConfig, split: str) -> tuple[str, ...]
         return (split,)
     if getattr(config, split):
         return (split,)
-    names = [name for name in task.sets if _split_of(name) == split]
-    if _in_tfds(config):
+    names = [name for name in task.sets if _split_of_set(name) == split]
+    if _reads_tfds(config):
         return tuple(name for name in names if task.sets[name].tfds)
     return tuple(name for name in names if _find_published_files(task, config, task.sets[name]))
 
 
 def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> Iterator[Record]:
-    """Yield the records of a set from files or TFDS; records of `TaskKind.unlabeled` splits may have no labels.
+    """Yield the records of a set from files or TFDS; records of splits in `TaskKind.unlabeled` may have no labels.
 
     A column that the user names must exist, except for the labels of a test set.
 
     Raises:
-        UserError: as `read_task_examples`.
+        UserError: a file has an error, or the set is missing.
     """
     kind = KINDS[task.kind]
     source = task.sets.get(split)
     if source is None:
         raise UserError(f"task '{task.name}' has no {split} set (there is {', '.join(task.sets)})")
-    labels = kind.label_fields if _split_of(split) in kind.unlabeled else ()
-    named = set(source.given) - set(labels if _split_of(split) == "test" else ())
+    labels = kind.label_fields if _split_of_set(split) in kind.unlabeled else ()
+    named = set(source.given) - set(labels if _split_of_set(split) == "test" else ())
     optional = [field for field in (*kind.optional_fields, *labels) if field not in named]
     override = getattr(config, split, None)
-    if _in_tfds(config):
-        data_set = _open_data_set(task, config, source, override)
+    if _reads_tfds(config):
+        data_set = _open_tfds_data_set(task, config, source, override)
         columns = task.tfds_columns or source.columns
         for record in data_set.records(override or source.tfds or split, columns, optional):
             yield _without_empty_label(record, kind)
@@ -191,25 +194,27 @@ def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]
             yield _without_empty_label(record, kind)
 
 
-def _split_of(name: str) -> str:
+def _split_of_set(name: str) -> str:
     """Return the split of a set, such as 'dev' of 'dev_mismatched'."""
     return name.partition("_")[0]
 
 
-def _in_tfds(config: TaskConfig) -> bool:
+def _reads_tfds(config: TaskConfig) -> bool:
     return (config.data or "").startswith(PREFIX)
 
 
 def _without_empty_label(record: Record, kind: TaskKind) -> Record:
     """Return the record without label fields whose value is missing."""
-    missing = [field for field in kind.label_fields if field in record.fields and is_missing(record.fields[field])]
+    missing = [
+        field for field in kind.label_fields if field in record.fields and is_missing_label(record.fields[field])
+    ]
     if not missing:
         return record
     return record._replace(fields={field: value for field, value in record.fields.items() if field not in missing})
 
 
-def describe_places(places: Sequence[str]) -> str:
-    """Return a short text for places, such as 'a.csv:3-5' for 'a.csv:3' and 'a.csv:4-5'."""
+def summarize_locations(places: Sequence[str]) -> str:
+    """Return a short text for locations of rows, such as 'a.csv:3-5' for 'a.csv:3' and 'a.csv:4-5'."""
     spans_of: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for where in places:
         match = PLACE.fullmatch(where)
@@ -227,7 +232,7 @@ def describe_places(places: Sequence[str]) -> str:
 
 
 def _find_published_files(task: Task, config: TaskConfig, source: SetSource) -> list[str]:
-    """Return the paths of the first alternative of the published files that exists; [] if none exists."""
+    """Return the paths of the published files of a set: the first alternative that exists; [] if none exists."""
     for names in source.files:
         paths = find_task_files(config.data or "", task.folder, names)
         if paths:
@@ -244,8 +249,8 @@ def _find_user_file(config: TaskConfig, split: str, name: str) -> str:
     raise UserError(f"{path}: no such file; check config.task.{split} and config.task.data")
 
 
-def _open_data_set(task: Task, config: TaskConfig, source: SetSource, override: str | None) -> DataSet:
-    """Return the data set of a task in TFDS; raise UserError if the task has none."""
+def _open_tfds_data_set(task: Task, config: TaskConfig, source: SetSource, override: str | None) -> DataSet:
+    """Return the data set of a task in TFDS; raise UserError if the task has no data set in TFDS."""
     if not (task.tfds or not task.published) or not (source.tfds or override):
         raise UserError(f"task '{task.name}' is not read from TFDS; name a directory in config.task.data")
     name, at, data_dir = (config.data or "").removeprefix(PREFIX).partition("@")

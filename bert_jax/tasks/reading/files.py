@@ -9,14 +9,14 @@ from typing import IO
 from bert_jax.errors import UserError, did_you_mean, file_error
 from bert_jax.files import open_regular_file
 from bert_jax.readers.documents import MAX_RATIO
-from bert_jax.readers.rows import decode_marked
+from bert_jax.readers.rows import decode_with_byte_order_mark
 from bert_jax.tasks.task import Columns
 
-MAX_BYTES = 256 << 20  # unpacked size of a file held in memory; MAX_RATIO times its size on disk, if that is larger
+MAX_BYTES = 256 << 20  # limit of a file's unpacked size; the limit is MAX_RATIO times the packed size if that is larger
 
 
 def find_task_files(directory: str, folder: str, names: Sequence[str]) -> list[str]:
-    """Return the paths of all names, plain or .gz, in `directory` or `directory`/`folder`; [] if a file is missing."""
+    """Return the paths of the named files, plain or .gz, in `directory` or `directory/folder`; [] if any is missing."""
     paths = []
     for name in names:
         bases = (os.path.join(directory, name), os.path.join(directory, folder, name))
@@ -26,7 +26,7 @@ def find_task_files(directory: str, folder: str, names: Sequence[str]) -> list[s
 
 
 def read_task_bytes(path: str) -> bytes:
-    """Return the bytes of a file, gzip or plain.
+    """Return the bytes of a file, which may be compressed with gzip.
 
     Raises:
         UserError: the file cannot be read or is a broken archive.
@@ -41,7 +41,9 @@ def read_task_bytes(path: str) -> bytes:
 
 
 def read_task_text(path: str) -> str:
-    """Return the text of a file, gzip or plain, with "\\n" or "\\r\\n" as line ends, without a byte order mark.
+    """Return the text of a file, which may be compressed with gzip, without its byte order mark.
+
+    The lines of the text end with "\\n" or "\\r\\n".
 
     The text is UTF-8, or has the encoding of its byte order mark, such as UTF-16 from a spreadsheet.
 
@@ -50,7 +52,7 @@ def read_task_text(path: str) -> str:
     """
     data = read_task_bytes(path)
     try:
-        text = decode_marked(data)
+        text = decode_with_byte_order_mark(data)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UserError(
@@ -73,9 +75,10 @@ def _gunzip(file: IO[bytes], path: str) -> bytes:
 
 
 def absent_column_error(where: str, kind: str, field: str, columns: Columns, present: Iterable[str]) -> UserError:
-    """Return the error for a field whose column is not among the `present` columns.
+    """Return the error for a field whose column is not among the `present` columns of a file.
 
-    The message suggests a similar column that no field reads. `kind` is the format's word for a column.
+    The message suggests a similar column that no field reads. `kind` is the word for a column in the file's format,
+    such as "key" in JSON.
     """
     present, name = list(present), columns[field]
     free = [column for column in present if column not in columns.values()]

@@ -1,4 +1,4 @@
-"""Read records from the files of a task. Each row of `FORMATS` is a format. A broken file raises UserError."""
+"""Readers of records from the files of a task; each row of `FORMATS` is a format. A broken file raises UserError."""
 
 import functools
 import io
@@ -12,8 +12,8 @@ from bert_jax.errors import UserError, needs_packages
 from bert_jax.readers.rows import (
     ABSENT,
     BROKEN_CSV,
-    check_object,
-    look_up,
+    check_json_object,
+    look_up_field,
     parse_json,
     read_rows,
     read_text_lines,
@@ -40,18 +40,18 @@ def read_delimited(
     header: bool = True,
     find_separator: bool = False,
 ) -> Iterator[Record]:
-    """Yield a record for each row of a file, and skip empty lines.
+    """Yield a record for each row of a CSV or TSV file, and skip empty lines.
 
     Args:
-        path: TSV or CSV file, plain or .gz.
+        path: path of the file, plain or .gz.
         columns: field -> name of its column in the header or, without a header, number of the column from 0.
         optional: fields whose column may be absent.
         skipped: counter of skipped rows, which have a wrong number of values; None: such rows are errors.
         notes: counter of oddities to report to the user, such as a separator other than `separator`.
-        separator: one character.
+        separator: character between columns.
         quoted: True if quotes around a value are syntax (RFC 4180), False if they are text.
         header: True if the first row names the columns; white space around the names is ignored.
-        find_separator: True to use another separator if the header has all columns only with this separator.
+        find_separator: True to try further separators if the header lacks a required column with `separator`.
 
     Raises:
         UserError: a column is missing, a row has a wrong number of values, or a quote does not end; the message names
@@ -62,7 +62,7 @@ def read_delimited(
     if find_separator:
         required = {name for field, name in columns.items() if field not in optional}
         separator = _find_separator(data, separator, required)
-    rows = _located_rows(path, data, separator, quoted)
+    rows = _read_located_rows(path, data, separator, quoted)
     where, first = next(rows)
     width = len(first)
     names = [name.strip() for name in first] if header else [str(column) for column in range(width)]
@@ -92,22 +92,22 @@ def read_delimited(
 
 
 def _find_separator(data: bytes, usual: str, required: Set[str]) -> str:
-    """Return the separator with which the header has most of the required columns; `usual` wins a tie.
+    """Return the separator with which the header has most of the required columns; of equal separators, `usual`.
 
-    If no column is required, or the header lacks a required column with each separator, the number of columns breaks
-    ties, so that an error can name the columns.
+    If no column is required, or if the header lacks a required column with every separator, the separator with the most
+    columns is chosen among equal separators, so that an error can name the columns.
     """
 
-    def matches(separator: str) -> tuple[int, int]:
+    def matching_columns(separator: str) -> tuple[int, int]:
         names = next(read_rows(io.BytesIO(data), separator, True, max_bytes=len(data))).values
         num_required = len(required & {name.strip() for name in names})
         return num_required, 0 if required and num_required == len(required) else len(names)
 
-    return max(dict.fromkeys((usual, *SEPARATORS)), key=matches)
+    return max(dict.fromkeys((usual, *SEPARATORS)), key=matching_columns)
 
 
 def _absent_column_error(where: str, field: str, columns: Columns, names: list[str], separator: str) -> UserError:
-    """Return the error for a field whose column is not in a header, which may have another separator."""
+    """Return the error for a field whose column is not in the header, perhaps because of a wrong separator."""
     if len(names) == 1 and columns[field] in names[0]:
         return UserError(
             f"{where}: the separator {separator!r} splits nothing, so the only column is {names[0]!r:.60}; set "
@@ -117,14 +117,14 @@ def _absent_column_error(where: str, field: str, columns: Columns, names: list[s
 
 
 class _LocatedRow(NamedTuple):
-    """The place of a row, and its values."""
+    """A row of a file: its location and its values."""
 
     where: str
     values: list[str]
 
 
-def _located_rows(path: str, data: bytes, separator: str, quoted: bool) -> Iterator[_LocatedRow]:
-    """Yield the place of each row, 'PATH:LINE' or 'PATH:FIRST-LAST', and its values."""
+def _read_located_rows(path: str, data: bytes, separator: str, quoted: bool) -> Iterator[_LocatedRow]:
+    """Yield the location ('PATH:LINE' or 'PATH:FIRST-LAST') and the values of each row."""
     for row in read_rows(io.BytesIO(data), separator, quoted, max_bytes=len(data)):
         where = f"{path}:{row.first_line}"
         if row.problem:
@@ -141,7 +141,7 @@ def _located_rows(path: str, data: bytes, separator: str, quoted: bool) -> Itera
         yield _LocatedRow(where + (f"-{row.last_line}" if row.last_line > row.first_line else ""), row.values)
 
 
-def read_tokens(
+def read_conll(
     path: str,
     columns: Columns,
     optional: Sequence[str],
@@ -151,19 +151,19 @@ def read_tokens(
     separator: str = "",
     comment: str = "",
 ) -> Iterator[Record]:
-    """Yield the sentences of a file that has a line of columns for each token, and an empty line after each sentence.
+    """Yield the sentences of a CoNLL file, which has a line of columns per token, and a blank line after each sentence.
 
     The reader skips lines with a document mark (-DOCSTART-) and comments of CoNLL-U (# sent_id = 1). It ignores white
     space at the end of a line. Several spaces between columns are one separator.
 
     Args:
         path: path of the file, plain or .gz.
-        columns: for 'tokens' and 'labels', the number of the column, from 0 on, or backwards from -1.
+        columns: number of the column of 'tokens' and of 'labels', from 0 on, or backwards from -1.
         optional: ('labels',) if the file may have only tokens.
         skipped: not used.
-        notes: counter of comments.
-        separator: one character; '': a tab if the line of the first token contains a tab, otherwise a space.
-        comment: prefix of the lines that are skipped.
+        notes: counter of skipped comments.
+        separator: character between columns; '': a tab if the line of the first token has a tab, otherwise a space.
+        comment: prefix of further lines that are skipped.
 
     Raises:
         UserError: a line has fewer or more columns than the first line, or a column is missing.
@@ -206,7 +206,10 @@ def read_tokens(
 
 
 def _present_columns(where: str, indices: dict[str, int], width: int, optional: Sequence[str]) -> dict[str, int]:
-    """Return the columns that a file of `width` columns has; raise UserError if a required column is missing."""
+    """Return field -> index for the columns that exist in a file of `width` columns; raise UserError for others.
+
+    Columns of optional fields may be missing.
+    """
     present = {}
     for field, index in indices.items():
         # The only column of a file holds the tokens, not their labels.
@@ -217,27 +220,27 @@ def _present_columns(where: str, indices: dict[str, int], width: int, optional: 
     return present
 
 
-def read_objects(
+def read_json_objects(
     path: str, columns: Columns, optional: Sequence[str], skipped: Any = None, notes: Any = None
 ) -> Iterator[Record]:
     """Yield the records of a JSON file, which is a list of objects or has one object per line.
 
-    A column is a key; for objects inside of objects, it is several keys joined by dots.
+    A column is a key of an object or, for objects inside of objects, several keys joined by dots.
 
     Raises:
-        UserError: a line is not JSON or not an object, or a key is missing. The message names file and line, or for a
-            list the number of the item.
+        UserError: a line is not JSON or not an object, or a key is missing. The message names the file and the line; in
+            a list, the number of the item.
     """
-    for where, value in _json_values(path, read_task_text(path)):
+    for where, value in _read_json_values(path, read_task_text(path)):
         yield _object_record(where, value, columns, optional)
 
 
 def _object_record(where: str, value: Any, columns: Columns, optional: Sequence[str]) -> Record:
     """Return the record of a JSON value; raise UserError if it is not an object or lacks a required key."""
-    item = check_object(where, value)
+    item = check_json_object(where, value)
     fields = {}
     for field, name in columns.items():
-        member = look_up(item, name)
+        member = look_up_field(item, name)
         if member is not ABSENT:
             fields[field] = member
         elif field not in optional:
@@ -274,14 +277,14 @@ def read_parquet(
 
 
 class _LocatedValue(NamedTuple):
-    """The place of a JSON value, and the value."""
+    """A JSON value and its location in a file."""
 
     where: str
     value: Any
 
 
-def _json_values(path: str, text: str) -> Iterator[_LocatedValue]:
-    """Yield the items of a list, or the values of the lines, each with its place."""
+def _read_json_values(path: str, text: str) -> Iterator[_LocatedValue]:
+    """Yield the items of a JSON list, or the JSON values of the lines, each with its location."""
     first_line, *further_lines = text.strip().split("\n", 1)
     if first_line.startswith("[") and not (further_lines and _parses_as_json(first_line)):  # else each line is a list
         for index, value in enumerate(parse_json(path, text)):
@@ -305,11 +308,11 @@ def _parses_as_json(text: str) -> bool:
 def read_squad(
     path: str, columns: Columns, optional: Sequence[str], skipped: Any = None, notes: Any = None
 ) -> Iterator[Record]:
-    """Yield the questions of a file in the layout of SQuAD 1.1 and 2.0; columns are not used.
+    """Yield the questions of a JSON file in the layout of SQuAD 1.1 and 2.0; `columns` and `optional` are not used.
 
     Raises:
-        UserError: the file is not JSON, or a part is missing or has a wrong type. The message names the path in the
-            document.
+        UserError: the file is not JSON, or a part is missing or has a wrong type. The message names the path to the
+            part within the JSON document.
     """
     document = parse_json(path, read_task_text(path))
     for where_article, article in _squad_items(path, document, "data"):
@@ -327,7 +330,7 @@ def read_squad(
 
 
 def _squad_items(where: str, parent: Any, key: str) -> Iterator[_LocatedValue]:
-    """Yield the items of the list `key` of a JSON object, with the path of each."""
+    """Yield the items of the list `key` of a JSON object, each with its path in the document."""
     for index, item in enumerate(_squad_member(where, parent, key, list)):
         yield _LocatedValue(f"{where} {key}[{index}]", item)
 
@@ -341,7 +344,8 @@ def _squad_member(where: str, parent: Any, key: str, kind: type) -> Any:
     return value
 
 
-# Arguments: path, columns, optional fields, counter of skipped rows (None: they are refused), counter of oddities.
+# A reader of a file. Its arguments are the path, the columns, the optional fields, the counter of skipped rows (None: a
+# row with a wrong number of columns raises UserError) and the counter of oddities.
 Format = Callable[..., Iterator[Record]]
 
 FORMATS: dict[str, Format] = {
@@ -349,23 +353,23 @@ FORMATS: dict[str, Format] = {
     "tsv_headless": functools.partial(read_delimited, separator="\t", quoted=False, header=False),
     "tsv": functools.partial(read_delimited, separator="\t", quoted=True, find_separator=True),
     "csv": functools.partial(read_delimited, separator=",", quoted=True, find_separator=True),
-    "json": read_objects,  # a list, or an object per line
+    "json": read_json_objects,  # a list, or an object per line
     "parquet": read_parquet,
     "squad": read_squad,
-    "conll": read_tokens,
-    "conll_space": functools.partial(read_tokens, separator=" "),
-    "conll_tab": functools.partial(read_tokens, separator="\t"),
-    "conll_klue": functools.partial(read_tokens, separator="\t", comment="##"),
+    "conll": read_conll,
+    "conll_space": functools.partial(read_conll, separator=" "),
+    "conll_tab": functools.partial(read_conll, separator="\t"),
+    "conll_klue": functools.partial(read_conll, separator="\t", comment="##"),
 }
-# Formats with a token per line, whose columns are numbers.
+# Formats with one token per line; their columns have numbers instead of names.
 TOKEN_PER_LINE = ("conll", "conll_space", "conll_tab", "conll_klue")
-# Suffix of a file name, without .gz -> format; a kind may have other formats (`TaskKind.suffixes`).
+# Suffix of a file name, without .gz -> format; `TaskKind.suffixes` may replace the format of a suffix.
 SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 DELIMITED = ("tsv_plain", "tsv_headless", "tsv", "csv")
 
 
 def format_of_suffix(path: str, suffixes: Mapping[str, str]) -> str | None:
-    """Return the format of a file by its suffix, None for an unknown suffix; `suffixes` override `SUFFIXES`."""
+    """Return the name of a file's format by its suffix; None for an unknown suffix. `suffixes` override `SUFFIXES`."""
     bare = path.removesuffix(".gz")
     return (SUFFIXES | dict(suffixes)).get(bare[bare.rfind(".") :])
 
@@ -386,13 +390,13 @@ def read_file_records(
     notes: Counter[str],
     delimiter: str | None = None,
 ) -> Iterator[Record]:
-    """Return the records of a file in the format `format_name`; '' selects the format by the suffix.
+    """Yield the records of a file in the format `format_name`; if it is '', the suffix of the file decides.
 
     Args:
         path: path of the file.
         format_name: name of a row of `FORMATS`, or ''.
         suffixes: formats of file suffixes that differ from `SUFFIXES`.
-        columns: field -> column.
+        columns: field -> column of the file.
         optional: fields whose column may be absent.
         skipped: counter of rows with a wrong number of columns; None: such rows are errors.
         notes: counter of oddities to report to the user.

@@ -31,12 +31,12 @@ def repair_encoding(text: str) -> str:
     """Repair, line by line with ftfy, UTF-8 that was decoded as Latin-1, Windows-1252 or a similar encoding."""
     if text.isascii():
         return text
-    fix = _fix_encoding()
+    fix = _load_ftfy_fixer()
     return "\n".join(line if line.isascii() else fix(line) for line in text.split("\n"))
 
 
 @functools.cache
-def _fix_encoding() -> Callable[[str], str]:
+def _load_ftfy_fixer() -> Callable[[str], str]:
     """Return `ftfy.fix_encoding`; raise UserError if the package is missing."""
     with needs_packages("[repair_encoding]", "ftfy"):
         import ftfy
@@ -46,7 +46,7 @@ def _fix_encoding() -> Callable[[str], str]:
 
 def check_ftfy_installed(**_: object) -> None:
     """Raise UserError if the package ftfy is missing."""
-    _fix_encoding()
+    _load_ftfy_fixer()
 
 
 def mask_emails(text: str, *, replacement: str = "email@example.com") -> str:
@@ -59,8 +59,8 @@ def mask_ip_addresses(
 ) -> str:
     """Replace the IP addresses of a text by `ipv4` and `ipv6`, by default addresses reserved for documentation.
 
-    With `public_only`, private, local and reserved addresses stay, since they belong to no person. Code such as `a::b`
-    is such an address and stays, too.
+    With `public_only`, private, local and reserved addresses stay, since they belong to no person. The text `a::b` in
+    code is a reserved address, so it stays, too.
     """
     text = re.sub(_IPV4, lambda match: _masked_address(match, ipaddress.IPv4Address, ipv4, public_only), text)
     if "::" in text or text.count(":") >= _MIN_COLONS:

@@ -16,9 +16,9 @@ from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.corpus.build.encoding import Chunk, DocumentCounts
 from bert_jax.readers import RawDocument, ReadOptions, storage, to_document
-from bert_jax.readers.rejections import Rejections, first_fields
+from bert_jax.readers.rejections import Rejections, alphabetically_first_fields
 
-EMPTIED = "piece removed: "  # prefix of the reason if a piece of a long document is removed
+EMPTIED = "piece removed: "  # prefix of the rule's name if the rule removes a piece of a long document
 BoundRule = tuple[str, Callable[[str], str | Removed]]  # name of a rule, and the rule with its parameters
 
 
@@ -42,7 +42,7 @@ class CleaningCounts:
     characters_kept: int = 0
     fields: str = ""
 
-    def of_removed(self) -> DocumentCounts:
+    def counts_of_removed_documents(self) -> DocumentCounts:
         """Return the `DocumentCounts` of the removed and rejected documents."""
         return DocumentCounts(documents=sum(self.rejected.values()), rejected=self.rejected, fields=self.fields)
 
@@ -73,11 +73,13 @@ def sum_cleaning_counts(counts: Iterable[CleaningCounts]) -> CleaningCounts:
         changed=dict(sorted(changed.items())),
         characters=sum(part.characters for part in counts),
         characters_kept=sum(part.characters_kept for part in counts),
-        fields=functools.reduce(first_fields, (part.fields for part in counts), ""),
+        fields=functools.reduce(alphabetically_first_fields, (part.fields for part in counts), ""),
     )
 
 
-def clean_chunk(chunk: Chunk, steps: Sequence[Step], read_options: ReadOptions, repeated: str = "") -> CleanedChunk:
+def clean_chunk(
+    chunk: Chunk, steps: Sequence[Step], read_options: ReadOptions, repeated_lines_file: str = ""
+) -> CleanedChunk:
     """Return the documents of a chunk after the rules, the removed documents, and counts.
 
     The pieces of a long document are cleaned separately. A piece that a rule removes becomes empty.
@@ -86,12 +88,12 @@ def clean_chunk(chunk: Chunk, steps: Sequence[Step], read_options: ReadOptions, 
         chunk: a chunk that `read_chunks` made.
         steps: steps of a recipe.
         read_options: how the input is read.
-        repeated: file of the repeated lines, which the rule with a survey reads.
+        repeated_lines_file: file of the repeated lines, which the rule `repeated_lines` reads.
 
     Raises:
         UserError: as `readers.to_document`.
     """
-    rules = bind_rules(steps, repeated)
+    rules = bind_rules(steps, repeated_lines_file)
     rejections = Rejections()
     changed: collections.Counter[str] = collections.Counter()
     kept_lines: list[str] = []
@@ -126,11 +128,11 @@ def clean_chunk(chunk: Chunk, steps: Sequence[Step], read_options: ReadOptions, 
     return CleanedChunk("".join(kept_lines).encode(), "".join(removed_lines).encode(), counts)
 
 
-def bind_rules(steps: Sequence[Step], repeated: str = "") -> list[BoundRule]:
+def bind_rules(steps: Sequence[Step], repeated_lines_file: str = "") -> list[BoundRule]:
     """Return the name and the function of each step's rule, with all parameters bound."""
     rules: list[BoundRule] = []
     for step in steps:
-        survey = {"repeated": repeated} if RULES[step.rule].survey else {}
+        survey = {"repeated": repeated_lines_file} if RULES[step.rule].survey else {}
         rules.append((step.rule, functools.partial(RULES[step.rule].apply, **step.parameters, **survey)))
     return rules
 
@@ -144,7 +146,7 @@ class RulesResult(NamedTuple):
 
 
 def apply_rules(text: str, rules: Sequence[BoundRule], changed: collections.Counter[str]) -> RulesResult:
-    """Return (text, '', None), or ('', reason, verdict) of a removed text; count the rules that changed it."""
+    """Apply rules to a text until one removes it; count in `changed` the rules that changed a text that stays."""
     changes = []
     for name, rule in rules:
         result = rule(text)
@@ -157,7 +159,9 @@ def apply_rules(text: str, rules: Sequence[BoundRule], changed: collections.Coun
     return RulesResult(text, "", None)
 
 
-def count_line_hashes(chunk: Chunk, earlier_steps: Sequence[Step], step: Step, read_options: ReadOptions) -> HashCounts:
+def count_documents_per_line_hash(
+    chunk: Chunk, earlier_steps: Sequence[Step], step: Step, read_options: ReadOptions
+) -> HashCounts:
     """Return the hashes of different lines, uint64, ascending, and the number of documents with each line, uint32.
 
     Args:
@@ -177,7 +181,7 @@ def count_line_hashes(chunk: Chunk, earlier_steps: Sequence[Step], step: Step, r
     return HashCounts(hashes, np.fromiter((counter[value] for value in hashes.tolist()), "<u4", len(hashes)))
 
 
-def read_cleaned(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
+def read_cleaned_documents(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
     """Yield the documents of files or URLs with lines of `clean_chunk`, like `readers.read_raw_documents`."""
     del options  # the input was read with these options already
     bytes_read = 0
@@ -197,9 +201,9 @@ def read_cleaned(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocu
 
 def _json_line(name: str, **fields: Any) -> str:
     """Return a line of JSON about a document."""
-    return json.dumps({"name": escape_name(name), **fields}, ensure_ascii=False) + "\n"
+    return json.dumps({"name": escape_non_utf8_name(name), **fields}, ensure_ascii=False) + "\n"
 
 
-def escape_name(name: str) -> str:
+def escape_non_utf8_name(name: str) -> str:
     """Return a file name with escapes in place of bytes that are not UTF-8; JSON cannot hold such bytes."""
     return name.encode(errors="backslashreplace").decode()

@@ -17,7 +17,7 @@ from bert_jax.errors import UserError
 from bert_jax.readers import archives, storage
 from bert_jax.readers.rows import read_rows
 
-_MAX_FILE_BYTES = 256 << 20  # maximum size of an evaluation file, which is held in memory
+_MAX_FILE_BYTES = 256 << 20  # maximum size of an evaluation file, because it is held in memory
 
 
 class NgramIndex(NamedTuple):
@@ -28,7 +28,7 @@ class NgramIndex(NamedTuple):
     names: tuple[str, ...]
 
 
-def contamination(text: str, *, files: Sequence[str], ngram: int = 13) -> str | Removed:
+def remove_contaminated_text(text: str, *, files: Sequence[str], ngram: int = 13) -> str | Removed:
     """Remove a text that shares an n-gram of words with one of the files.
 
     The words come from the normal form, which ignores case, punctuation and white space.
@@ -93,12 +93,12 @@ def _read_texts(path: str) -> Iterator[str]:
                 if stream is None:
                     raise UserError(f"{name}: {rejected}; give files of text")
                 suffix = os.path.splitext(bare_name)[1].lower()
-                yield from _READERS.get(suffix, _read_paragraphs)(_read_stream(name, stream))
+                yield from _READERS.get(suffix, _read_paragraphs)(_read_text_within_limit(name, stream))
         except (*archives.BROKEN_ARCHIVE, ValueError) as error:
             raise UserError(f"{path}: cannot be read for decontamination ({error})") from None
 
 
-def _read_stream(name: str, stream: IO[bytes]) -> str:
+def _read_text_within_limit(name: str, stream: IO[bytes]) -> str:
     """Return the text of a stream; raise UserError if it is too large."""
     data = stream.read(_MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES:
@@ -106,7 +106,7 @@ def _read_stream(name: str, stream: IO[bytes]) -> str:
     return data.decode("utf-8-sig")
 
 
-def _read_json(text: str) -> Iterator[str]:
+def _read_json_strings(text: str) -> Iterator[str]:
     """Yield the strings in a JSON value, or in a JSON value on each line."""
     try:
         values = [strict_json.parse(text)]
@@ -120,7 +120,7 @@ def _read_json(text: str) -> Iterator[str]:
             values.extend(value.values() if isinstance(value, dict) else value)
 
 
-def _read_cells(text: str, separator: str, quoted: bool) -> Iterator[str]:
+def _read_table_cells(text: str, separator: str, quoted: bool) -> Iterator[str]:
     """Yield the cells of CSV or TSV; raise ValueError for a broken row."""
     for row in read_rows(io.BytesIO(text.encode()), separator, quoted, _MAX_FILE_BYTES):
         if row.problem:
@@ -134,9 +134,9 @@ def _read_paragraphs(text: str) -> Iterator[str]:
 
 
 _READERS: dict[str, Callable[[str], Iterator[str]]] = {
-    ".json": _read_json,
-    ".jsonl": _read_json,
-    ".ndjson": _read_json,
-    ".csv": functools.partial(_read_cells, separator=",", quoted=True),
-    ".tsv": functools.partial(_read_cells, separator="\t", quoted=False),
+    ".json": _read_json_strings,
+    ".jsonl": _read_json_strings,
+    ".ndjson": _read_json_strings,
+    ".csv": functools.partial(_read_table_cells, separator=",", quoted=True),
+    ".tsv": functools.partial(_read_table_cells, separator="\t", quoted=False),
 }

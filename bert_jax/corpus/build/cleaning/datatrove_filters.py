@@ -19,9 +19,9 @@ FILTERS = {
     "fineweb_quality": "FineWebQualityFilter",
 }
 _PACKAGES = "datatrove regex spacy"
-# spaCy takes time quadratic in the length of such a run: 14 s for 16,000 brackets, and hours for a file of brackets.
+# spaCy takes time quadratic in the number of consecutive punctuation marks: 14 s for 16,000 brackets.
 _PUNCTUATION_RUN = re.compile(r"(?<![^\w\s])(?:[^\w\s]|_|['\u2019]\w){1000}")
-_MAX_ADDRESSES = 100  # a word with so many URLs takes quadratic time, too
+_MAX_ADDRESSES = 100  # for a word with so many URLs, spaCy takes quadratic time, too
 
 
 def apply_filter(text: str, *, rule: str, **parameters: Any) -> str | Removed:
@@ -48,9 +48,9 @@ def apply_filter(text: str, *, rule: str, **parameters: Any) -> str | Removed:
 def check_filter(*, rule: str, **parameters: Any) -> None:
     """Raise UserError for a missing package, or for a language for which datatrove has no word tokenizer."""
     with needs_packages(f"[{rule}]", _PACKAGES):
-        from bert_jax.corpus.build.cleaning.spacy_words import load_words
+        from bert_jax.corpus.build.cleaning.spacy_words import load_cached_word_tokenizer
     try:
-        load_words(parameters["language"]).word_tokenize("One sentence.")
+        load_cached_word_tokenizer(parameters["language"]).word_tokenize("One sentence.")
     except (ImportError, ValueError) as error:
         raise UserError(f"language: {error}") from None
 
@@ -74,10 +74,10 @@ def _stalls_tokenizer(text: str) -> bool:
 @functools.lru_cache(maxsize=8)
 def _make_filter(rule: str, parameters: tuple[tuple[str, Any], ...]) -> Any:
     """Return a filter of datatrove."""
-    from bert_jax.corpus.build.cleaning.spacy_words import load_words
+    from bert_jax.corpus.build.cleaning.spacy_words import load_cached_word_tokenizer
 
     arguments = dict(parameters)
-    return _filter_class(rule)(**{**arguments, "language": load_words(arguments["language"])})
+    return _filter_class(rule)(**{**arguments, "language": load_cached_word_tokenizer(arguments["language"])})
 
 
 def _filter_class(rule: str) -> Any:

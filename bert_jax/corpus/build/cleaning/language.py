@@ -1,4 +1,4 @@
-"""The rule about the language of a text, by py3langid, a naive Bayes classifier (after Lui and Baldwin 2012)."""
+"""The rule that removes texts in other languages, by py3langid, a naive Bayes classifier (Lui and Baldwin 2012)."""
 
 import functools
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ UNCERTAIN = "uncertain"
 _EXCERPTS = 5
 
 
-def language(
+def remove_other_languages(
     text: str, *, keep: Sequence[str], min_probability: float = 0.65, sample_characters: int = 500
 ) -> str | Removed:
     """Remove a text if its most likely language is not in `keep`, or has a probability below `min_probability`.
@@ -42,13 +42,13 @@ def identify_language(text: str, sample_characters: int) -> LikelyLanguage:
         size = sample_characters // _EXCERPTS
         step = (len(text) - size) // (_EXCERPTS - 1)
         text = " ".join(text[index * step : index * step + size] for index in range(_EXCERPTS))
-    code, probability = _identifier().classify(text)
+    code, probability = _load_language_classifier().classify(text)
     return LikelyLanguage(str(code), float(probability))
 
 
 def check_language_rule(*, keep: Sequence[str], min_probability: float, sample_characters: int) -> None:
     """Raise UserError for a language that the classifier does not know, or a missing package."""
-    known = sorted(set(_identifier().labels))
+    known = sorted(set(_load_language_classifier().labels))
     for code in keep:
         if code not in known:
             raise UserError(f"keep: '{code}' is no language of py3langid{did_you_mean(code, known)}")
@@ -59,7 +59,7 @@ def check_language_rule(*, keep: Sequence[str], min_probability: float, sample_c
 
 
 @functools.cache
-def _identifier() -> Any:
+def _load_language_classifier() -> Any:
     """Return the classifier of py3langid; raise UserError if the package is missing."""
     with needs_packages("[language]", "py3langid"):
         from py3langid.langid import MODEL_FILE, LanguageIdentifier

@@ -21,12 +21,12 @@ PACKAGE = (
 _PARAMETER_TYPES: dict[Any, tuple[str, Any]] = {
     bool: ("true or false", lambda value: isinstance(value, bool)),
     int: ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
-    float: ("a finite number", lambda value: _is_number(value)),
+    float: ("a finite number", lambda value: _is_finite_number(value)),
     str: ("a text in quotes", lambda value: isinstance(value, str)),
-    Sequence[str]: ("a list of texts", lambda value: _is_list(value, lambda item: isinstance(item, str))),
+    Sequence[str]: ("a list of texts", lambda value: _is_list_of(value, lambda item: isinstance(item, str))),
     tuple[tuple[int, float]]: (
         "a list of pairs, such as [[2, 0.2], [3, 0.18]]",
-        lambda value: _is_list(value, _is_count_and_number),
+        lambda value: _is_list_of(value, _is_count_and_number),
     ),
 }
 # Types of datatrove's parameters; TOML has no null, and 0 or -1 turns a threshold off.
@@ -37,7 +37,7 @@ _PARAMETER_TYPES |= {
     tuple[str, ...] | None: _PARAMETER_TYPES[Sequence[str]],
 }
 _DEDUPLICATE, _AGAINST = "deduplicate", "against"
-_CONTAMINATION, _FILES = "contamination", "files"  # the rule, and its parameter, with the names of files
+_CONTAMINATION, _FILES = "contamination", "files"  # a rule, and the name of its parameter with file names
 _MAX_BYTES = 1 << 20
 LIBRARIES = ("datatrove", "ftfy", "py3langid", "spacy")  # other versions may give other results
 
@@ -64,19 +64,19 @@ class Recipe(NamedTuple):
     deduplicate: str = "none"
     against: tuple[str, ...] = ()
 
-    def identity(self, fingerprints: Sequence[str]) -> dict[str, Any]:
+    def identity(self, against_fingerprints: Sequence[str]) -> dict[str, Any]:
         """Return everything that the result of the recipe depends on, except `deduplicate`, as JSON.
 
-        `fingerprints`: fingerprints of the corpora `against`.
+        `against_fingerprints` are the fingerprints of the corpora `against`.
         """
         steps = [
             [step.rule, dict(step.parameters), RULES[step.rule].versions(**step.parameters)] for step in self.steps
         ]
-        corpora = [list(pair) for pair in zip(self.against, fingerprints, strict=True)]
+        corpora = [list(pair) for pair in zip(self.against, against_fingerprints, strict=True)]
         return {"steps": steps, "versions": [version_of(name) for name in LIBRARIES], "against": corpora}
 
     def for_manifest(self) -> dict[str, Any]:
-        """Return the part of a manifest about the recipe."""
+        """Return the entries of a corpus's manifest about the recipe, as JSON."""
         rules = {step.rule: dict(step.parameters) for step in self.steps}
         return {"rules": rules, **({"against": list(self.against)} if self.against else {})}
 
@@ -104,7 +104,7 @@ def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Sequence[str] 
     if deduplicate not in REMOVED_COPIES:
         raise UserError(f"{path}: {_DEDUPLICATE}: give one of {', '.join(REMOVED_COPIES)}")
     against = tables.pop(_AGAINST, [])
-    if not _is_list(against, lambda item: isinstance(item, str)):
+    if not _is_list_of(against, lambda item: isinstance(item, str)):
         raise UserError(f"{path}: {_AGAINST}: {against!r} is not a list of corpora, each a directory made by `prepare`")
     if against and not REMOVED_COPIES[deduplicate]:
         raise UserError(
@@ -114,17 +114,17 @@ def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Sequence[str] 
     if isinstance(rule, dict):
         if evaluation_files:
             rule[_FILES] = list(evaluation_files)
-        elif _is_list(rule.get(_FILES), lambda item: isinstance(item, str)):
-            rule[_FILES] = _files_below(path, rule[_FILES])
+        elif _is_list_of(rule.get(_FILES), lambda item: isinstance(item, str)):
+            rule[_FILES] = _check_files_below_recipe(path, rule[_FILES])
     steps = tuple(make_cleaning_step(f"{path}", name, given) for name, given in tables.items())
     return Recipe(str(path), steps, deduplicate, tuple(against))
 
 
-def _files_below(recipe: pathlib.Path, names: Sequence[str]) -> list[str]:
+def _check_files_below_recipe(recipe: pathlib.Path, names: Sequence[str]) -> list[str]:
     """Return the paths of evaluation files that a recipe names, relative to its directory.
 
     A stranger may have written the recipe, and the result shows words of the files. So a file outside of the directory,
-    or a link to one, is refused.
+    or a link to such a file, is refused.
     """
     directory, where = os.path.realpath(recipe.parent), f"{recipe}: [{_CONTAMINATION}] {_FILES}"
     paths = [os.path.join(os.path.dirname(recipe), name) for name in names]
@@ -145,7 +145,7 @@ def _files_below(recipe: pathlib.Path, names: Sequence[str]) -> list[str]:
 
 
 def make_cleaning_step(path: str, rule: str, given: Any) -> Step:
-    """Return a rule with the parameters `given` in its table and defaults; raise UserError for wrong parameters."""
+    """Return a rule with the parameters in `given`, and defaults for all others; raise UserError for errors."""
     if rule not in RULES:
         raise UserError(f"{path}: there is no rule '{rule}'{did_you_mean(rule, [*RULES, _DEDUPLICATE, _AGAINST])}")
     if not isinstance(given, dict):
@@ -162,7 +162,7 @@ def make_cleaning_step(path: str, rule: str, given: Any) -> Step:
     missing = [name for name, parameter in known.items() if parameter.default is parameter.empty and name not in given]
     if missing:
         raise UserError(f"{path}: [{rule}] needs the parameter '{missing[0]}'")
-    parameters = {name: _as_tuple(given.get(name, parameter.default)) for name, parameter in known.items()}
+    parameters = {name: _lists_to_tuples(given.get(name, parameter.default)) for name, parameter in known.items()}
     try:
         RULES[rule].check(**parameters)
     except UserError as error:
@@ -197,21 +197,21 @@ def _find_recipe(recipe: str) -> pathlib.Path:
     )
 
 
-def _is_list(value: Any, accepts: Callable[[Any], bool]) -> bool:
+def _is_list_of(value: Any, accepts: Callable[[Any], bool]) -> bool:
     """Return whether a value is a list of items that `accepts` accepts."""
     return isinstance(value, list) and all(map(accepts, value))
 
 
 def _is_count_and_number(value: Any) -> bool:
     """Return whether a value is a list of a positive whole number and a finite number."""
-    return _is_list(value, _is_number) and len(value) == 2 and isinstance(value[0], int) and value[0] > 0
+    return _is_list_of(value, _is_finite_number) and len(value) == 2 and isinstance(value[0], int) and value[0] > 0
 
 
-def _as_tuple(value: Any) -> Any:
+def _lists_to_tuples(value: Any) -> Any:
     """Return a value with tuples in place of lists, which are not hashable."""
-    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
+    return tuple(map(_lists_to_tuples, value)) if isinstance(value, list) else value
 
 
-def _is_number(value: Any) -> bool:
+def _is_finite_number(value: Any) -> bool:
     """Return whether a value is a finite number and not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

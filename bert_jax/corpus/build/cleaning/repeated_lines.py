@@ -1,7 +1,7 @@
 """The rule about lines that many documents have, such as menus and notices; a pass before the cleaning counts them.
 
-A comparison ignores the case and the length of white space, and replaces each number by 0, so that 'Page 12 of 300'
-equals 'page 3 of 81'.
+The comparison of lines ignores case and the length of white space, and replaces each number by 0, so that
+'Page 12 of 300' equals 'page 3 of 81'.
 """
 
 import functools
@@ -16,7 +16,7 @@ import numpy as np
 from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.readers import storage
 
-LINES, COUNTS = "lines", "counts"  # parts of a block: ascending hashes of lines; number of documents with each line
+LINES, COUNTS = "lines", "counts"  # parts of a block: hashes of lines, and numbers of documents with them
 _RANGES = 64  # number of ranges of hashes that are merged separately, to bound the memory
 _NUMBER = re.compile(r"\d+")
 _EMPTY_LINES = re.compile(r"\n\s*\n\s*\n")
@@ -27,18 +27,18 @@ def remove_repeated_lines(text: str, repeated: str, *, min_documents: int = 20, 
 
     Args:
         text: text of a document.
-        repeated: path or URL of a file that `save_repeated` wrote.
+        repeated: path or URL of a file that `save_repeated_line_hashes` wrote.
         min_documents: minimum number of documents with a line that is removed.
         min_words: minimum number of words of a line that is removed; 'Yes.' in dialogs stays.
     """
     del min_documents
-    hashes = _load_hashes(repeated)
-    return _keep_lines(
+    hashes = _load_repeated_line_hashes(repeated)
+    return _remove_rejected_lines(
         text, lambda line: len(line.split(None, min_words)) < min_words or _hash_line(line) not in hashes
     )
 
 
-def hash_lines(text: str, *, min_documents: int, min_words: int) -> Iterator[int]:
+def distinct_line_hashes(text: str, *, min_documents: int, min_words: int) -> Iterator[int]:
     """Yield the hashes of the different lines of a text with at least `min_words` words."""
     del min_documents
     yield from {_hash_line(line) for line in text.split("\n") if len(line.split(None, min_words)) >= min_words}
@@ -51,23 +51,25 @@ class HashCounts(NamedTuple):
     counts: np.ndarray
 
 
-def count_hashes(hashes: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> HashCounts:
+def sum_counts_by_hash(hashes: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> HashCounts:
     """Return the different hashes of all arrays, uint64, ascending, and the sums of their counts, uint32."""
     keys, inverse = np.unique(np.concatenate(hashes), return_inverse=True)
     sums = np.bincount(inverse, np.concatenate(counts), len(keys))
     return HashCounts(keys.astype("<u8"), sums.astype("<u4"))
 
 
-def find_repeated(
+def write_repeated_line_hashes(
     path: pathlib.Path, blocks: Sequence[tuple[np.ndarray, np.ndarray]], *, min_documents: int, min_words: int
 ) -> None:
     """Write the hashes of lines in at least `min_documents` documents of all blocks, in bounded memory."""
-    ranges = zip(*(split_ranges(*block) for block in blocks), strict=True)
-    counted = (count_hashes(*zip(*parts, strict=True)) for parts in ranges)
-    save_repeated(path, [select_repeated(*part, min_documents=min_documents, min_words=min_words) for part in counted])
+    ranges = zip(*(split_into_hash_ranges(*block) for block in blocks), strict=True)
+    counted = (sum_counts_by_hash(*zip(*parts, strict=True)) for parts in ranges)
+    save_repeated_line_hashes(
+        path, [select_frequent_hashes(*part, min_documents=min_documents, min_words=min_words) for part in counted]
+    )
 
 
-def split_ranges(hashes: np.ndarray, counts: np.ndarray) -> Iterator[HashCounts]:
+def split_into_hash_ranges(hashes: np.ndarray, counts: np.ndarray) -> Iterator[HashCounts]:
     """Yield the ascending hashes and their counts in each of `_RANGES` ranges of hashes."""
     for index in range(_RANGES):
         first = np.searchsorted(hashes, np.uint64(index << 58))
@@ -75,32 +77,32 @@ def split_ranges(hashes: np.ndarray, counts: np.ndarray) -> Iterator[HashCounts]
         yield HashCounts(hashes[first:end], counts[first:end])
 
 
-def select_repeated(hashes: np.ndarray, counts: np.ndarray, *, min_documents: int, min_words: int) -> np.ndarray:
+def select_frequent_hashes(hashes: np.ndarray, counts: np.ndarray, *, min_documents: int, min_words: int) -> np.ndarray:
     """Return the hashes with a count of at least `min_documents`."""
     del min_words
     return hashes[counts >= min_documents]
 
 
-def save_repeated(path: pathlib.Path, parts: Sequence[np.ndarray]) -> None:
+def save_repeated_line_hashes(path: pathlib.Path, parts: Sequence[np.ndarray]) -> None:
     """Write the hashes of repeated lines to the file that `remove_repeated_lines` reads."""
     np.save(path, np.concatenate(parts))
-    _load_hashes.cache_clear()  # a file of this name may have changed
+    _load_repeated_line_hashes.cache_clear()  # a file of this name may have changed
 
 
 @functools.lru_cache(maxsize=1)
-def _load_hashes(path: str) -> frozenset[int]:
-    """Return the hashes in a file that `save_repeated` wrote."""
+def _load_repeated_line_hashes(path: str) -> frozenset[int]:
+    """Return the hashes in a file that `save_repeated_line_hashes` wrote."""
     with storage.open_file(path) as file:
         return frozenset(np.load(file, allow_pickle=False).tolist())
 
 
 def _hash_line(line: str) -> int:
-    """Return a hash of a line without case, lengths of white space, and numbers."""
+    """Return a hash of a line that ignores case, the length of white space, and the values of numbers."""
     plain = _NUMBER.sub("0", " ".join(line.lower().split()))
     return int.from_bytes(hashlib.blake2b(plain.encode(), digest_size=8).digest(), "big")
 
 
-def _keep_lines(text: str, keep: Callable[[str], bool]) -> str | Removed:
+def _remove_rejected_lines(text: str, keep: Callable[[str], bool]) -> str | Removed:
     """Return the text without the lines that `keep` rejects.
 
     Empty lines stay; several empty lines in a row, after the removal, become a single empty line.

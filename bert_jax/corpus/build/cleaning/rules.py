@@ -16,7 +16,8 @@ class CleaningRule(NamedTuple):
         apply: pure function (text, parameters) -> the text, changed or not, or `Removed`.
         check: (parameters) -> None; raises UserError for wrong parameters, packages or files, before any work.
         versions: (parameters) -> versions of the files that the rule reads, as JSON.
-        survey: (text, parameters) -> hashes of a text, for a rule that counts hashes over all documents first.
+        survey: (text, parameters) -> hashes of a text; an earlier pass counts the documents with each hash. None: no
+            earlier pass.
         describe: () -> the parameters; None: the keyword-only arguments of `apply`.
     """
 
@@ -35,7 +36,7 @@ class CleaningRule(NamedTuple):
 
 
 def _datatrove_rule(rule: str) -> CleaningRule:
-    """Return the row of a rule that is a filter of datatrove."""
+    """Return the row of RULES for a filter of datatrove."""
     return CleaningRule(
         functools.partial(datatrove_filters.apply_filter, rule=rule),
         functools.partial(datatrove_filters.check_filter, rule=rule),
@@ -45,12 +46,14 @@ def _datatrove_rule(rule: str) -> CleaningRule:
 
 RULES: dict[str, CleaningRule] = {
     "repair_encoding": CleaningRule(changes.repair_encoding, changes.check_ftfy_installed),
-    "language": CleaningRule(language.language, language.check_language_rule),
+    "language": CleaningRule(language.remove_other_languages, language.check_language_rule),
     **{rule: _datatrove_rule(rule) for rule in datatrove_filters.FILTERS},
-    "repeated_lines": CleaningRule(repeated_lines.remove_repeated_lines, survey=repeated_lines.hash_lines),
+    "repeated_lines": CleaningRule(repeated_lines.remove_repeated_lines, survey=repeated_lines.distinct_line_hashes),
     "mask_emails": CleaningRule(changes.mask_emails),
     "mask_ip_addresses": CleaningRule(changes.mask_ip_addresses),
     "contamination": CleaningRule(
-        contamination.contamination, contamination.check_evaluation_files, contamination.evaluation_file_versions
+        contamination.remove_contaminated_text,
+        contamination.check_evaluation_files,
+        contamination.evaluation_file_versions,
     ),
 }

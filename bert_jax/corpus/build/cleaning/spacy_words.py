@@ -64,7 +64,7 @@ class CachedTokenizer(WordTokenizer):
 
 
 @functools.cache
-def load_words(language: str) -> WordTokenizer:
+def load_cached_word_tokenizer(language: str) -> WordTokenizer:
     """Return the word tokenizer of a language.
 
     Raises:

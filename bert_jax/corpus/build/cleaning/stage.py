@@ -12,8 +12,8 @@ from bert_jax.corpus.build.cleaning import repeated_lines
 from bert_jax.corpus.build.cleaning.chunk import (
     CleaningCounts,
     clean_chunk,
-    count_line_hashes,
-    read_cleaned,
+    count_documents_per_line_hash,
+    read_cleaned_documents,
     sum_cleaning_counts,
 )
 from bert_jax.corpus.build.cleaning.recipe import Recipe, Step
@@ -43,7 +43,7 @@ class CleanedDocuments(NamedTuple):
     counts: CleaningCounts
 
 
-def num_passes(recipe: Recipe) -> int:
+def num_cleaning_passes(recipe: Recipe) -> int:
     """Return the number of passes of a cleaning over the input: 2 if a rule needs a survey, else 1."""
     return 1 + sum(RULES[step.rule].survey is not None for step in recipe.steps)
 
@@ -66,7 +66,7 @@ def clean_documents(
         recipe: the rules.
         settings: how the input is read.
         num_workers: as in `map_chunks`.
-        progress: progress over all passes; `clean_documents` begins `num_passes` passes.
+        progress: progress over all passes; `clean_documents` begins `num_cleaning_passes` passes.
 
     Raises:
         UserError: `read_chunks` or `clean_chunk` raises it.
@@ -80,7 +80,9 @@ def clean_documents(
             )
     progress.begin_pass()
     read = functools.partial(read_chunks, tokenizer=None, settings=settings)
-    work = functools.partial(clean_chunk, steps=recipe.steps, read_options=settings.read_options, repeated=repeated)
+    work = functools.partial(
+        clean_chunk, steps=recipe.steps, read_options=settings.read_options, repeated_lines_file=repeated
+    )
     num_documents = sum(record["counts"]["documents"] for record in cleaned.records.values())
     with contextlib.closing(map_blocks(cleaned, partitions, read, work, num_workers)) as blocks:
         for key, results in blocks:
@@ -96,7 +98,9 @@ def clean_documents(
     bytes_before = 0
     for partition in partitions:
         paths = [cleaned.path(key, KEPT) for key in cleaned.in_order() if key[0] == partition.index]
-        cleaned_partitions.append(Partition(partition.index, tuple(map(str, paths)), bytes_before, read_cleaned))
+        cleaned_partitions.append(
+            Partition(partition.index, tuple(map(str, paths)), bytes_before, read_cleaned_documents)
+        )
         bytes_before += sum(path.stat().st_size for path in paths)
     return CleanedDocuments(
         tuple(cleaned_partitions),
@@ -106,7 +110,7 @@ def clean_documents(
     )
 
 
-def copy_removed(path: pathlib.Path, removed: Sequence[str]) -> None:
+def append_removed_documents(path: pathlib.Path, removed: Sequence[str]) -> None:
     """Append a JSON line {name, reason, found, text} to a file for each document, or piece, that a rule removed.
 
     Args:
@@ -131,7 +135,7 @@ def _find_repeated_lines(
     """Count the lines of all documents; return the path of the file of the repeated lines."""
     read = functools.partial(read_chunks, tokenizer=None, settings=settings)
     work = functools.partial(
-        count_line_hashes, earlier_steps=earlier_steps, step=step, read_options=settings.read_options
+        count_documents_per_line_hash, earlier_steps=earlier_steps, step=step, read_options=settings.read_options
     )
     with contextlib.closing(map_blocks(surveyed, partitions, read, work, num_workers)) as blocks:
         for key, results in blocks:
@@ -140,7 +144,7 @@ def _find_repeated_lines(
                 hashes.append(chunk_hashes)
                 counts.append(chunk_counts)
                 progress.report(chunk.bytes_read, 0)
-            block_hashes, block_counts = repeated_lines.count_hashes(hashes, counts)
+            block_hashes, block_counts = repeated_lines.sum_counts_by_hash(hashes, counts)
             surveyed.begin(key, (repeated_lines.LINES, repeated_lines.COUNTS))
             surveyed.append(
                 key, {repeated_lines.LINES: block_hashes.tobytes(), repeated_lines.COUNTS: block_counts.tobytes()}
@@ -155,5 +159,5 @@ def _find_repeated_lines(
     ]
     path = surveyed.directory / "repeated.npy"
     with surveyed.writing():
-        repeated_lines.find_repeated(path, counted, **step.parameters)
+        repeated_lines.write_repeated_line_hashes(path, counted, **step.parameters)
     return str(path)
