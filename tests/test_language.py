@@ -80,7 +80,7 @@ RENAMED = {
     "AtDistances": "RelativeKeysAndQueries",
     "Joint": "FusedQKV",
     "of_rows": "select_queries",
-    "of_global": "global_attention_inputs",
+    "of_global": "inputs_with_projections_of_global_tokens",
     "OF_GLOBAL": "GLOBAL_PROJECTIONS",
     "_turned": "_normalize_and_rotate",
     "by_rows": "query_blocked_attention",

@@ -65,7 +65,7 @@ def _cap_sequences_per_source(wanted: np.ndarray, num_sequences: np.ndarray, lim
 
 
 class SequenceItems(NamedTuple):
-    """The epoch of each sequence's source, and the index of the sequence's item among all sources' items, int64."""
+    """The epoch of the source and the index of the item (among the items of all sources) of each sequence, int64."""
 
     epoch: np.ndarray
     item: np.ndarray

@@ -331,15 +331,15 @@ def _arrays_per_masked_token(plan: SequencePlan, batch_size: int, positions: np.
 
 
 def _arrays_per_example(
-    plan: SequencePlan, batch_size: int, row: np.ndarray, cls_positions: np.ndarray, labels: np.ndarray
+    plan: SequencePlan, batch_size: int, rows_of_examples: np.ndarray, cls_positions: np.ndarray, labels: np.ndarray
 ) -> Batch:
     """Return the arrays with a value for each example, [batch, examples], or [batch] without packing."""
     shape = (batch_size, plan.config.packing)
-    entry = np.arange(len(row)) - np.searchsorted(row, row, side="left")
+    entry = np.arange(len(rows_of_examples)) - np.searchsorted(rows_of_examples, rows_of_examples, side="left")
     arrays = {
-        "next_sentence_labels": _zeros_with_values_at(shape, row, entry, labels, np.int32),
-        "example_weights": _zeros_with_values_at(shape, row, entry, 1, np.float32),
-        "cls_positions": _zeros_with_values_at(shape, row, entry, cls_positions, np.int32),
+        "next_sentence_labels": _zeros_with_values_at(shape, rows_of_examples, entry, labels, np.int32),
+        "example_weights": _zeros_with_values_at(shape, rows_of_examples, entry, 1, np.float32),
+        "cls_positions": _zeros_with_values_at(shape, rows_of_examples, entry, cls_positions, np.int32),
     }
     return arrays if plan.packing else {name: array[:, 0] for name, array in arrays.items()}
 

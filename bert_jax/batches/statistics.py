@@ -80,7 +80,7 @@ def sequence_figures(sequences: Sequences, mask_id: int, num_sequences: int = NU
 
 
 class CoveredFractions(NamedTuple):
-    """The fractions of the tokens of a split that the sequences of one epoch and of two epochs read."""
+    """The fraction of the tokens of a split that one epoch reads, and the fraction that two epochs read."""
 
     one_epoch: float
     two_epochs: float

@@ -154,7 +154,7 @@ class Split:
         if self.has_words:
             ends = self._ends_of_tokens(record_indices).tolist()
             data = [d[:k] for d, k in zip(data, ends, strict=True)]
-        return self._parse_records(data, record_indices)
+        return self._parse_records_without_word_starts(data, record_indices)
 
     def read_words(self, record_indices: np.ndarray, continues: np.ndarray) -> RecordArraysWithWords:
         """Return the arrays of `read`, and an array bool [tokens of all n], True for a token that begins a word.
@@ -166,7 +166,7 @@ class Split:
         data = [memoryview(record) for record in self._read_bytes(record_indices)]
         ends, sizes = self._ends_of_tokens(record_indices).tolist(), self.tokens_per_record[record_indices]
         without_words = [d[:k] for d, k in zip(data, ends, strict=True)]
-        tokens, lengths, sentences = self._parse_records(without_words, record_indices)
+        tokens, lengths, sentences = self._parse_records_without_word_starts(without_words, record_indices)
         has_words = self._shard_has_words[self._shard_of(record_indices)]
         packed = b"".join([d[k:] for d, k in zip(data, ends, strict=True)])
         filling = np.where(has_words, -sizes % 8, 0)  # unused bits of the last byte of a record
@@ -177,7 +177,7 @@ class Split:
             begins[np.repeat(has_words, sizes)] = stored
         return RecordArraysWithWords(tokens, lengths, sentences, begins)
 
-    def _parse_records(self, data: Sequence[memoryview], records: np.ndarray) -> RecordArrays:
+    def _parse_records_without_word_starts(self, data: Sequence[memoryview], records: np.ndarray) -> RecordArrays:
         """Return the arrays of `read` from the bytes of records, without the bits for word starts."""
         sentences = self.sentences_per_record[records]
         starts = (4 + 2 * sentences).tolist()

@@ -88,7 +88,7 @@ def program_cost(hlo_text: str, multiply_loops: bool = True) -> Cost:
     sent: Counter[str] = Counter()
     kernels: Counter[str] = Counter()
     for times, computation, op in _executed_instructions(module, module.entry, 1, multiply_loops):
-        flops += times * _instruction_flops(module, computation, op)
+        flops += times * _flops_with_fused_instructions(module, computation, op)
         if kind := kernel_kind(module, op):
             kernels[kind] += times
         accessed, in_hbm = _total_and_hbm_bytes_moved(module, computation, op)
@@ -138,7 +138,10 @@ def _executed_instructions(
             ]
             branches = [[*_executed_instructions(module, part, num_runs, multiply_loops)] for part in names]
             yield from max(
-                branches, key=lambda branch: sum(n * _instruction_flops(module, inside, it) for n, inside, it in branch)
+                branches,
+                key=lambda branch: sum(
+                    n * _flops_with_fused_instructions(module, inside, it) for n, inside, it in branch
+                ),
             )
 
 
@@ -164,11 +167,11 @@ def _instructions_with_fused(module: HloModule, computation: Computation) -> Ite
                 yield from _instructions_with_fused(module, module.computations[part])
 
 
-def _instruction_flops(module: HloModule, computation: Computation, op: Instruction) -> float:
+def _flops_with_fused_instructions(module: HloModule, computation: Computation, op: Instruction) -> float:
     """Return the FLOPs of one run of an instruction, including the instructions inside a fusion."""
     if op.opcode == "fusion":
         return sum(
-            _instruction_flops(module, fused, inner)
+            _flops_with_fused_instructions(module, fused, inner)
             for part in called_computation_names(op, "calls")
             for fused in [module.computations[part]]
             for inner in fused.instructions.values()

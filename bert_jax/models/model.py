@@ -198,7 +198,7 @@ def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
     Only matrix products count, without recomputation. Forward and backward pass take 6 operations for each weight and
     token, and 12 operations for each feature and each pair of a query and a key in its window. In BERT, this is `72 L
     h^2 + 12 L s h` per token, and `6 (h V + h^2)` per predicted position. A packed sequence counts as a single example
-    of its length. Attention of global tokens does not count, because pretraining has no global tokens.
+    of its length. Attention of global tokens is not counted, because pretraining has no global tokens.
     """
     h, width, layers = config.hidden_size, config.masked_width, config.num_layers
     token = layers * 6 * _num_block_weights(config) + 6 * math.prod(embedding_projection_shape(config) or (0,))

@@ -300,7 +300,7 @@ def constrain(x: jax.Array, *names: str) -> jax.Array:
     """Constrain the sharding of an activation by its logical axes; without a mesh (`jax.set_mesh`), return `x`.
 
     On GPUs, also constrain the memory layout to the order of the axes. Otherwise XLA would store the residual stream
-    with the batch as the last axis, and transpose it in each norm. If the mesh cannot divide an array evenly, XLA still
+    with the batch as the last axis, and transpose it in each norm. If the mesh does not divide an array evenly, XLA
     chooses its layout.
     """
     mesh = jax.sharding.get_abstract_mesh()

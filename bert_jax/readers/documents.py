@@ -68,8 +68,8 @@ class RawDocument:
         format: row of `formats.table.FORMATS` that extracts the text.
         rejected: reason of the rejection.
         bytes_read: number of bytes on disk that were read so far from all inputs.
-        piece: index of a piece of a document that is longer than MAX_UNSPLIT_BYTES; the document was checked before
-        its first piece.
+        piece: index of this piece, if the document is longer than MAX_UNSPLIT_BYTES and is read in pieces; else 0. The
+            whole document is checked for UTF-8 and NUL before its first piece is read.
         last: False if another piece of the same document follows.
         fields: as in `Document`.
         is_field: True if `data` is the text of a field.

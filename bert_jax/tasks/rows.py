@@ -105,7 +105,8 @@ def batches_of_similar_length(
 def num_rows_needed(lengths: np.ndarray, shape: RowShape) -> int:
     """Return the number of rows that a batch needs, rounded up to a multiple of its parts and of the devices.
 
-    `lengths` has the number of tokens of each sequence, int `[examples, sequences of an example]`; 0 if it is absent.
+    `lengths` has the number of tokens of each sequence, int `[examples, sequences of an example]`. The number is 0
+    where an example lacks a sequence.
     """
     most = max(
         int(best_fit_rows_and_columns(part.ravel(), shape.length)[0].max()) + 1
@@ -119,7 +120,8 @@ def map_tokens_to_rows(lengths: np.ndarray, seq_len: int, shape: RowShape) -> di
     """Return the arrays that map tokens of a batch between its padded sequences and its rows.
 
     Args:
-        lengths: number of tokens of each sequence, int `[examples, sequences of an example]`; 0 if it is absent.
+        lengths: number of tokens of each sequence, int `[examples, sequences of an example]`; 0 for a sequence that an
+            example lacks.
         seq_len: length of the padded sequences.
         shape: shape of the rows; a batch that does not fit gets more rows than `shape.num_rows`.
 

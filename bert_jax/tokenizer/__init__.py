@@ -4,7 +4,7 @@ A directory becomes a `Tokenizer` in six steps. `load.py` reads the files, `clas
 the directory names, `tokenizer_json.py` completes the definition, `kinds.py` finds its kind, `bounds.py` refuses unsafe
 definitions, and `tokenizer.py` builds the `Tokenizer`, which encodes texts.
 
-bounds.py           limits on a definition from outside: encoding must end, and must not lengthen a text much
+bounds.py           limits on a definition that others wrote: encoding always ends, and never makes a text much longer
 byte_level.py       byte-level BPE as in RoBERTa
 changes.py          counts of the characters that a normalizer changes; add a row to KINDS for a kind of change
 classes.py          CLASSES: the classes of transformers that a directory names, with their files and settings

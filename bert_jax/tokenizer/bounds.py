@@ -1,4 +1,4 @@
-"""Limits on a `tokenizer.json` from outside: encoding must end, and must not lengthen a text much.
+"""Limits on a `tokenizer.json` that others wrote: encoding always ends, and never makes a text much longer.
 
 The library matches regular expressions by backtracking, which may take forever or end in a panic. No short program can
 decide whether a pattern is safe, and a thread of the library cannot be stopped. Therefore only the patterns in

@@ -11,7 +11,7 @@ from nervaluate.loaders import ListLoader
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.kinds.token_classification import to_iob2
+from bert_jax.tasks.kinds.token_classification import iob1_to_iob2
 from bert_jax.tasks.reading.examples import existing_sets, read_task_examples
 from bert_jax.tasks.table import resolve_task
 
@@ -348,7 +348,7 @@ def test_parts_are_the_sets_that_exist(tmp_path):
     ],
 )
 def test_iob1_becomes_iob2_with_the_same_entities(labels, converted):
-    assert to_iob2(labels.split()) == converted.split()
+    assert iob1_to_iob2(labels.split()) == converted.split()
     if {label[:1] for label in labels.split()} <= set("IOB"):
         assert ListLoader().load([labels.split()]) == ListLoader().load([converted.split()])
 

@@ -185,7 +185,7 @@ def is_within_radius(row: jax.Array, column: jax.Array, radius: Any, window: Win
     return jnp.abs(row - column) <= radius
 
 
-def global_attention_inputs(inputs: AttentionInputs) -> AttentionInputs:
+def inputs_with_projections_of_global_tokens(inputs: AttentionInputs) -> AttentionInputs:
     """Return the attention inputs of the global tokens, which attend to all tokens with separate projections."""
     tokens = inputs.global_tokens
     assert tokens

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from bert_jax.models.attention.inputs import (
     MASKED_SCORE,
     AttentionInputs,
-    global_attention_inputs,
+    inputs_with_projections_of_global_tokens,
     is_within_radius,
     split_heads,
 )
@@ -110,7 +110,7 @@ def _columns_at_global_tokens(inputs: AttentionInputs, x: jax.Array) -> jax.Arra
 
 def _with_context_of_global_tokens(inputs: AttentionInputs, context: jax.Array, rate: float) -> jax.Array:
     """Replace the context of the global tokens, which attend to the whole sequence."""
-    tokens, global_inputs = inputs.global_tokens, global_attention_inputs(inputs)
+    tokens, global_inputs = inputs.global_tokens, inputs_with_projections_of_global_tokens(inputs)
     heads, length = inputs.num_heads, inputs.q.shape[1]
     assert tokens
     q = _columns_at_global_tokens(inputs, split_heads(global_inputs.q, heads))

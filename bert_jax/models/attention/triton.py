@@ -307,7 +307,7 @@ class _Tile(NamedTuple):
             return triton.dot(key_vectors, query_vectors.T)
         return triton.dot(query_vectors, key_vectors.T)
 
-    def scores(self, q: jax.Array, k: jax.Array, key_terms: jax.Array) -> jax.Array:
+    def masked_log2_scores(self, q: jax.Array, k: jax.Array, key_terms: jax.Array) -> jax.Array:
         """Return the scores of the tile times log2(e); `key_terms`, which include the mask, are added for each key."""
         head, spec = self.head, self.head.spec
         scores = self.product(q, k) * (UNIT * q.shape[-1] ** -0.5) + self.per_key(key_terms)
@@ -355,7 +355,7 @@ def _forward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
     def add_block_of_keys(column: Any, state: Any) -> Any:
         total, largest, exponentials, dropped_sum = state
         tile, values = _Tile(head, row, column), head.read_block(2, column)
-        scores = tile.scores(queries, head.read_block(1, column), head.padding_terms(column))
+        scores = tile.masked_log2_scores(queries, head.read_block(1, column), head.padding_terms(column))
         now = jnp.maximum(largest, jnp.max(scores, axis=1))
         p, shrink = jnp.exp2(scores - now[:, None]), jnp.exp2(largest - now)
         dropped = tile.drop(p)
@@ -432,7 +432,7 @@ def _backward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
             _Tile(head, row, block_index, transposed=True),
             head.read_block(0, row),
         )
-        scores, dp = tile.scores(queries, k, key_terms), tile.product(gradient[rows, :], v)
+        scores, dp = tile.masked_log2_scores(queries, k, key_terms), tile.product(gradient[rows, :], v)
         p, ds = _score_gradients(tile, scores, dp, log_sums[rows], context_products[rows])
         dk += triton.dot(ds.astype(k.dtype), queries)
         dv += triton.dot(p.astype(k.dtype), gradient[rows, :])
@@ -440,7 +440,10 @@ def _backward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
 
     def add_query_gradients(column: Any, state: Any) -> Any:
         tile, keys, rows = _Tile(head, block_index, column), head.read_block(1, column), head.rows_of_block(block_index)
-        scores, dp = tile.scores(q, keys, head.padding_terms(column)), tile.product(g, head.read_block(2, column))
+        scores, dp = (
+            tile.masked_log2_scores(q, keys, head.padding_terms(column)),
+            tile.product(g, head.read_block(2, column)),
+        )
         _, ds = _score_gradients(tile, scores, dp, log_sums[rows], context_products[rows], value_bias_terms)
         return state + triton.dot(ds.astype(k.dtype), keys)
 

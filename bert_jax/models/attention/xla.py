@@ -13,8 +13,8 @@ from bert_jax.models.attention.inputs import (
     MASKED_SCORE,
     AttentionInputs,
     columns_of_selected_queries,
-    global_attention_inputs,
     inputs_with_only,
+    inputs_with_projections_of_global_tokens,
     readable_key_mask,
     split_heads,
 )
@@ -149,7 +149,9 @@ def weighted_values(weights_BxHxQxK: jax.Array, inputs: AttentionInputs) -> jax.
     if inputs.global_tokens is None:
         return context
     is_global = columns_of_selected_queries(inputs, inputs.global_tokens.mask)[:, :, None]
-    return jnp.where(is_global, weighted_values(weights_BxHxQxK, global_attention_inputs(inputs)), context)
+    return jnp.where(
+        is_global, weighted_values(weights_BxHxQxK, inputs_with_projections_of_global_tokens(inputs)), context
+    )
 
 
 def attention_probabilities(inputs: AttentionInputs) -> jax.Array:
@@ -171,7 +173,9 @@ def attention_probabilities(inputs: AttentionInputs) -> jax.Array:
     if inputs.global_tokens is None:
         return probabilities
     is_global = columns_of_selected_queries(inputs, inputs.global_tokens.mask)[:, None, :, None]
-    return jnp.where(is_global, attention_probabilities(global_attention_inputs(inputs)), probabilities)
+    return jnp.where(
+        is_global, attention_probabilities(inputs_with_projections_of_global_tokens(inputs)), probabilities
+    )
 
 
 def products_with_distances(x: jax.Array, relative: jax.Array) -> jax.Array:

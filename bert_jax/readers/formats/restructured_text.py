@@ -54,7 +54,7 @@ def restructured_text(data: str, options: ReadOptions) -> str:
     if len(data) > _MAX_CHARACTERS:
         raise RejectedError("too large")
     source = _WIDE_TABLE.sub("", data.replace("\r\n", "\n"))
-    source = _ROLE.sub(r"\1", "\n".join(_rewrite_directives(source.split("\n"))))
+    source = _ROLE.sub(r"\1", "\n".join(_directives_to_containers_or_comments(source.split("\n"))))
     settings = docutils.frontend.get_default_settings(docutils.parsers.rst.Parser)
     for name, value in _SETTINGS.items():
         setattr(settings, name, value)
@@ -78,7 +78,7 @@ def _load_docutils() -> Any:
     return docutils
 
 
-def _rewrite_directives(lines: Sequence[str]) -> Iterator[str]:
+def _directives_to_containers_or_comments(lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines; a directive becomes a container, whose text is kept, or a comment, which docutils drops.
 
     docutils would drop a directive together with its text if the directive has an unknown option or is misplaced.

@@ -88,7 +88,7 @@ def _hover_fields(tokens: list[str], weights: np.ndarray) -> Html:
 
 
 def hover_rows(tokens: list[str], weights: np.ndarray) -> Html:
-    """Return a transparent rectangle over each row of a map, which shows the largest weights under the pointer."""
+    """Return a transparent rectangle over each row of a map, with the largest weights of the row as its tooltip."""
     rows = []
     for query, row in enumerate(weights):
         largest = np.argsort(-row, kind="stable")[:NUM_LARGEST].tolist()

@@ -65,7 +65,7 @@ def text_attention(model: OpenModel, text: str, pair: str | None = None, first: 
 
 
 def attention_within_window(attention: TextAttention) -> TextAttention:
-    """Return the attention of the tokens in the window to the tokens in the window, without all other keys."""
+    """Return the attention among the tokens of the window; all keys outside the window are left out."""
     window = attention.window
     weights = [layer[:, :, window] for layer in attention.weights]
     return dataclasses.replace(attention, tokens=attention.tokens[window], ids=attention.ids[window], weights=weights)

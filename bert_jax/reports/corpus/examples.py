@@ -38,7 +38,7 @@ def sequence_examples(batch: Batch, row: int, tokenizer: "Tokenizer") -> tuple[S
     """Return the examples in sequence `row` of a batch; the batch has two token types."""
     read, (targets, predicted) = batch["input_ids"][row], tokens_before_masking(batch, row)
     examples = []
-    for texts, label in text_positions(batch, row):
+    for texts, label in positions_of_examples(batch, row):
         pieces = []
         for order, positions in enumerate(texts):
             plain = "second" if order else "text"
@@ -71,24 +71,24 @@ def tokens_before_masking(batch: Batch, row: int) -> TokensBeforeMasking:
     return TokensBeforeMasking(targets, predicted)
 
 
-class TextPositions(NamedTuple):
+class ExamplePositions(NamedTuple):
     """The positions of each text of an example, int64 `[any]`, and the label of the pair; None without a label."""
 
     positions: list[np.ndarray]
     label: int | None
 
 
-def text_positions(batch: Batch, row: int) -> list[TextPositions]:
+def positions_of_examples(batch: Batch, row: int) -> list[ExamplePositions]:
     """Return, for each example of a sequence, the positions of each of its texts (int64 `[any]`) and its label."""
     segments, types = batch.get("segment_ids", batch["attention_mask"])[row], batch["token_type_ids"][row]
     if "next_sentence_labels" not in batch:
         return [
-            TextPositions([np.flatnonzero((segments == segment) & (types == 0))], None)
+            ExamplePositions([np.flatnonzero((segments == segment) & (types == 0))], None)
             for segment in range(1, segments.max() + 1)
         ]
     labels = np.atleast_1d(batch["next_sentence_labels"][row])
     return [
-        TextPositions(
+        ExamplePositions(
             [np.flatnonzero((segments == segment) & (types == kind)) for kind in (0, 1)], int(labels[segment - 1])
         )
         for segment in range(1, segments.max() + 1)
@@ -96,26 +96,26 @@ def text_positions(batch: Batch, row: int) -> list[TextPositions]:
 
 
 def _split_tokens_into_pieces(
-    read: np.ndarray, targets: np.ndarray, predicted: np.ndarray, plain: str, tokenizer: "Tokenizer"
+    input_ids: np.ndarray, targets: np.ndarray, predicted: np.ndarray, plain_style: str, tokenizer: "Tokenizer"
 ) -> Iterator[TextPiece]:
     # Consecutive tokens that are neither predicted nor special are decoded together, as they may share a character.
-    special = np.isin(read, [tokenizer.cls_id, tokenizer.sep_id]) & ~predicted
+    special = np.isin(input_ids, [tokenizer.cls_id, tokenizer.sep_id]) & ~predicted
     alone = special | predicted
-    begins = np.ones(len(read), bool)
+    begins = np.ones(len(input_ids), bool)
     begins[1:] = alone[1:] | alone[:-1]
     starts = np.flatnonzero(begins).tolist()
-    for first, end in zip(starts, [*starts[1:], len(read)], strict=False):
+    for first, end in zip(starts, [*starts[1:], len(input_ids)], strict=False):
         text = _decode_with_leading_space(targets[first:end].tolist(), tokenizer)
         if special[first]:
-            yield TextPiece(f" {tokenizer.tokens[read[first]]} ", "special")
+            yield TextPiece(f" {tokenizer.tokens[input_ids[first]]} ", "special")
         elif predicted[first]:
-            hidden, same = read[first] == tokenizer.mask_id, read[first] == targets[first]
+            hidden, same = input_ids[first] == tokenizer.mask_id, input_ids[first] == targets[first]
             style = "mask" if hidden else "kept" if same else "random"
-            shown = tokenizer.special.mask.strip("[]<>") if hidden else _token_text(int(read[first]), tokenizer)
+            shown = tokenizer.special.mask.strip("[]<>") if hidden else _token_text(int(input_ids[first]), tokenizer)
             word = _token_text(int(targets[first]), tokenizer)
             yield TextPiece(f"{' ' * text.startswith(' ')}[{shown}|{word}]", style, text)
         else:
-            yield TextPiece(text, plain)
+            yield TextPiece(text, plain_style)
 
 
 def _decode_with_leading_space(ids: list[int], tokenizer: "Tokenizer") -> str:

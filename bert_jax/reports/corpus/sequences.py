@@ -13,7 +13,7 @@ from bert_jax.reports.corpus.checks import SequenceText, is_invisible, text_warn
 from bert_jax.reports.corpus.examples import (
     REPLACEMENT,
     TEXT_NAMES,
-    text_positions,
+    positions_of_examples,
     tokens_before_masking,
     vocabulary_entry,
 )
@@ -77,7 +77,7 @@ def sequence_for_page(
         f"{len(real)} tokens, {(~real).sum()} of them padding; {text.num_predicted} to predict: {hidden.sum()} hidden, "
         f"{text.num_predicted - hidden.sum() - unchanged.sum()} random, {unchanged.sum()} kept"
     )
-    return ShownSequence(figures, text_warnings(text), _examples_html(text_positions(batch, row), tokens, data))
+    return ShownSequence(figures, text_warnings(text), _examples_html(positions_of_examples(batch, row), tokens, data))
 
 
 def legend_of_marks(tokenizer: "Tokenizer") -> Html:

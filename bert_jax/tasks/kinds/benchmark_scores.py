@@ -77,7 +77,7 @@ def squad1_f1(answer: str, prediction: str) -> float:
 
 @functools.lru_cache(maxsize=1 << 16)
 def normalize_for_korquad(text: str) -> str:
-    """Return a text normalized as in KorQuAD: lower case, spaces for brackets and quotes, no other punctuation."""
+    """Return a text normalized as in KorQuAD: lower case, spaces for brackets and quotes, other punctuation removed."""
     return " ".join(text.translate(KORQUAD_SYMBOLS).lower().split())
 
 

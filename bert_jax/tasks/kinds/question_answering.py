@@ -61,7 +61,7 @@ def _checked_answer(record: Record, answer: Mapping[str, Any]) -> dict[str, Any]
     return {"text": text} | ({"start": start} if isinstance(start, int) and not isinstance(start, bool) else {})
 
 
-def _with_usable_answers(
+def _check_and_place_answers(
     record: Record, example: dict[str, Any], training: bool, tally: Counter[str]
 ) -> dict[str, Any]:
     """Return the example with only the usable answers: in training, those at their `start` in the context; else all.
@@ -149,7 +149,7 @@ QUESTION_ANSWERING = TaskKind(
     label_fields=("answers", "is_impossible"),
     suffixes={".json": "squad"},
     make_example=_make_example,
-    with_usable_labels=_with_usable_answers,
+    with_usable_labels=_check_and_place_answers,
     features=window_features,
     head="question_answering",
     settings=("focal_gamma",),

@@ -30,12 +30,12 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
     published = records.label_names_field(record, "labels")
     if len(published) != len(tokens):
         raise UserError(f"{record.where}: {len(tokens)} tokens but {len(published)} labels; give each token its own")
-    labels = to_iob2(published)
+    labels = iob1_to_iob2(published)
     tally[IOB1] += sum(old != new for old, new in zip(published, labels, strict=True))
     return {"tokens": tokens, "labels": [records.class_index(record, task, label) for label in labels]}
 
 
-def to_iob2(labels: Sequence[str]) -> list[str]:
+def iob1_to_iob2(labels: Sequence[str]) -> list[str]:
     """Return the labels of a sentence in IOB2, in which each entity begins with B-.
 
     The function converts IOB1 (Ramshaw and Marcus, 1995) and does not change valid IOB2. As in conlleval, a label I-
@@ -194,6 +194,6 @@ TOKEN_CLASSIFICATION = TaskKind(
     details=lambda labels, probabilities: {"probabilities": round_for_json(probabilities)},
     gold=lambda example: example["labels"],
     default_metrics=_default_metrics,
-    label_names=lambda record, task: to_iob2(records.label_names_field(record, "labels")),
+    label_names=lambda record, task: iob1_to_iob2(records.label_names_field(record, "labels")),
     label_indices=lambda example: example["labels"],
 )
