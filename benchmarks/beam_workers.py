@@ -1,4 +1,4 @@
-"""Prepare one text with Apache Beam on 1, 2 and 4 worker processes: equal bytes, time, and memory of each worker.
+"""Prepare a text with Apache Beam on 1, 2 and 4 worker processes; compare bytes, time, and memory of each worker.
 
     .venv-beam/bin/python benchmarks/beam_workers.py --tokenizer TOKENIZER [--megabytes 20]
 
@@ -51,7 +51,7 @@ def write_texts(directory: pathlib.Path, megabytes: float) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes that a process has started, and their processes."""
+    """Return the child processes of a process, and all of their descendants."""
     parents: dict[int, list[int]] = {}
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:

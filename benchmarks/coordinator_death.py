@@ -67,7 +67,7 @@ def _reduction() -> tuple[Callable[..., Any], object]:
 
 
 def work(moment: str, address: str, count: int, process_id: int) -> None:
-    """Join the run as one process, and stay in the given moment: a reduction, a compilation or a sleep."""
+    """Join the run as one process, and repeat the given activity: a reduction, a compilation or a sleep."""
     import jax
 
     jax.config.update("jax_enable_recoverability", True)

@@ -1,4 +1,4 @@
-"""Give hostile files of each format to the verbs that read them: are the files refused within time and memory?
+"""Give hostile files of each format to the verbs that read them: are the files refused within limits?
 
     python benchmarks/hostile_inputs.py
 

@@ -3,9 +3,9 @@
     python benchmarks/language_accuracy.py --sentences tatoeba-v1.tar.gz
 
 The archive has files tatoeba.LANGUAGE-eng.LANGUAGE of up to 1,000 sentences (ISO 639-3). The language of each sentence
-is identified twice: from the sentence alone, and from a document of 500 characters of neighboring sentences. A language
-is correct if its code is the code that a recipe has in `keep`, whatever its probability. `kept` is the fraction of the
-documents that the rule keeps at the threshold of 0.65.
+is identified twice: from the sentence alone, and from a document of 500 characters of neighboring sentences. An
+identified language is correct if its code is the code that a recipe has in `keep`; its probability does not matter.
+`kept` is the fraction of the documents that the rule keeps at the threshold of 0.65.
 """
 
 import argparse

@@ -3,7 +3,7 @@
     python benchmarks/long_run.py --corpus CORPUS --minutes 5 --hours 1 [--config small_cpu] [--config.KEY=VALUE ...]
 
 The processes are killed by SIGKILL. When the hours are over, the run is stopped by SIGTERM, unless it has finished its
-last step before. With --workdir, its model is kept.
+last step before. With --workdir, the model of the run is kept.
 
 A life is the time from a start of the command to the end of its process. The goodput of a life is the number of useful
 steps, which the next life does not repeat, divided by the number of possible steps. Possible steps are the length of
@@ -63,7 +63,7 @@ class Life(NamedTuple):
 def live(
     command: Sequence[str], seconds: float, signum: signal.Signals, sample: "Samples"
 ) -> tuple[Life, int | None, list[str]]:
-    """Run the command, send the signal after `seconds`; return its life, its own exit status or None, its output."""
+    """Run the command, send the signal after `seconds`; return life, exit status (None: the signal) and output."""
     began, resumed, steps, said = time.monotonic(), 0, list[tuple[float, int]](), list[str]()
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None

@@ -1,13 +1,13 @@
-"""Break lines of the package, one after the other: do the tests of two commits still notice each broken line?
+"""Break lines of the package, one after the other: do the tests of two commits notice each broken line?
 
     git worktree add ../old OLD_COMMIT && git worktree add ../new NEW_COMMIT
     python benchmarks/mutations.py ../old ../new --lines 30 --output mutations.jsonl
 
 The lines are drawn at random from the lines that both checkouts have; the hash of the new commit is the seed. In each
 checkout, one line at a time is broken: a comparison, a sum, a condition or a constant is changed. The tests that name
-the module run first, then the tests of its package, then all tests, until a test fails. A line of the output file has
-one broken line and the test that failed in each checkout, or "" if no test failed. A second call skips the lines that
-the output file has. The script changes the checkouts while it runs, so give it copies.
+the module run first, then the tests of its package, then all tests, until a test fails. Each line of the output file
+names a broken line of code and, for each checkout, the test that failed, or "" if no test failed. A second call skips
+the lines that the output file has. The script changes the checkouts while it runs, so give it copies.
 """
 
 import argparse

@@ -200,7 +200,7 @@ OUTPUTS: dict[str, Callable[[World], list[str]]] = {
 
 
 def prepare_to(world: World, output: str) -> list[str]:
-    """Return the words of `prepare` for the texts of the world."""
+    """Return the arguments of `prepare` for the texts of the world."""
     return [
         "prepare",
         "--input",
@@ -219,12 +219,12 @@ def lines_of(world: World) -> list[str]:
 
 
 def embed_to(world: World, output: str) -> list[str]:
-    """Return the words of `embed`."""
+    """Return the arguments of `embed`."""
     return ["embed", "--model", f"{world.model}", *lines_of(world), "--truncate", "--output", output]
 
 
 def mined_from(world: World, *ranker: str, pairs: str = "", corpus: str = "", output: str = "OUT.jsonl") -> list[str]:
-    """Return the words of `mine` for the pair and the documents of the world."""
+    """Return the arguments of `mine` for the pair and the documents of the world."""
     words = ["mine", *(ranker or ("--bm25",)), "--ranks", "0:2"]
     words += ["--pairs", pairs or f"{world.directory}/pairs.jsonl"]
     return [*words, "--corpus", corpus or f"{world.directory}/documents.jsonl", "--output", output]
@@ -236,7 +236,7 @@ def other_tokenizer(world: World) -> str:
 
 
 def bias_of(world: World, model: str) -> list[str]:
-    """Return the words of `bias`."""
+    """Return the arguments of `bias`."""
     return ["bias", "--model", model, "--templates", f"{world.directory}/templates.jsonl"]
 
 
@@ -263,7 +263,7 @@ def start_honest(world: World, scratch: pathlib.Path) -> Iterator[tuple[str, End
 
 
 def finetune_on_file(world: World, data: str) -> list[str]:
-    """Return the words of `finetune` for a file of labeled texts."""
+    """Return the arguments of `finetune` for a file of labeled texts."""
     words = ["--text=text", "--label=label", "--config.task.learning_rates=(1e-3,)", "--config.task.num_seeds=1"]
     words += ["--config.task.epochs=1", "--data", data]
     return ["finetune", "--workdir", "OUT", "--init_from", f"{world.model}", *words]
@@ -544,7 +544,7 @@ def trials(world: World, scratch: pathlib.Path) -> Iterator[Trial]:
 
 
 def with_suffix(word: str, odd: str, places: pathlib.Path) -> str:
-    """Return an argument with an odd path in place of ODD; "ODD.html" becomes a link to the path that ends in .html."""
+    """Return an argument with an odd path in place of ODD; "ODD.html" becomes a link to the path, named *.html."""
     name, _, suffix = word.partition("ODD.")
     if not suffix or not odd:
         return word.replace("ODD", odd)

@@ -2,9 +2,9 @@
 
     python benchmarks/planted_duplicates.py --input 'books/*.md' --tokenizer tok/
 
-Cuts 1,000 documents out of the input, and plants a copy of each by each of five variations: white space and line ends;
-case, punctuation and width; a word in sixty replaced; a sentence left out; an advertisement put before and after. The
-exact similarity of two documents is computed here, without hashes, from sets of word 5-tuples. Prints
+Cuts 1,000 documents out of the input, and plants five copies of each document, each with another variation: white space
+and line ends; case, punctuation and width; a word in sixty replaced; a sentence left out; an advertisement put before
+and after. The exact similarity of two documents is computed here, without hashes, from sets of word 5-tuples. Prints
 
     found            fraction of the near copies (documents with a similarity of at least 0.8 to another document) that
                      are removed, or are kept without a similar kept document (goal: 99 %)

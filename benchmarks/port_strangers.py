@@ -58,7 +58,7 @@ Times = tuple[int, float, float]
 
 
 def meet(coordinator: str, rank: int, times: "multiprocessing.Queue[Times]") -> None:
-    """Join a run of three processes, and put the times before and after."""
+    """Join a run of three processes; put the times before and after the meeting into the queue `times`."""
     began = time.monotonic()
     membership = rendezvous(Peers(coordinator, 3, rank, token=TOKEN), 120)
     times.put((len(membership.hosts), began, time.monotonic()))

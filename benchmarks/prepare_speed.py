@@ -1,4 +1,4 @@
-"""Compare the speed of `prepare` with `encode_batch` of `tokenizers` alone, on equal text with equally many threads.
+"""Compare the speed of `prepare` with only `encode_batch` of `tokenizers`, on equal text with equally many threads.
 
     python benchmarks/prepare_speed.py --input python-docs --vocab vocab.txt
 

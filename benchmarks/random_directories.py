@@ -3,9 +3,9 @@
     python -m benchmarks.random_directories --output results.jsonl [--cases 2000] [--seed 0]
 
 The seed and a number determine a directory (tests/helpers/random_directories.py). Every result is a line of the output
-file; a second call continues after the last line. Prints tables of the fractions of directories that are read, refused
-or read wrong, and of the reasons. The exit status is 1 if a directory was read wrong or caused a traceback. Needs the
-packages of the tests.
+file; a second call continues after the last line. Prints tables with the fractions of directories that are read,
+refused or read wrong, and with the reasons of refusals. The exit status is 1 if a directory was read wrong or caused a
+traceback. Needs the packages of the tests.
 """
 
 import argparse

@@ -37,7 +37,7 @@ def functions() -> Iterator[str]:
 
 
 def _named_functions(tree: ast.AST, scope: str) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Yield (qualified name, node) of each function below `tree`, whose own name is `scope`."""
+    """Yield (qualified name, node) of each function below `tree`; `scope` is the name of `tree` itself."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("__"):
             yield f"{scope}{node.name}", node

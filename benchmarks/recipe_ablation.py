@@ -8,7 +8,7 @@ Every run is a process, which writes one JSON file, so that the rows can be run 
 `--list` prints the rows. The table (table.md) and the picture (curves.png, curves.svg) are written again
 after each run. `--config.KEY=VALUE` changes a field in all rows.
 
-Equal time means as many steps of a row as fit in the time that the steps of `bert` took. The speed of a row is taken
+At equal time, a row has as many steps as fit in the time that the steps of `bert` took. The speed of a row is taken
 from its run at equal tokens; with --time_of, from runs on another machine. Rows `bert` and `modern` are run with
 `--seeds` seeds, the other rows with one seed.
 
@@ -224,7 +224,7 @@ def seconds_until(lines: Sequence[Values], phases: Any, step: int) -> float:
 
 
 def reported(workdir: pathlib.Path, corpus: str) -> Values:
-    """Return loss and accuracy on another corpus, 15 % of its tokens masked as by BERT, and its unigram loss."""
+    """Return loss and accuracy on another corpus, with 15 % of the tokens masked, and its unigram loss."""
     from bert_jax.console import Console
     from bert_jax.pretraining.evaluate import evaluate_checkpoint
 

@@ -102,7 +102,7 @@ def make_collection(data: pathlib.Path, directory: pathlib.Path) -> None:
 
 
 def make_questions(data: pathlib.Path, output: pathlib.Path, num_examples: int) -> None:
-    """Write pairs of training questions and paragraphs, the paragraphs alone, and pairs of held-out articles."""
+    """Write pairs of training questions and paragraphs, only the paragraphs, and pairs of held-out articles."""
     if (output / "questions_dev.jsonl").exists():
         return
     articles = squad(data, "train-v1.1.recon.json.gz")

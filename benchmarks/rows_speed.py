@@ -1,11 +1,11 @@
-"""Time predictions with sequences end to end in rows, and with padding, pass by pass in turns.
+"""Time predictions with sequences packed end to end in rows, and with padded sequences, in alternating passes.
 
     python benchmarks/rows_speed.py --data QNLI/dev.tsv.gz --vocab bert-base-uncased/ --examples 2000
 
 The model is a BERT with random weights and the head of QNLI, in float32. The inputs are pairs of a question and a
 sentence of up to 128 tokens (`predict`, 32 a batch), and the sentences alone (`embed`, from the same model). The first
-pass includes compilation; no persistent cache is used. `score` compares masked copies of the questions in the batches
-of `bert-jax score` with batches in rows.
+pass includes compilation; no persistent cache is used. The row `score` times masked copies of the questions, in the
+batches of `bert-jax score` and in batches of rows.
 """
 
 import argparse

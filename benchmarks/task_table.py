@@ -6,7 +6,7 @@
 Trains an encoder of 4 layers x 128 on the paragraphs of SQuAD (if `tables/encoder` is missing), then fine-tunes it:
 
 - topics: the article of a question, for eight articles; the training counts fall from 240 to 14; macro F1.
-- entities: the types of entities in a sentence of WNUT-17, any number of six; micro F1 at the probability 0.5.
+- entities: which of six types of entities a sentence of WNUT-17 has; micro F1 at the probability 0.5.
 - answers: whether the answer of a question is a number, a name or a thing; 64 examples per label; accuracy. For the
   classification head and the masked-token head, also with 16, 256 and all examples per label.
 

@@ -1,4 +1,4 @@
-"""Compare the speed from text to sequences with `tokenizers` and the whole-word collator of transformers, on one core.
+"""Compare our speed from text to sequences with `tokenizers` and transformers' whole-word collator, on one core.
 
     python benchmarks/text_to_sequences.py --input books.txt --vocab tok/
 

@@ -1,4 +1,4 @@
-"""Measure weak scaling on virtual CPU devices: compare a step of 8 devices, on 8 times the sequences, with one device.
+"""Measure weak scaling on virtual CPU devices: compare 8 devices, on 8 times the sequences, with one device.
 
     python benchmarks/weak_scaling.py [--size mini] [--batch_size 8] [--seq_len 128] [--rounds 5] [--mesh 8,1,1]
 

@@ -8,7 +8,7 @@ packages above it (tests/test_layout.py).
 
     errors.py        the exception for a mistake of the user
     files.py         files and directories that are written atomically, and their digests
-    strict_json.py   JSON from outside, with bounds
+    strict_json.py   untrusted JSON, with limits on its size and depth
     console.py       progress and messages
     config/          fields of a run, recipes, published architectures
     parallel/        mesh and shardings, processes, watchdog, preemption

@@ -39,7 +39,7 @@ def _remove_working_directory_from_path() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Replace standard streams that are closed, and write standard output and standard error by `console`.
+    """Replace standard streams that are closed; use streams of `console` for standard output and standard error.
 
     The descriptor of a closed stream would go to the next file that is opened, and messages would go into that file.
     """

@@ -141,7 +141,7 @@ def make_batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Gener
     Args:
         config: a config whose vocabulary size is None or the vocabulary size of the corpus.
         phase: index of the phase that sets the sequence length and the batch size.
-        step: step of the run whose batch is the first.
+        step: step of the run; its batch is the first batch.
 
     Raises:
         UserError: no corpus, or a corpus that the config does not fit.

@@ -20,7 +20,7 @@ QUIET_SECONDS = 3.0  # seconds before the first progress line of work whose part
 
 
 class _StandardOutput(io.FileIO):
-    """Standard output; an error of writing names it, to distinguish the error from errors of other files."""
+    """Standard output; an error of writing names it, to distinguish the error from the errors of files."""
 
     def write(self, data: Any) -> int:
         """Write as `io.FileIO.write`."""
@@ -35,7 +35,7 @@ def escaping_stream(descriptor: int, stream: TextIO | None) -> TextIO:
 
     Args:
         descriptor: file descriptor; unless it is 2, errors of writing name standard output.
-        stream: the stream that it replaces, whose encoding it takes; None: UTF-8.
+        stream: the stream to replace; the returned stream has its encoding; None: UTF-8.
     """
     codecs.register_error("bert_jax_escape", _escape_for_stream)
     raw = (
@@ -181,7 +181,7 @@ class Console:
     def _due(self, task: str, done: int) -> float | None:
         """Return the seconds since `task` began if its next progress line is due, otherwise None.
 
-        If fewer units are done than before, the task has begun again.
+        If fewer units are done than at the last call, the task has begun again.
         """
         now = time.monotonic()
         if task != self._task or done < self._done:

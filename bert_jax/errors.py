@@ -63,7 +63,7 @@ CONTROL_CHARACTER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\
 class UserError(Exception):
     """A mistake that the user can fix; the message gives the mistake, its place and the fix in one or two lines.
 
-    The command line prints the message alone and exits with `status`.
+    The command line prints only the message, and exits with `status`.
     """
 
     status = 2
@@ -73,13 +73,13 @@ class UserError(Exception):
 
 
 class StorageError(UserError):
-    """A failure of a disk or of object storage, which may end; launchers start the run again, as after a crash."""
+    """A failure of a disk or of object storage that may be temporary; launchers restart the run, as after a crash."""
 
     status = 1
 
 
 def shown(text: str) -> str:
-    """Return a text for the terminal: user's URLs replace the paths of `SHOWN`, and control characters are escaped."""
+    """Return a text for the terminal: URLs replace paths of their local copies, and control characters are escaped."""
     for local_copy, url in SHOWN.items():
         text = text.replace(local_copy, url)
     return escaped(text)
@@ -88,8 +88,9 @@ def shown(text: str) -> str:
 def escaped(text: str) -> str:
     """Escape control characters of a terminal, as `\\x1b`, and bytes of a name that are not UTF-8, as `\\xff`.
 
-    A stranger names files, tokens and labels: their control characters would move the cursor or hide lines. Python
-    stores a byte of a name that is not UTF-8 as half of a surrogate pair, which no terminal can show.
+    The names of files, tokens and labels may come from a stranger, and control characters in them could move the cursor
+    or hide lines. Python stores a byte of a name that is not UTF-8 as half of a surrogate pair, which no terminal can
+    show.
     """
     return CONTROL_CHARACTER.sub(_escape, text)
 
@@ -109,7 +110,7 @@ def file_error(error: OSError, path: object = None, deed: str = "", fix: str = "
     Args:
         error: the error.
         path: path for the message; None: the paths that the error names.
-        deed: "cannot be read" or "cannot be written"; "": the reason alone.
+        deed: "cannot be read" or "cannot be written"; "": only the reason.
         fix: remedy; "": the remedy of the error's number.
     """
     code = error.errno or 0
@@ -123,7 +124,7 @@ def file_error(error: OSError, path: object = None, deed: str = "", fix: str = "
 
 
 def os_error_in_message(error: Exception) -> OSError:
-    """Return the OSError whose description occurs in the message of a library's error, with this message."""
+    """Return an OSError with the message of a library's error, and with the error number that the message describes."""
     text = str(error)
     codes = (code for code in errno.errorcode if os.strerror(code) in text)
     return OSError(next(codes, errno.EIO), text)
@@ -150,7 +151,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """Return the known name that is most similar to `name`; '' if no similarity reaches `cutoff` (0 to 1).
 
-    If a single known name begins with `name`, it is the most similar.
+    If exactly one known name begins with `name`, this known name is returned.
     """
     known = list(known)
     longer = [full for full in known if name and full.startswith(name)]
@@ -226,7 +227,7 @@ def needs_packages(subject: str, packages: str, advice: str = "") -> Iterator[No
 
 
 def check_not_input(output: str | os.PathLike[str], inputs: Iterable[str]) -> None:
-    """Raise UserError if the output is one of the inputs; the advice to remove the output would destroy the input."""
+    """Raise UserError if the output is one of the inputs, without the usual advice to remove the output."""
     if any(os.path.realpath(output) == os.path.realpath(path) for path in inputs):
         raise UserError(f"{output}: --output is also --input; choose another --output")
 

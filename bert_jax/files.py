@@ -178,7 +178,8 @@ def new_file(target: str | os.PathLike[str], binary: bool = False) -> Iterator[I
     """Yield a file to write, UTF-8 or `binary`. If the `with` block ends without an error, the file replaces `target`.
 
     Raises:
-        UserError: `target` is a device, a pipe or a socket. As root, the file would replace /dev/null for all programs.
+        UserError: `target` is a device, a pipe or a socket. If the user is root, the file would replace a device such
+            as /dev/null for all programs.
         OSError: the file cannot be written.
     """
     target = pathlib.Path(target).absolute()
@@ -285,7 +286,7 @@ def sync(path: pathlib.Path) -> None:
 
 
 def sha256_of(path: str | os.PathLike[str], on_read: OnRead | None = None) -> str:
-    """Return the hex SHA-256 of a file; bytes that are appended meanwhile do not count. Raise as `open_regular_file`.
+    """Return the hex SHA-256 of a file; bytes that are appended meanwhile are ignored. Raises as `open_regular_file`.
 
     `on_read` is called with the number of bytes of each piece.
     """

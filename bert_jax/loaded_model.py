@@ -96,7 +96,7 @@ class LoadedModel:
     ) -> TextVectors:
         """Return the vectors of texts, float32 `[texts, hidden]`; `EmbedOptions` documents the arguments.
 
-        If the directory names another head of vectors, the result is a container of inference/vectors.py.
+        If the directory names a head for sparse or token vectors, the result is a container of inference/vectors.py.
         """
         options = embed.EmbedOptions(
             pooling=pooling,
@@ -143,9 +143,9 @@ class LoadedModel:
         """Return the pseudo-log-likelihood of each text in nats, float64 `[texts]`.
 
         The score is the sum of the log-probabilities of all tokens except special tokens. The model predicts each token
-        from a text in which this token is masked, alone (`original`, Salazar et al. 2020) or with the later tokens of
-        its word (`within_word_l2r`, Kauf and Ivanova 2023). Raises UserError if the model has no masked-token head, or
-        if a text is too long.
+        from a text in which only this token is masked (`original`, Salazar et al. 2020), or this token and the later
+        tokens of its word (`within_word_l2r`, Kauf and Ivanova 2023). Raises UserError if the model has no masked-token
+        head, or if a text is too long.
         """
         if isinstance(texts, str):
             raise UserError("texts is one string; give a list of strings")

@@ -215,7 +215,7 @@ def export(
         step: step of the checkpoint; None: the newest undamaged checkpoint.
         license, base_model, bias, retrieval: facts for the model card: a license, an id on the Hub, a file of
             `bias --json`, a file of `score --retrieval DIR --json`.
-        measure: whether README.md of a program gets the output of its code, and latencies.
+        measure: whether the README.md of an exported program shows the output of its code, and latencies.
         recipe: as in `evaluate`.
         console: printer of progress; None: a console on stderr.
     """
@@ -340,7 +340,8 @@ def bias(
         fraction: fraction of the items of each group.
         output: .html file to create; None: no page.
         console: printer of progress; None: a console on stderr.
-        data: name of a data set -> its sources: crows_pairs=["crows.csv"]; without any, the templates of occupations.
+        data: name of a data set -> its sources: crows_pairs=["crows.csv"]; if none is given, the templates of
+            occupations are used.
     """
     wanted = _benchmarks_and_sources(data, MEANINGS) or [("templates", source) for source in PACKAGED]
     opened = open_model(model, heads_of_benchmarks(name for name, _ in wanted))

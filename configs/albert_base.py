@@ -8,7 +8,7 @@ Hardware and time: fits a v5e slice of 256 chips; 0.8 to 2.8 hours, 216 to 707 c
 
     bert-jax compile --config=albert_base --topology v5e:16x16
 
-If a batch does not fit, use more micro-batches: --config.train.grad_accum_steps=4.
+If a batch does not fit in memory, use more micro-batches: --config.train.grad_accum_steps=4.
 Score: MNLI 84.6, SQuAD 1.1 F1 90.2 on the development sets (version 2, published); not trained by us.
 """
 

@@ -6,7 +6,7 @@ Hardware and time: fits a v5e slice of 16 chips; 3.1 to 10.9 hours, 50 to 174 ch
 
     bert-jax compile --config=bert_base --topology v5e:4x4
 
-The paper trained it for 4 days on 4 Cloud TPUs (16 chips).
+The paper trained this model for 4 days on 4 Cloud TPUs (16 chips).
 Score: MNLI 84.7, SQuAD 1.1 F1 88.4 on the development sets (published); not trained by us.
 """
 

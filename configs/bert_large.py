@@ -6,7 +6,7 @@ Hardware and time: fits a v5e slice of 16 chips; 9.5 to 29.7 hours, 153 to 475 c
 
     bert-jax compile --config=bert_large --topology v5e:4x4
 
-The paper trained it for 4 days on 16 Cloud TPUs (64 chips).
+The paper trained this model for 4 days on 16 Cloud TPUs (64 chips).
 Score: MNLI 86.6, SQuAD 1.1 F1 90.9 on the development sets (published); not trained by us.
 """
 

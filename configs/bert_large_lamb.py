@@ -6,7 +6,7 @@ Hardware and time: fits a v5e slice of 256 chips; 0.9 to 3.2 hours, 233 to 831 c
 
     bert-jax compile --config=bert_large_lamb --topology v5e:16x16
 
-If a batch does not fit, use more micro-batches: --config.train.phases[0].grad_accum_steps=8.
+If a batch does not fit in memory, use more micro-batches: --config.train.phases[0].grad_accum_steps=8.
 Score: SQuAD 1.1 F1 about 91 (published by NVIDIA); not trained by us.
 """
 

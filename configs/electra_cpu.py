@@ -5,7 +5,7 @@
     bert-jax export --workdir runs/electra --output electra/
 
 From random weights, the model learns almost nothing in this time. transformers has no class for ModernBERT with this
-head, and no class for the generator, so the export is the encoder alone. For fine-tuning, the model of `small_cpu`
+head, and no class for the generator, so the export is only the encoder. For fine-tuning, the model of `small_cpu`
 itself is as good.
 Hardware and time: 35 minutes on one x86 core of a busy machine.
 Score: on four books that are not in the training text, the model is right for 88.6 % of the tokens (87.7 % are

@@ -2,9 +2,9 @@
 
     bert-jax pretrain --config=left_to_right_cpu --workdir runs/causal --config.data.corpus=corpus/
 
-This recipe is for comparison with masked tokens. After so few tokens, neither objective makes a better encoder
-(docs/results/learning.md). No class of transformers reads this block from left to right, so the export is for bert_jax,
-ONNX and StableHLO.
+This recipe is for comparison with masked tokens. After so few tokens, neither objective makes a better encoder than the
+other (docs/results/learning.md). No class of transformers reads this block from left to right, so the export is for
+bert_jax, ONNX and StableHLO.
 Hardware and time: 33 minutes on one x86 core of a busy machine.
 Score: on four books that are not among the 78 training books, the loss of the next token is 4.49 nats, which is 1.86
 nats below the unigram entropy, and the accuracy is 23.7 %. After fine-tuning, entity F1 on WNUT-17 is 18.8 (12.3 from

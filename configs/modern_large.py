@@ -2,8 +2,8 @@
 
     bert-jax pretrain --config=modern_large --workdir runs/modern --config.data.corpus=corpus/
 
-`--budget 20h` scales the recipe to the machine and the corpus. `bert-jax compile --config=modern_large` says whether it
-fits the devices.
+`--budget 20h` scales the recipe to the machine and the corpus. `bert-jax compile --config=modern_large` says whether
+the recipe fits the devices.
 Hardware and time: 2 trillion tokens need a pod; `bert-jax compile` estimates the time. Not measured.
 Score: not trained by us.
 """

@@ -7,9 +7,9 @@ The head for next sentences reads the mean of the tokens. One attention head ini
 texts (docs/decisions/0021-matches.md). transformers has no class for this model, so the export is for bert_jax
 (`predict`, `load`), ONNX and StableHLO. For single texts, `small_cpu` is better.
 Hardware and time: 2 x86 cores, 40 minutes.
-Score: trained on 78 books, the model predicts next sentences of held-out documents with an accuracy of 80.0 % (always
-"random" has 53.9 %) and masked tokens with 38.1 %. The loss is 2.63 nats below the unigram entropy. Two other seeds
-have 80.5 and 69.4 % for next sentences; docs/results/learning.md.
+Score: trained on 78 books, the model predicts next sentences of held-out documents with an accuracy of 80.0 % (the
+constant answer "random" has 53.9 %) and masked tokens with 38.1 %. The loss is 2.63 nats below the unigram entropy. Two
+other seeds have 80.5 and 69.4 % for next sentences; docs/results/learning.md.
 """
 
 import ml_collections

@@ -8,7 +8,7 @@ Hardware and time: fits a v5e slice of 256 chips; 7 to 24 hours, 1,780 to 6,026 
 
     bert-jax compile --config=roberta_base --topology v5e:16x16
 
-If a batch does not fit, use more micro-batches: --config.train.grad_accum_steps=8.
+If a batch does not fit in memory, use more micro-batches: --config.train.grad_accum_steps=8.
 Score: MNLI 87.6, SST-2 94.8 on the development sets (published); not trained by us.
 """
 

@@ -3,7 +3,7 @@
     make bench-device        # or, from the checkout: python -m benchmarks.device --minutes 9
 
 __main__.py         options, and the environment variables that JAX reads
-supervise.py        starts the process that runs the parts, again after a crash, until the deadline
+supervise.py        starts the process that runs the parts, and restarts it after a crash, until the deadline
 child.py            the process that runs the parts
 packages.py         which packages are installed
 parts.py            the list of all parts, the most important first

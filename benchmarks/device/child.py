@@ -2,7 +2,7 @@
 
     python -m benchmarks.device.child SCALE JSON DIRECTORY MINUTES     # __main__.py starts it
 
-It ends early if a failed part has made the device unusable; a new process then runs the remaining parts.
+The process ends early if a failed part has made the device unusable; a new process then runs the remaining parts.
 """
 
 import datetime

@@ -24,7 +24,7 @@ def of_layers() -> jax.Array:
 
 
 def of_attention(kernel: str, dtype: str) -> jax.Array:
-    """Return which probabilities a kernel keeps, as bools: scores are equal, and values are unit vectors."""
+    """Return which probabilities a kernel keeps, as a bool array; scores are equal, and values are unit vectors."""
     zeros = jnp.zeros((BATCH, LENGTH, HEADS * LENGTH), dtype)
     values = jnp.tile(jnp.eye(LENGTH, dtype=dtype), (BATCH, 1, HEADS))
     keys = jnp.stack(row_keys(jnp.array([3, 9], jnp.uint32), BATCH * HEADS), -1).reshape(BATCH, HEADS, 2)
@@ -34,7 +34,7 @@ def of_attention(kernel: str, dtype: str) -> jax.Array:
 
 
 def statistics(name: str, is_kept: np.ndarray, expected: np.ndarray) -> Iterator[Result]:
-    """Yield the fraction of elements unlike the CPU's, and deviations from independent draws in standard deviations."""
+    """Yield the fraction of elements unlike the CPU's, and deviations from independent draws (in units of sigma)."""
     centered = is_kept.astype(np.float64) - (1 - RATE)
     variance = RATE * (1 - RATE)
     fraction = abs(centered.sum()) / math.sqrt(is_kept.size * variance)

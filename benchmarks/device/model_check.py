@@ -1,6 +1,6 @@
 """Check logits of whole models, and losses of 20 training steps, on the device against the CPU.
 
-An error is the norm of the difference over the norm of the CPU's float32 result. Matrix products have the highest
+An error is the norm of the difference divided by the norm of the CPU's float32 result. Matrix products have the highest
 precision.
 """
 

@@ -105,7 +105,7 @@ class Scale(NamedTuple):
 
 
 def tiny(step: Step) -> Step:
-    """Return a step of equal kind that is small enough to take a CPU a second."""
+    """Return a step of equal kind that is so small that a CPU needs about a second for it."""
     modern = step.size.startswith("modern")
     size, layers = ("modern_tiny", 2) if modern else ("tiny", 1)
     return step._replace(size=size, sequences=2, seq_len=step.seq_len // (16 if modern else 4), layers=layers)

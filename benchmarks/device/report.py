@@ -11,7 +11,7 @@ class LeftOutError(Exception):
 
 
 def reason_to_leave_out(error: Exception) -> str | None:
-    """Return why a part that raised `error` is left out, or None if the part failed."""
+    """Return the reason to leave out a part that raised `error`; return None if `error` is a failure of the part."""
     if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
         return f"{error.name} is not installed"
     return str(error) if isinstance(error, LeftOutError) else None

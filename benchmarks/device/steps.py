@@ -1,8 +1,8 @@
 """Speed of a training step on one accelerator in bfloat16: of pretraining and of fine-tuning.
 
 A step is the forward pass, the loss, the backward pass, clipping to norm 1 and AdamW on float32 parameters; the state
-is donated. MFU is the FLOP/s of matrix products (`models.model_flops`) over the peak of the data sheet; a packed
-sequence counts as one example of full length.
+is donated. MFU is the FLOP/s of matrix products (`models.model_flops`) divided by the peak of the data sheet; a packed
+sequencesequence is counted as one example of full length.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ Run = Callable[[int], None]  # runs a number of steps and waits for the last
 
 
 class Repeats(NamedTuple):
-    """A measurement times `steps` steps that are dispatched together; the result is the median of `stretches` times."""
+    """Each of `stretches` measurements times `steps` steps that are dispatched together; the result is the median."""
 
     warmup: int = 5
     steps: int = 20

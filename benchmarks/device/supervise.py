@@ -1,4 +1,4 @@
-"""Start the process that runs the parts, again whenever it ends, until no part is waiting or the time is up."""
+"""Start the process that runs the parts; restart it whenever it ends, until no part is waiting or the time is up."""
 
 import pathlib
 import signal
@@ -18,7 +18,7 @@ def ending(status: int) -> str:
 
 
 def run_until(command: Sequence[str], deadline: float) -> int | None:
-    """Return the exit status of a command, or None if it was ended at `deadline`, a time of `time.monotonic`."""
+    """Run a command and return its exit status; end it at `deadline`, a time of `time.monotonic`, and return None."""
     child = subprocess.Popen(command)
     try:
         return child.wait(max(0.0, deadline - time.monotonic()))

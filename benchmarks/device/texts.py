@@ -1,4 +1,4 @@
-"""Measure the speed of the input pipeline alone, and of `embed`, on generated texts and a corpus prepared from them."""
+"""Measure the speed of the input pipeline without training, and of `embed`, on generated texts and their corpus."""
 
 import contextlib
 import dataclasses
@@ -59,7 +59,7 @@ def make_corpus(directory: pathlib.Path, documents: int) -> pathlib.Path:
 def time_input(
     directory: pathlib.Path, documents: int, seq_len: int, packing: int, num_batches: int
 ) -> Iterator[Result]:
-    """Yield the speed of building batches with as many threads as `pretrain`, while nothing trains; padding counts."""
+    """Yield the speed of building batches, padding included, with the threads of `pretrain`, while nothing trains."""
     corpus = open_corpus(make_corpus(directory, documents))
     symbols = special_ids_and_vocabulary(load_tokenizer(corpus.tokenizer_directory))
     data = DataConfig(packing=packing)
@@ -78,7 +78,7 @@ def time_input(
 def time_embed(
     directory: pathlib.Path, documents: int, size: str, config: EncoderConfig, num_texts: int, batch_size: int
 ) -> Iterator[Result]:
-    """Yield the speed of `encode` in bfloat16 on texts of up to 128 tokens; tokenization counts, padding does not.
+    """Yield the speed of `encode`, with tokenization, in bfloat16 on texts of up to 128 tokens; padding is not counted.
 
     The milliseconds are the time of a batch.
     """

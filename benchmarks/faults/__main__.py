@@ -136,7 +136,7 @@ def _trials(args: argparse.Namespace, root: pathlib.Path) -> int:
 
 
 def in_processes(count: int, work: Callable[[int], None]) -> int:
-    """Call `work` with 0, 1 ... in one fork each; return how many forks failed. Their tracebacks are printed."""
+    """Call `work` with 0, 1 ... in one fork each; print the tracebacks of failed forks and return their number."""
     workers = []
     for worker in range(count):
         if pid := os.fork():
@@ -154,7 +154,7 @@ def in_processes(count: int, work: Callable[[int], None]) -> int:
 
 
 def _work(right: Any, names: list[str], seed: int, worker: int, end: float, root: pathlib.Path) -> None:
-    """Run trials in one process until the time is up. The class with the fewest trials is next. Write JSON lines."""
+    """Run trials in one process until the time is up, next from the class with the fewest trials; write JSON lines."""
     counts = collections.Counter[str]()
     with open(root / f"outcomes.{worker}", "w") as file:
         while time.monotonic() < end:

@@ -41,7 +41,7 @@ def _hostile_world(world: World) -> Any:
 
 
 def hostile(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """Give a file of benchmarks/hostile_inputs.py to the verb that reads it, with 8 GiB and a minute of CPU time."""
+    """Give a file of benchmarks/hostile_inputs.py to its verb, with 8 GiB of memory and a minute of CPU time."""
     suite = importlib.import_module("benchmarks.hostile_inputs")
     harmed = world.directory / "hostile"
     index = json.loads((harmed / "index.json").read_text())
@@ -56,7 +56,7 @@ def hostile(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
 
 
 def make_spare(world: World) -> None:
-    """Copy the outputs of the verbs, because a random command line may write into them."""
+    """Copy the outputs of the verbs, so that random command lines write only into the copies."""
     spare = _spare(world)
     spare.directory.mkdir()
     for source, target in zip(world[1:], spare[1:], strict=True):

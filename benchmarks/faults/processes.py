@@ -61,7 +61,7 @@ def slow(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
 
 
 def other_count(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """Stop a run by SIGTERM to one of its processes within an epoch, and end it with another number of processes."""
+    """Stop a run within an epoch by SIGTERM to one of its processes, and finish it with another number of processes."""
     first, second = rng.sample(COUNTS, 2)
     output, harm = scratch / "out", f"{first} then {second} processes"
     processes = _several(world, output, scratch, first)

@@ -27,7 +27,7 @@ TOLERANCE = 1e-4  # relative difference of a loss that is summed in another orde
 
 
 def stopped(signum: signal.Signals, rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """Send a verb a signal up to three times and start it again: its result must be the undisturbed result."""
+    """Send a verb a signal up to three times and start it again: its result must equal the undisturbed result."""
     (name,) = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))
     verb, output, harm = VERBS[name], scratch / "out", f"{signum.name} {name}"
     argv = verb.command(world, output)
@@ -105,7 +105,7 @@ def other_clock(rng: random.Random, world: World, scratch: pathlib.Path) -> Outc
 
 
 def _jumping(wrong: float, jump: float, after: float) -> Callable[[], float]:
-    """Return a `time.time` that is wrong by `wrong` seconds, and by `jump` seconds more `after` seconds from now."""
+    """Return a `time.time` that is wrong by `wrong` seconds, and in `after` seconds jumps by `jump` seconds."""
     right, began = time.time, time.monotonic()
     return lambda: right() + wrong + (jump if time.monotonic() - began > after else 0.0)
 
@@ -114,7 +114,7 @@ MESHES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 1, 2), (1, 
 
 
 def other_mesh(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """Stop a run by SIGTERM on one mesh of virtual devices, within an epoch, and end the run on another mesh."""
+    """Stop a run within an epoch by SIGTERM, and finish the run on another mesh of virtual devices."""
     harm, output, ended = "", scratch / "out", None
     for last in (False, True):
         sizes = rng.choice(MESHES)

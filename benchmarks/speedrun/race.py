@@ -1,4 +1,4 @@
-"""A race of pretraining recipes: which recipe needs the least time until a held-out loss?
+"""A race of pretraining recipes: which recipe reaches a given held-out loss in the least time?
 
     python benchmarks/speedrun/race.py --text BOOKS78 --report BOOKS4 --output race/ --entries small_cpu_2026_11 NAME
     python benchmarks/speedrun/race.py --output race/ --table
@@ -8,7 +8,7 @@ its own work directory. If the command stops, the same command resumes the run.
 
 The clock is the training time without compilation and evaluation, in units of the baseline's time on the same machine.
 `pace.py` measures the seconds of a step of an entry and of the baseline in turn, in one process. So a busy machine, or
-another machine for another run, does not change the result; the losses of a run depend on its steps alone.
+another machine for another run, does not change the result; the losses of a run depend only on its steps.
 """
 
 import argparse
@@ -32,7 +32,7 @@ TARGET = 3.29  # nats on the reported books
 
 
 class Point(NamedTuple):
-    """An evaluation of a run: the steps before it, in units of the baseline's training time, and the loss in nats."""
+    """An evaluation of a run: its time, in units of the baseline's training time, and its loss in nats."""
 
     time: float
     loss: float

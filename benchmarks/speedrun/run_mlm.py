@@ -1,4 +1,4 @@
-"""Train with the Trainer of `transformers`, as its example run_mlm.py does, for the time of the baseline of the race.
+"""Train with the Trainer of `transformers`, as its example run_mlm.py does, for the time of the race's baseline.
 
     python benchmarks/speedrun/run_mlm.py --race race/ --model bert_mini --fraction 0.2
     python benchmarks/speedrun/run_mlm.py --race race/ --table
@@ -8,8 +8,8 @@ documents are concatenated and cut into sequences of 128 tokens, DataCollatorFor
 tokens anew in each epoch, and AdamW trains in float32. The first lines of SETTINGS are the defaults of run_mlm.py; the
 other lines are settings that a user with experience would choose.
 
-The number of steps is the number that fits into the training time of the baseline: a step of both is measured in turn,
-in one process. If the command stops, the same command resumes the training. The loss is measured on the masked
+A training has as many steps as fit into the training time of the baseline; the steps of both programs are timed in
+turn, in one process. If the command stops, the same command resumes the training. The loss is measured on the masked
 sequences of the race's other books, with the weights in `transformers`.
 """
 

@@ -25,7 +25,7 @@ Files, in the order in which a sequence number passes through them:
     layout.py        slot -> its tokens in a document
     windows.py       the window of an example: the text that it takes from a slot, in whole sentences
     sentence_pairs.py  slot -> the text of an example: the rules in the table SENTENCE_PAIRS
-    words.py         the words of a segmenter, as a bit of each token
+    words.py         the word starts that a segmenter found, as a bit of each token
     masking.py       tokens -> the tokens to predict: the table MASKINGS
     pipeline.py      all steps together: `make_sequences` returns the function from sequence numbers to a batch
     iteration.py     the batches of a host in order, built by threads before they are needed

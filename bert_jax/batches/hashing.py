@@ -14,7 +14,7 @@ _ROUNDS = 4
 
 
 class Stream(enum.IntEnum):
-    """Purposes of random bits; streams share no bits. A seed gives other data if a number changes, so only append."""
+    """Purposes of random bits; streams share no bits. If a number changes, a seed gives other data, so only append."""
 
     ORDER = 0  # order of the items of a source in an epoch
     OFFSET = 1  # where the slots of a document begin in an epoch
@@ -66,7 +66,7 @@ def uniform_integers(bits: np.ndarray, high: ArrayLike) -> np.ndarray:
 
 
 def permuted_indices(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.ndarray:
-    """Return the images of `index` under a pseudo-random permutation of range(size), without storing it.
+    """Return the images of `index` under a pseudo-random permutation of range(size), which is not stored.
 
     The method is a Feistel network over pairs of digits with cycle walking (Black and Rogaway, "Ciphers with arbitrary
     finite domains", 2002). There are fewer than `size` + sqrt(`size`) + 1 pairs, so few indices need cycle walking.
@@ -106,7 +106,7 @@ def _as_uint64(integers: ArrayLike) -> np.ndarray:
 
 
 def _splitmix64(state: np.ndarray, counter: np.ndarray) -> np.ndarray:
-    """Return output `counter`, from 0, of the SplitMix64 generator with seed `state`; both are uint64 and broadcast."""
+    """Return output number `counter`, from 0, of SplitMix64 with seed `state`; both are uint64 and broadcast."""
     bits = (counter + np.uint64(1)) * _GAMMA + state
     spare = bits >> np.uint64(30)
     bits ^= spare

@@ -103,7 +103,7 @@ def make_layout(split: ReadableSplit, budget: int, slides: bool, bounded: bool =
 def make_slots(layout: Layout, seed: int, epoch: np.ndarray, slot: np.ndarray, capacity: np.ndarray) -> Slots:
     """Return the documents and positions of slots in their epochs, as `Slots`; the arrays are int64 [examples].
 
-    The last slot number of a document is always its short slot, at any position of the short slot in the epoch.
+    The last slot number of a document always belongs to its short slot, wherever this slot lies in the epoch.
     """
     document = np.searchsorted(layout.first_slot, slot, side="right") - 1
     short, _ = _positions_and_shifts_of_short_slots(layout, seed, epoch, document)
@@ -148,7 +148,7 @@ def slot_of_token(layout: Layout, seed: int, epoch: np.ndarray, document: np.nda
 
 
 class _ShortSlots(NamedTuple):
-    """The position of the short slot in each document, and the tokens by which it shifts later slots."""
+    """The position of the short slot in each document, and the number of tokens by which it shifts later slots."""
 
     position: np.ndarray
     shift: np.ndarray
@@ -157,7 +157,7 @@ class _ShortSlots(NamedTuple):
 def _positions_and_shifts_of_short_slots(
     layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray
 ) -> _ShortSlots:
-    """Return the position of the short slot in each document, and the tokens by which it shifts later slots."""
+    """Return the position of the short slot in each document, and by how many tokens it shifts later slots."""
     slots = layout.first_slot[document + 1] - layout.first_slot[document]
     slack = slots * layout.budget - (layout.document_start[document + 1] - layout.document_start[document])
     bits = random_bits(seed, Stream.OFFSET, epoch, document)

@@ -2,7 +2,7 @@
 
 All rules (rows of `MASKINGS`) share one algorithm, which runs for many examples at once. A candidate begins at each
 word, and the candidates come in random order. A candidate is taken unless it overlaps an earlier taken candidate, or
-has more tokens than remain to predict.
+has more tokens than the example may still predict.
 """
 
 import dataclasses
@@ -57,12 +57,12 @@ class Masked(NamedTuple):
 class Masking(NamedTuple):
     """A row of MASKINGS: the masked unit.
 
-    `whole_words` is whether units are words instead of tokens. `max_words` is the published maximum of words per
+    `whole_words` is True if units are words, not tokens. `max_words` is the published maximum of words per
     candidate. `weights` is (max_words, config) -> float64 [max_words], proportional to the probability of 1, 2, ...
-    words. `one_draw` is whether a single draw decides if all tokens of a candidate become [MASK], become random tokens,
-    or stay. `token_weights` is (ids int32 [tokens], vocabulary) -> float64 [tokens] above 0: candidates are drawn in
-    proportion to the largest weight of the tokens of their first word, such as rare tokens or named spans; None: all
-    weights are equal. The weight of a token may depend only on ids of its own example.
+    words. `one_draw` is True if a single draw decides for all tokens of a candidate together whether they become
+    [MASK], become random tokens, or stay. `token_weights` is (ids int32 [tokens], vocabulary) -> float64 [tokens] above
+    0: candidates are drawn in proportion to the largest weight of the tokens of their first word, such as rare tokens
+    or named spans; None: all weights are equal. The weight of a token may depend only on ids of its own example.
     """
 
     whole_words: bool
@@ -85,7 +85,7 @@ def _geometric_span_weights(max_words: int, config: DataConfig) -> np.ndarray:
 MASKINGS: dict[str, Masking] = {
     # Devlin et al. 2019; google-research/bert, create_pretraining_data.py: uniformly without replacement.
     "token": Masking(whole_words=False, max_words=1, weights=_harmonic_span_weights),
-    # The option do_whole_word_mask of the same code: words in random order, without words that no longer fit.
+    # The option do_whole_word_mask of the same code: words in random order; words that no longer fit are skipped.
     "whole_word": Masking(whole_words=True, max_words=1, weights=_harmonic_span_weights),
     # Lan et al. 2020: n words with p ~ 1/n, or fewer if the text ends or too few predictions remain.
     "ngram": Masking(whole_words=True, max_words=3, weights=_harmonic_span_weights),
@@ -159,11 +159,12 @@ def max_predictions_of_packed_sequence(seq_len: int, config: DataConfig) -> int:
 
 
 class _Words(NamedTuple):
-    """The words of all examples, in order; a word has maskable tokens only.
+    """The words of all examples, in order; words consist of maskable tokens.
 
     `tokens`, int64 [maskable], are the positions of the maskable tokens. `first`, int64 [words + 1], is the index in
     `tokens` of the first token of each word. `bounds`, int64 [examples + 1], are the first words of the examples.
-    `run_ends`, int64 [words], is the word before which the word's run of consecutive maskable tokens ends.
+    `run_ends`, int64 [words], is, for each word, the first word after the run of consecutive maskable tokens that
+    contains the word.
     """
 
     tokens: np.ndarray
@@ -200,7 +201,7 @@ def mask_tokens(
         config: config whose `masking`, `mask_probability`, `mask_token_fraction`, `random_token_fraction`,
         `max_span_length` and `span_end_probability` are used.
         vocabulary: vocabulary of the corpus.
-        rates: float64 [examples], which replace `mask_probability`.
+        rates: masking rate of each example, in place of `mask_probability`, float64 [examples].
         begins_word: bool [tokens], word starts of a segmenter; None: word starts of the vocabulary.
 
     Raises:
@@ -245,7 +246,7 @@ def mask_tokens(
 
 
 def _weighted_sampling_keys(bits: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return bits whose order draws words without replacement in proportion to their weights, uint64 [words].
+    """Return sorting keys whose order draws words without replacement in proportion to their weights, uint64 [words].
 
     The key of a word is -log(u) / weight, ascending, with uniform u (Efraimidis and Spirakis 2006). Only the
     order of words within an example has a meaning, and other examples of the batch do not change this order.
@@ -319,7 +320,7 @@ def _words_of_examples(
 
 
 def _first_words_in_random_order(bounds: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the first `wanted` words (int64 [examples]) of each example in the order of their `bits`, int64 [words].
+    """Return the first words, int64 [words], of each example in the order of `bits`; `wanted` is their number.
 
     A table sorts examples with similar numbers of words together, which is four times as fast as one sort of all words.
     """
@@ -343,10 +344,11 @@ def _first_words_in_random_order(bounds: np.ndarray, bits: np.ndarray, wanted: n
 
 
 def _words_within_quota(order: np.ndarray, example: np.ndarray, sizes: np.ndarray, quota: np.ndarray) -> np.ndarray:
-    """Take words in `order` up to the quota of each example; skip a word with more tokens than remain; int64 [taken].
+    """Return the words, int64 [taken], taken in `order` up to each example's quota; too long words are skipped.
 
-    Each round works on all examples at once. It takes the words before the first word that is too large, and drops all
-    words that are then too large. After that, fewer tokens than a word remain to predict, so few rounds follow.
+    Each round works on all examples at once. It takes the words before the first word that has more tokens than remain
+    in the quota, and then drops all such words. After a round, fewer tokens than one word has remain, so few rounds
+    follow.
     """
     left = quota.copy()
     taken = [order[:0]]
@@ -376,7 +378,8 @@ def _spans_within_quota(
     """Take spans of words in `order`, up to the quota of each example.
 
     A span has the number of words `drawn` for its first word, or as many words as fit. A span is skipped if no word
-    fits, or if the span overlaps an earlier span. The loop over ranks takes a candidate of every example at once.
+    fits, or if the span overlaps an earlier span. Each iteration of the loop over ranks handles one candidate of every
+    example.
     """
     sizes = np.diff(first)
     left = quota.copy()

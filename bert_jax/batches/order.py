@@ -33,13 +33,13 @@ def plan_sequences_per_source(
     smoothing: float = 1.0,
     max_epochs: int | None = None,
 ) -> Order:
-    """Return the number of sequences per epoch of each source; `num_items`, int64 [sources], are its items.
+    """Return the number of sequences per epoch of each source; `num_items`, int64 [sources], counts their items.
 
-    The number of sequences of a source is proportional to its weight or, without weights, to its size to the power of
-    `smoothing` (Conneau and Lample 2019; multilingual BERT used 0.7). An epoch has as many sequences as there are
-    items, up to rounding. Every source with items gets at least one sequence. In an epoch, the items of a source occur
-    at most `max_epochs` times on average. Sequences above this limit go to the other sources in their proportions
-    (UniMax, Chung et al. 2023). If all sources reach the limit, the epoch is shorter.
+    The number of sequences of a source is proportional to the weight of the source or, without weights, to the size of
+    the source to the power of `smoothing` (Conneau and Lample 2019; multilingual BERT used 0.7). An epoch has as many
+    sequences as there are items, up to rounding. Every source with items gets at least one sequence. In an epoch, the
+    items of a source occur at most `max_epochs` times on average. Sequences above this limit go to the other sources in
+    their proportions (UniMax, Chung et al. 2023). If all sources reach the limit, the epoch is shorter.
     """
     if weights is None and smoothing == 1:
         return Order(num_items, num_items)
@@ -65,14 +65,14 @@ def _cap_sequences_per_source(wanted: np.ndarray, num_sequences: np.ndarray, lim
 
 
 class SequenceItems(NamedTuple):
-    """The epoch of the source and the index of the item (among the items of all sources) of each sequence, int64."""
+    """The epoch of the source of each sequence, and the index of its item among the items of all sources, int64."""
 
     epoch: np.ndarray
     item: np.ndarray
 
 
 def epochs_and_items_of_sequences(order: Order, seed: int, sequence_numbers: np.ndarray) -> SequenceItems:
-    """Return the epoch of each sequence's source, and the index of the sequence's item among the items of all sources.
+    """Return, for each sequence, the epoch of its source, and the index of its item among the items of all sources.
 
     All arrays are int64 [sequences].
     """

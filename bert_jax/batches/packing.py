@@ -3,8 +3,8 @@
 The plan follows Krell et al. 2021, "Efficient sequence packing without cross-contamination", and works on the histogram
 of lengths. From the longest length to the shortest, the examples of a length are put where they leave the fewest free
 tokens. The result is a list of patterns (lengths that share a sequence), and the number of sequences of each pattern.
-Every epoch has equal numbers of each length, so the plan is valid for all epochs. Each epoch permutes the examples of
-equal length.
+The number of examples of each length is equal in all epochs, so the plan is valid for all epochs. Each epoch permutes
+the examples of equal length.
 """
 
 import collections
@@ -23,8 +23,8 @@ Pattern = tuple[int, ...]  # lengths of the examples of one sequence
 class PackingPlan:
     """The packed sequences of a split, numbered through all sources, one pattern after the other.
 
-    A class is all slots of one source with one length. Each entry of a pattern has a class. For each sequence with the
-    pattern, the entry takes a different slot of the class, which is called a member.
+    A class consists of all slots of one source that have one length. Each entry of a pattern has a class. For each
+    sequence with the pattern, the entry takes a different slot of the class, which is called a member.
 
     Attributes:
         slots: slot numbers, sorted by source and length, int64 [slots].
@@ -146,7 +146,7 @@ def slots_of_packed_sequences(plan: PackingPlan, seed: int, epoch: np.ndarray, s
         sequence: number of each packed sequence in the `PackingPlan`, int64 [sequences].
 
     Returns:
-        row: the index in `sequence` of each example's sequence, ascending, int64 [examples].
+        row: for each example, the index of its sequence in `sequence`, ascending, int64 [examples].
         slot: slot numbers, int64 [examples].
     """
     pattern = np.searchsorted(plan.first_sequence, sequence, side="right") - 1

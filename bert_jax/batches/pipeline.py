@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # input_ids, token_type_ids, attention_mask: int32 [batch, seq_len]
 # masked_positions, masked_labels: int32 [batch, predictions]; masked_weights: float32 [batch, predictions]
-# next_sentence_labels: int32 [batch], with pairs only; 1 = random or swapped
+# next_sentence_labels: int32 [batch], only for pairs; 1: the second text is random, or the texts are swapped
 # example_weights: float32 [batch], 0 for a filler sequence
 # With packing, labels and weights of examples are [batch, examples], and a batch has two further arrays:
 # segment_ids: int32 [batch, seq_len], 1, 2, ... in the examples and 0 in the padding
@@ -56,7 +56,7 @@ class Sequences:
         have weights.
         num_per_source: number of sequences per epoch from each source, int64 [sources].
         source_of: function from sequence numbers to sources, both int64 [any].
-        num_items: number of sequences that read each token of a source about once, int64 [sources].
+        num_items: number of sequences that together read each token of a source about once, int64 [sources].
         begins_word: function from sequence numbers, int64 [batch], to word starts for whole-word masking, bool [batch,
         seq_len]; None: the vocabulary marks the word starts.
     """
@@ -203,7 +203,7 @@ def num_special_tokens(config: DataConfig, separators: int) -> int:
 
 
 def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
-    """Return the batch of sequence numbers, int64 [batch], which may have any order and repetitions."""
+    """Return the batch of the sequences `numbers`, int64 [batch], which may be in any order and may repeat."""
     row, slots = rows_and_slots_of_sequences(plan, numbers)
     examples = plan.sampler.sample(plan.seed, slots)
     ids, types, starts = add_special_tokens(examples, plan.symbols)
@@ -241,7 +241,7 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
 
 
 def segmenter_word_starts(plan: SequencePlan, sequence_numbers: np.ndarray) -> np.ndarray:
-    """Return True for each token of sequences that begins a word, as a segmenter found words, bool [batch, seq_len]."""
+    """Return whether each token of sequences begins a word that a segmenter found, bool [batch, seq_len]."""
     row, slots = rows_and_slots_of_sequences(plan, sequence_numbers)
     ids, _, starts = add_special_tokens(plan.sampler.sample(plan.seed, slots), plan.symbols)
     begins = np.arange(plan.seq_len) < np.bincount(row, np.diff(starts), len(sequence_numbers))[:, None]
@@ -250,7 +250,7 @@ def segmenter_word_starts(plan: SequencePlan, sequence_numbers: np.ndarray) -> n
 
 
 class RowsAndSlots(NamedTuple):
-    """The row in the batch, int64 [examples], and the slot of each example."""
+    """The row of each example in the batch, int64 [examples], and the slots of the examples."""
 
     row: np.ndarray
     slots: Slots
@@ -347,7 +347,7 @@ def _arrays_per_example(
 def _array_with_values_at(
     shape: tuple[int, ...], positions: np.ndarray, values: np.ndarray | int, fill: int = 0
 ) -> np.ndarray:
-    """Return an int32 array of `shape` with `values` at flat positions and `fill` at all others."""
+    """Return an int32 array of `shape` with `values` at flat positions and `fill` elsewhere."""
     flat = np.full(shape[0] * shape[1], fill, np.int32)
     flat[positions] = values
     return flat.reshape(shape)

@@ -5,13 +5,14 @@ To add a rule, write a function that makes its sampler, and add a row to SENTENC
 
 Next-sentence prediction (Devlin et al. 2019; google-research/bert, create_pretraining_data.py). An example has two
 texts, and half of the second texts come from another document. Whole sentences are gathered until a target length is
-reached, and split in two between sentences. In half of the examples, a random second text replaces the second part. The
-original code keeps the unused sentences of a random pair for its next example. Here, a fair coin decides whether the
-first text of a random pair is gathered from the beginning or, backward, from the end of its slot; another coin decides
-this for the second text. A window of a single sentence always gives a random pair. A random second text may come from
-any slot of any other document of the source, with a probability proportional to the slot's tokens plus a constant (see
-`random_document_weights`). A random second text is never longer than the rest of the example's slot. If a random
-second text filled the sequence, as in the original code, its length would reveal the label of short documents.
+reached, and are divided into two parts between two sentences. In half of the examples, a random second text replaces
+the second part. The original code keeps the unused sentences of a random pair for its next example. Here, a fair coin
+decides whether the first text of a random pair is gathered from the beginning or, backward, from the end of its slot;
+another coin decides this for the second text. A window of a single sentence always gives a random pair. A random second
+text may come from any slot of any other document of the source, with a probability proportional to the slot's tokens
+plus a constant (see `random_document_weights`). A random second text is never longer than the rest of the example's
+slot. If a random second text filled the sequence, as in the original code, its length would reveal the label in short
+documents.
 
 Sentence-order prediction (Lan et al. 2020, ALBERT). An example has the two parts of a window; in half of the examples,
 they are swapped. A window of a single sentence is split inside the sentence.
@@ -46,7 +47,7 @@ class Examples(NamedTuple):
 
 
 class Sampler(NamedTuple):
-    """A rule for a split; `sample(seed, slots)` returns the `Examples` of slots of `layout`."""
+    """A rule applied to a split; `sample(seed, slots)` returns the `Examples` of slots of `layout`."""
 
     layout: Layout
     sample: Callable[[int, Slots], Examples]
@@ -198,7 +199,7 @@ class DocumentWeights(NamedTuple):
     """Sampling weights of documents for random second texts.
 
     `start`, int64 [documents + 1], is the running total of the weights of documents. Within a document, the weight of a
-    slot is the number of its tokens plus `slot[k]` for source k; `slot` is int64 [sources].
+    slot is the number of its tokens plus `slot[k]`, where k is the source; `slot` is int64 [sources].
     """
 
     start: np.ndarray
@@ -251,9 +252,9 @@ def random_document_weights(layout: Layout) -> DocumentWeights:
     In a document of several sentences, the examples of its slots read a token 3/4 times per epoch on average, because
     half of the examples are random pairs and leave half of the slot unread. In a document of a single sentence, the
     examples of its slots read a token once. Random second texts must read the rest. The constant for each slot
-    compensates for short slots, which have fewer tokens than wanted. If a fraction q of a source's tokens is in
-    documents of a single sentence, whose examples all also read another document, the goal is to read each token 1 + q
-    times.
+    compensates for short slots, which have fewer tokens than wanted. In documents of a single sentence, each example
+    also reads another document. So if a fraction q of a source's tokens is in such documents, the goal is to read each
+    token 1 + q times.
     """
     slots, tokens = np.diff(layout.first_slot), np.diff(layout.document_start)
     sentences = np.diff(running_total(layout.split.sentences_per_record)[layout.split.first_record])

@@ -22,7 +22,8 @@ class SequenceFigures:
     """Figures of the first `num_sequences` sequences of `seq_len` tokens; an epoch has `num_per_epoch` sequences.
 
     Attributes:
-        seq_len, num_sequences, num_per_epoch: tokens per sequence, counted sequences, and sequences per epoch.
+        seq_len, num_sequences, num_per_epoch: number of tokens per sequence, of sequences in these figures, and of
+            sequences per epoch.
         fill: fraction of tokens that are not padding.
         examples: number of examples per sequence.
         predicted: fraction of the tokens without padding that are predicted.

@@ -72,7 +72,7 @@ def random_crop_pair(record: RecordText, limits: TextLimits) -> TextPair:
 def inverse_cloze_pair(record: RecordText, limits: TextLimits) -> TextPair:
     """Return a random sentence, and the sentences around it (Lee et al. 2019).
 
-    The passage lacks the sentence, except for a fraction KEEP_SENTENCE of the pairs. A sentence that would fill the
+    The passage lacks the sentence, except in a fraction KEEP_SENTENCE of the pairs. A sentence that would fill the
     passage is never kept.
     """
     chosen = uniform_integers(record.bits[:1], len(record.bounds) - 1)[0]
@@ -157,7 +157,7 @@ class TextPairs:
 
 
 def _range_of_whole_sentences(bounds: np.ndarray, begin: int, end: int) -> slice:
-    """Return the longest range of whole sentences between `begin` and `end`, one of which is a border of sentences.
+    """Return the longest range of whole sentences in [begin, end); `begin` or `end` is a border of sentences.
 
     If no whole sentence fits, return the range from `begin` to `end`, limited to the tokens of the record.
     """

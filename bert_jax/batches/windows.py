@@ -52,12 +52,12 @@ def gather_windows(
     wanted: np.ndarray,
     backward: np.ndarray,
 ) -> Windows:
-    """Return windows of whole sentences with at least `wanted` tokens, or with the tokens of a shorter slot.
+    """Return windows of whole sentences with at least `wanted` tokens, or with all tokens of a shorter slot.
 
     A window begins with the first sentence that begins in the slot or, without such a sentence, with the sentence
-    around the slot. If a sentence extends more than half a budget beyond the wanted tokens, it is cut there; otherwise
-    truncation would leave only the middle of long sentences. Windows with `backward` are gathered from the end of the
-    slot, in the reverse direction.
+    around the slot. If a sentence extends more than half a budget beyond the wanted tokens, it is cut half a budget
+    after them; otherwise, truncation would leave only the middle of long sentences. Windows with `backward` are
+    gathered from the end of the slot, in the reverse direction.
 
     The arrays are int64 [examples], and `backward` is bool [examples]. `position`, `document` and `epoch` identify a
     slot.
@@ -134,7 +134,7 @@ class _TokenBounds(NamedTuple):
 def _bounds_of_whole_sentences(
     bounds: np.ndarray, start: np.ndarray, stop: np.ndarray, limit: np.ndarray, wanted: np.ndarray, reach: int
 ) -> _TokenBounds:
-    """Return the bounds of `wanted` tokens in whole sentences, from a document's slot [start, stop) up to `limit`."""
+    """Return the bounds of `wanted` tokens in whole sentences, which begin in the slot [start, stop), up to `limit`."""
     # `gather_windows` ignores the result of one direction, for which the bounds may be missing.
     bound = np.minimum(np.searchsorted(bounds, start, side="left"), len(bounds) - 1)
     inside = bounds[bound] < np.minimum(stop, start + reach + 1)

@@ -1,6 +1,6 @@
 """Config, parameters and tokenizer of any model directory, and the check of a directory against its digests.
 
-architecture.py      reads the architecture of a model directory alone, for `--config.model=from_init`
+architecture.py      reads the architecture of a model without the weights, for `--config.model=from_init`
 load_model.py        opens any model directory
 longer_positions.py  extends the positions of a model for training on longer sequences
 verify.py            `bert-jax verify`: every byte of a directory against its digests

@@ -36,10 +36,10 @@ def read_architecture(path: str | os.PathLike[str]) -> EncoderConfig:
 
 
 def read_run_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[str]) -> AnyConfig:
-    """Return the config of a run, as `read_config` does, also with the override `--config.model=from_init`.
+    """Return the config of a run, as `read_config` does, but accept the override `--config.model=from_init`.
 
     The override `--config.model=from_init` takes all fields of `config.model` from the architecture of
-    `config.init_from`. Further overrides of `config.model` still count.
+    `config.init_from`. Overrides of single fields of `config.model` also apply.
 
     Raises:
         UserError: `read_config` raises it, or `config.init_from` is not set or describes no architecture.

@@ -1,7 +1,7 @@
 """Functions that open any model directory: `read_weights` (weights), `open_model` (weights and tokenizer).
 
-A directory was written by `export` or transformers, or is a work directory of `finetune` (its best model) or `pretrain`
-(its newest undamaged checkpoint), or is a TensorFlow checkpoint of Google's BERT. Reading the weights needs no
+A model directory is an output of `export` or transformers, or a work directory of `finetune` (its best model) or
+`pretrain` (its newest undamaged checkpoint), or a TensorFlow checkpoint of Google's BERT. Reading the weights needs no
 objective and no optimizer.
 """
 
@@ -98,8 +98,8 @@ def read_weights(
 
     Args:
         path: the directory; for a TensorFlow checkpoint, also the path of the checkpoint without a suffix.
-        wanted: the heads to load; None: all heads of the directory. If these heads have no parameters, the head of the
-            vectors of a directory of sentence-transformers is added.
+        wanted: the heads to load; None: all heads of the directory. If these heads have no parameters, and the
+            directory is a model of sentence-transformers, the head that makes its vectors is added.
         rng: random key that initializes missing heads; None: a missing head is an error.
         console: console that prints the step of a checkpoint, and damaged checkpoints; None: a console on stderr.
         step: step of the checkpoint in a work directory of `pretrain`; None: the newest undamaged checkpoint.
@@ -157,13 +157,13 @@ def read_weights(
 
 
 def _vector_heads(sentences: SentenceModules) -> tuple[Head, ...]:
-    """Return the head that makes the vectors of a directory if the head has parameters."""
+    """Return the head that makes the sentence vectors; () if this head has no parameters."""
     name = VECTOR_HEADS[sentences.vector_head].head
     return () if name in WITHOUT_PARAMETERS else (Head(name, sentences.vector_width),)
 
 
 def _read_dense_kernel(folder: pathlib.Path) -> np.ndarray:
-    """Return the kernel of a Dense of sentence-transformers, float32 `[hidden, outputs]`."""
+    """Return the kernel of a Dense module of sentence-transformers, float32 `[hidden, outputs]`."""
     where, tensors = read_weight_files(folder)
     if [*tensors] != ["linear.weight"] or tensors["linear.weight"].ndim != 2:
         raise UserError(f"{where}: the tensors are {', '.join(tensors)}; only the matrix linear.weight can be read")
@@ -201,7 +201,7 @@ class RestoredRun(NamedTuple):
 
 
 def restore_run(directory: pathlib.Path, step: int | None, console: Console) -> RestoredRun:
-    """Return config, step and parameters of a pretraining run, averaged parameters if the run has a moving average.
+    """Return config, step and parameters of a pretraining run; with a moving average, the averaged parameters.
 
     If `step` is None, take the newest undamaged checkpoint. Raise UserError if no checkpoint exists, if the checkpoint
     of `step` is missing or damaged, or if run.json or the tokenizer belongs to another run than the checkpoint.

@@ -12,7 +12,7 @@ from bert_jax.models.positions import POSITIONS
 
 
 def with_longer_positions(weights: Weights, wanted: EncoderConfig, console: Console) -> Weights:
-    """Return the weights with the number of positions of `wanted`; weights with enough positions stay unchanged.
+    """Return the weights with as many positions as `wanted` has; weights with enough positions stay unchanged.
 
     A table of learned positions is repeated, so that each part of the longer table starts with trained rows
     (Longformer, Beltagy et al. 2020). Rotary positions have no table. They take the base of `wanted`, whose slower

@@ -116,7 +116,7 @@ def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
 
 
 def _tokenizer_damage(path: pathlib.Path, sha256: str, source: str) -> list[str]:
-    """Return a line for each damaged part of a tokenizer; `source` names the file that states its digest `sha256`."""
+    """Return a line for each damaged part of a tokenizer; `source` is the name of the file with the digest `sha256`."""
     try:
         is_same = load_tokenizer(path).sha256 == sha256
     except UserError as error:

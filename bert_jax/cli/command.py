@@ -142,7 +142,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def open_console(silent: bool = False) -> Iterator[Any]:
-    """Yield the console of a verb; `silent` is for all processes of a run except process 0."""
+    """Yield the console of a verb; `silent` is True in all processes of a run except process 0."""
     from bert_jax.console import Console
 
     with contextlib.closing(Console(silent=silent)) as console:
@@ -161,7 +161,7 @@ def print_json(value: Any) -> None:
 
 @contextlib.contextmanager
 def open_output_file(path: str | None) -> Iterator[IO[str] | None]:
-    """Open a text file, which is written atomically, before the work begins; yield None if `path` is None."""
+    """Open an atomically written text file before the work begins; yield None if `path` is None."""
     if path is None:
         yield None
         return

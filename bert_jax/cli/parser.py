@@ -12,7 +12,7 @@ from bert_jax import __version__
 from bert_jax.cli.command import Verb
 from bert_jax.errors import did_you_mean, nearest
 
-# Option -> its synonyms. In a verb without the option, it stands for the first synonym that the verb has.
+# Option -> its synonyms. In a verb without the option, the option stands for its first synonym that the verb has.
 SYNONYMS = {
     "--workdir": ("--model", "--path"),
     "--model": ("--init_from", "--workdir", "--path"),
@@ -132,7 +132,7 @@ def parse_arguments(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.
     """Return the arguments of a verb; `overrides` holds `--config.KEY=VALUE` words, which `read_config` checks.
 
     Only the parser of the verb at the beginning of `argv` is made. If the verb is missing or wrong, the parser of all
-    verbs explains the mistake. Verbs, options and keys may be spelled with `-` in place of `_` and the reverse.
+    verbs explains the mistake. In verbs, options and keys, `-` and `_` are interchangeable.
     Words without an option fill the options of `Verb.bare_words`.
 
     Exit with status 2 for a word that belongs to no option, and for an option or an override that is given twice. Exit
@@ -188,7 +188,7 @@ def _suggested_verb(word: str, verbs: Mapping[str, Verb]) -> str:
 
 
 def _is_option(word: str) -> bool:
-    """Return whether a word begins an option; `-` is standard input, and a text with spaces is a text."""
+    """Return whether a word begins an option; `-` (standard input) and texts with spaces do not."""
     return word.startswith("-") and word != "-" and " " not in word.partition("=")[0]
 
 
@@ -226,7 +226,7 @@ class _ParsedVerb(NamedTuple):
 def _parse_verb(parser: Parser, words: Sequence[str], bare_word_options: Sequence[str]) -> _ParsedVerb:
     """Return the arguments of a verb, and the words that belong to none of its options.
 
-    Words without an option fill the options `bare_word_options`, in their order. Exits with status 2 if a required
+    Words without an option fill the options `bare_word_options`, in their order. Exit with status 2 if a required
     option has no value.
     """
     parser.postpone_required()
@@ -253,7 +253,7 @@ def _parse_verb(parser: Parser, words: Sequence[str], bare_word_options: Sequenc
         names = [_option_and_value(action) for action in group._group_actions]
         if all(getattr(args, action.dest) in (None, False) for action in group._group_actions):
             missing.append(" or ".join(names))
-    if missing and not any(map(_is_option, unknown)):  # a wrong option is the cause, which the caller reports
+    if missing and not any(map(_is_option, unknown)):  # the cause is a wrong option, which the caller reports
         parser.error(f"give {' and '.join(missing)}")
     return _ParsedVerb(args, unknown)
 

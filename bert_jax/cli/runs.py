@@ -165,7 +165,7 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_verify(args: argparse.Namespace) -> int:
-    """Print a line for each damaged part of a directory, and for each runtime; return 1 for damage or a difference."""
+    """Print a line for each damaged part, and for each runtime of an export; return 1 for damage or a difference."""
     from bert_jax.checkpoints.verify import verify_directory
     from bert_jax.files import SUMS
     from bert_jax.training.remote_workdir import local_copy

@@ -5,9 +5,9 @@ encoder.py       the fields of an architecture and of its computation
 field.py         the metadata of a field: meaning, range, table, and the conditions under which it has an effect
 free_fields.py   the fields that a resumed run may change
 load.py          recipe + overrides -> a frozen config, or an error that names the key
-presets.py       published architectures; add a row to PRESETS for an architecture
-recipes.py       published training settings, from which configs/ starts; add a function for a paper
-schema.py        the fields of a run, as frozen dataclasses; add a field to its section
+presets.py       published architectures; to add an architecture, add a row to PRESETS
+recipes.py       published training settings, from which the recipes in configs/ start; to add a paper, add a function
+schema.py        the fields of a run, as frozen dataclasses; to add a field, add it to its section
 suggestions.py   the key that a user probably meant; to add a name that another trainer uses, add it to SPELLINGS
 task.py          the fields of a task and of its adapter, as frozen dataclasses
 write_recipe.py  a config as a recipe file with the fields that differ from the defaults

@@ -53,7 +53,7 @@ def check_choices(config: Any, path: str = "config") -> None:
 
 
 def check_run_table_rows(config: Config, workdir: object) -> None:
-    """Raise UserError if the config of a run names a table row that is missing, since only the run's recipe adds it.
+    """Raise UserError if a run's config names a row that no table has, since only the run's recipe adds this row.
 
     The recipe is not run here, because a work directory is data, which may come from anywhere.
     """
@@ -82,7 +82,7 @@ def refuse_fields_without_effect(
     phases = config.train.phases if isinstance(config, PretrainConfig) else ()
 
     def choice_of(setting: FieldValue, name: str) -> FieldValue | None:
-        """Return the field `name` of the setting's section or, if it is absent or None, of the config."""
+        """Return the field `name` in the setting's section; if the field is absent or None there, in the config."""
         own = settings.get(f"{setting.key.rpartition('.')[0]}.{name}")
         return settings.get(f"{path}.{name}", own) if own is None or own.value is None else own
 

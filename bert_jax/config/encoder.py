@@ -220,7 +220,7 @@ class EncoderConfig:
         return self.hidden_size if self.masked_extra_table else self.table_width
 
 
-# Field whose None means the value of another field -> the other field.
+# Field that takes the value of another field if it is None -> this other field.
 INHERITED_FROM = {
     "local_rotary_base": "rotary_base",
     "masked_activation": "activation",

@@ -58,7 +58,7 @@ def field(
             starts, so that a new row needs no change here.
         read_by: conditions that must all hold for the field to have an effect; the conditions of a section apply to all
         of its fields.
-        replaced_by: a field, named as in `ReadBy.choice`, that replaces the new field if it is set.
+        replaced_by: name, as in `ReadBy.choice`, of a field that, if it is set, replaces the new field.
         replaced_by_phase: a field of PhaseConfig that replaces the new field if every phase sets it.
         still_read_by: condition under which the field has an effect even if every phase replaces it.
     """

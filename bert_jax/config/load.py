@@ -1,4 +1,4 @@
-"""Reading of a recipe, which a file or a name identifies, and of its overrides as a frozen config.
+"""Reading of a recipe (a file or a name) and of overrides, as a frozen config.
 
 A recipe (`configs/NAME.py`, in the checkout and in the wheel) calls `pretrain_config()` or `finetune_config()`, changes
 fields and returns the result.
@@ -41,7 +41,7 @@ def pretrain_config(recipe: str | None = None, overrides: Mapping[str, Any] | No
         overrides: values by key that replace values of the recipe: `{"train.steps": 9}`.
 
     Raises:
-        UserError: no recipe of this name exists, or it is a recipe for fine-tuning; or there is no key of this name.
+        UserError: no recipe has this name, the recipe is for fine-tuning, or `overrides` has an unknown key.
     """
     return _config_with_values(PretrainConfig, recipe, overrides or {})
 
@@ -78,7 +78,7 @@ def _recipe_or_defaults(kind: type[AnyConfig], recipe: str | None) -> ml_collect
 
 
 def phases(*values: dict[str, Any]) -> tuple[ml_collections.ConfigDict, ...]:
-    """Return `train.phases` from a dict for each phase, which changes defaults of `PhaseConfig`."""
+    """Return `train.phases`; each argument is a dict for a phase, and changes defaults of `PhaseConfig`."""
     built = []
     for changes in values:
         phase = _as_config_dict(PhaseConfig())
@@ -337,7 +337,7 @@ def _with_overrides(
             object,
         )
         raise UserError(f"--config.{key}={values[key]}: give {IN_WORDS.get(wanted, 'another value')}") from error
-    except Exception as error:  # ml_collections raises many types
+    except Exception as error:  # ml_collections raises errors of many types
         raise UserError(f"the options of the config do not fit ({type(error).__name__}: {error})") from error
     return parsed.config
 

@@ -4,7 +4,7 @@ BERT (Devlin et al. 2018; the 24 small models of Turc et al. 2019), RoBERTa (Liu
 al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA's generators and discriminators (Clark et al. 2020), MobileBERT (Sun
 et al. 2020), XLM-RoBERTa (Conneau et al. 2020), CamemBERT (Martin et al. 2020), MPNet (Song et al. 2020), DeBERTa
 version 3 (He et al. 2023), Longformer (Beltagy et al. 2020), BigBird (Zaheer et al. 2020), ModernBERT (Warner
-et al. 2024). The ModernBERT sizes below base are not published; they are from this project.
+et al. 2024). The ModernBERT sizes that are smaller than base are not published; this project defines them.
 """
 
 import dataclasses

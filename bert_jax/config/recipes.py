@@ -35,7 +35,7 @@ def bert_recipe_of_devlin2019(size: str) -> ml_collections.ConfigDict:
 
 
 def lamb_recipe_of_you2020(size: str) -> ml_collections.ConfigDict:
-    """Return the recipe of LAMB (You et al. 2020) in the settings of NVIDIA's published BERT-large runs: 8,601 steps.
+    """Return the recipe of LAMB (You et al. 2020) with the settings of NVIDIA's published BERT-large runs: 8,601 steps.
 
     The first phase has 7,038 steps of 65,536 sequences of 128 tokens. The second phase has 1,563 steps of 32,768
     sequences of 512 tokens. Each phase has a separate schedule. Micro-batches of 16,384 and 4,096 sequences give 8,192
@@ -71,8 +71,8 @@ def lamb_recipe_of_you2020(size: str) -> ml_collections.ConfigDict:
 def roberta_recipe_of_liu2019(size: str, peak_learning_rate: float, warmup_steps: int) -> ml_collections.ConfigDict:
     """Return the recipe of RoBERTa (Liu et al. 2019): masked tokens, without sentence pairs.
 
-    Full sentences continue across documents. The run has 500,000 steps of 8,192 sequences of 512 tokens.
-    Adam's second moment decays by 0.98, and gradients are not clipped.
+    A sequence of full sentences may continue across documents. The run has 500,000 steps of 8,192 sequences of 512
+    tokens. Adam's second moment decays by 0.98, and gradients are not clipped.
     """
     config = pretrain_config()
     config.model.update(architecture(f"roberta_{size}"))
@@ -104,7 +104,7 @@ def albert_recipe_of_lan2020(size: str) -> ml_collections.ConfigDict:
 
 
 def electra_recipe_of_clark2020(size: str, seq_len: int) -> ml_collections.ConfigDict:
-    """Return the recipe of ELECTRA (Clark et al. 2020) without model size, batch, steps and learning rate.
+    """Return the recipe of ELECTRA (Clark et al. 2020), except for model size, batch size, steps and learning rate.
 
     The objective is replaced tokens, without sentence pairs. 85 % of the masked tokens become [MASK], and 15 % stay.
     The learning rate decays from the first step on, and the warmup is a factor on the decaying rate.
@@ -122,9 +122,9 @@ def electra_recipe_of_clark2020(size: str, seq_len: int) -> ml_collections.Confi
 def distilbert_recipe_of_sanh2019() -> ml_collections.ConfigDict:
     """Return the recipe of DistilBERT (Sanh et al. 2019), a student of six layers of a BERT-base.
 
-    The temperature is 2, and soft targets, masked tokens and cosine have
-    weights 5 : 2 : 1. The student reads the teacher's corpus three times in batches of 4,000 sequences. The weights
-    here are half of the published weights, so the gradient is clipped at half of the published norm of 5.
+    The temperature is 2. The losses of soft targets, masked tokens and cosine have the weights 5 : 2 : 1. The student
+    reads the teacher's corpus three times in batches of 4,000 sequences. The weights here are half of the published
+    weights, so the gradient is clipped at half of the published norm of 5.
     """
     config = pretrain_config()
     config.objective = "distillation"
@@ -138,13 +138,13 @@ def distilbert_recipe_of_sanh2019() -> ml_collections.ConfigDict:
 
 
 def modernbert_recipe_of_warner2024(size: str, peak_learning_rate: float) -> ml_collections.ConfigDict:
-    """Return the recipe of ModernBERT (Warner et al. 2024): 30 % masks, StableAdamW, a long time at the peak rate.
+    """Return the recipe of ModernBERT (Warner et al. 2024): 30 % masked tokens, StableAdamW, long at the peak rate.
 
     The first phase has 360,000 steps of 4,608 sequences
     of 1,024 tokens, which is 1.7 trillion tokens. The second phase has 63,600 steps of 576 sequences of 8,192 tokens,
     at a learning rate of 3e-4. The rate decays as 1 - sqrt(t) in the last 15 % of the second phase (in the paper, in
     the last sixth). Unlike in the paper, the batch does not grow, all blocks have their final rotary bases from the
-    start, and the second phase has one rate before the decay.
+    start, and the second phase has a constant rate before the decay.
     """
     config = pretrain_config()
     config.model.update(architecture(f"modern_{size}"))
@@ -172,7 +172,7 @@ def modernbert_recipe_of_warner2024(size: str, peak_learning_rate: float) -> ml_
 def finetuning(
     epochs: float, batch_size: int, learning_rate: float, max_seq_len: int = 128, warmup_fraction: float = 0.1
 ) -> ml_collections.ConfigDict:
-    """Return the settings of fine-tuning of Devlin et al. 2019, appendix A.3: Adam, with linear warmup and decay.
+    """Return the fine-tuning settings of Devlin et al. 2019, appendix A.3: Adam, with linear warmup and decay.
 
     The dev set is evaluated after each epoch. Unlike in the original, Adam
     has bias correction, because without it training on a small set diverges (Mosbach et al. 2021, Zhang et al. 2021).

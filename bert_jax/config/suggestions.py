@@ -129,12 +129,12 @@ def suggest_keys(written: str, known: Iterable[str]) -> tuple[str, ...]:
     if same := [name for name in known if _plain_spelling(name) == plain]:
         return tuple(same)
     if siblings := [name for name in known if _without_phase_index(name) == _without_phase_index(written)]:
-        return (nearest(written, siblings, cutoff=0.0),)  # the index is of a phase that does not exist
+        return (nearest(written, siblings, cutoff=0.0),)  # the key has the index of a phase that does not exist
     for alias in (plain, plain_end):
         if by_meaning := [name for name in ALIASES.get(alias, ()) if name in known]:
             return (by_meaning[0],)
     if plain in ALIASES:
-        return ()  # the name is known, but this verb has no such key
+        return ()  # the name is known, but the verb lacks its key
     candidates: dict[str, tuple[str, ...]] = {}  # plain spelling -> known names
     for name in known:
         end = _plain_spelling(name.rpartition(".")[2])

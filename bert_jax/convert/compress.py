@@ -65,9 +65,9 @@ def compress_model(
         model: directory of a fine-tuned model, or of a model with a masked-token head.
         output: a directory that does not exist or is empty.
         method: a row of METHODS.
-        amount: fraction of heads, MLP features or layers to remove; int8 does not read it.
+        amount: fraction of heads, MLP features or layers to remove; the method int8 ignores it.
         data: files of the task, or a corpus, as in `eval_set_of`.
-        num_examples: number of training examples that measure the importance of parts.
+        num_examples: number of training examples on which the importance of parts is measured.
         console: console that prints progress.
 
     Raises:

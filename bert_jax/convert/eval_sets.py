@@ -40,13 +40,13 @@ BATCH, SEQ_LEN, SEQUENCES = 32, 128, 512
 DRAWS = 200  # number of bootstrap draws
 MASKED = "mlm_logits"
 
-Runner = Callable[[Batch], dict[str, np.ndarray]]  # a batch -> the outputs of its head
+Runner = Callable[[Batch], dict[str, np.ndarray]]  # a batch -> the outputs of the head
 Outputs = Sequence[dict[str, np.ndarray]]  # the outputs for each batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalSet:
-    """Held-out data and the score of models with equal inputs and outputs."""
+    """Held-out data, and the score of models that have equal inputs and outputs on these data."""
 
     metric: str  # name of the score
     sign: int  # 1: a higher score is better; -1: a lower score
@@ -54,7 +54,7 @@ class EvalSet:
     outputs: tuple[str, ...]  # names of the head's outputs that are scored
     batches: Sequence[Batch]  # batches on which models are scored
     scorer: Callable[[Outputs], Callable[[np.ndarray], float]]  # outputs -> (indices of units -> score of these units)
-    training_examples: Callable[[], Batch]  # returns the examples that measure the importance of parts
+    training_examples: Callable[[], Batch]  # returns the examples on which the importance of parts is measured
     loss: Callable[[EncoderConfig], Loss]
 
 
@@ -83,7 +83,7 @@ def eval_set_of(weights: Weights, data: str | None, num_examples: int, console: 
     Args:
         weights: a model with the head of a task, or with a masked-token head.
         data: directory of the task's files (None: the directory that `finetune` read), or a corpus of `prepare`.
-        num_examples: number of training examples or sequences that measure the importance of parts.
+        num_examples: number of training examples or sequences on which the importance of parts is measured.
         console: console that prints defects of the data.
 
     Raises:

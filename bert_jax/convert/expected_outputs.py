@@ -26,7 +26,7 @@ from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
 FILE = "expected_outputs.safetensors"
 LENGTH, ROWS, CHOICES = 16, 3, 2
-OVER_VOCABULARY = ("mlm_logits", "next_logits")  # outputs with a logit per token of the vocabulary, which is padded
+OVER_VOCABULARY = ("mlm_logits", "next_logits")  # outputs with logits over the vocabulary; the vocabulary is padded
 PER_TOKEN = ("next_logits", "replaced_logits", "token_logits", "start_logits", "end_logits", "last_hidden_state")
 IMPOSSIBLE = -1e5  # a lower logit means that a token cannot be in an answer
 
@@ -66,7 +66,7 @@ def add_sentence_vectors(
     if sentences.is_sparse:
         return {VECTORS: outputs["sentence_vectors"][..., :vocab_size]}
     pool = POOLINGS[sentences.pooling]
-    assert pool  # only `tokens`, which is no pooling of sentence-transformers, has no function
+    assert pool  # only the row `tokens` has no function, and it is no pooling of sentence-transformers
     vectors = pool(outputs["last_hidden_state"], {"attention_mask": attention_mask})
     return outputs | {VECTORS: scale_to_unit_length(vectors) if sentences.normalize else vectors}
 
@@ -170,9 +170,9 @@ def rows_without_padding(arrays: Arrays, batch: Arrays) -> list[dict[str, np.nda
 
 
 def largest_relative_difference(expected: Arrays, actual: Arrays, batch: Arrays) -> float:
-    """Return the largest difference at real tokens, relative to the largest expected number of the output, or to 1.
+    """Return the largest difference at real tokens, divided by max(1, largest absolute expected value of the output).
 
-    Raises UserError if an output has another shape than expected.
+    Raise UserError if an output has another shape than expected.
     """
     largest = 0.0
     for name, wanted in expected.items():

@@ -67,7 +67,7 @@ def export_directory(
         with the most heads are written.
         part: an auxiliary model that a run of `pretrain` trains, such as "generator".
         card_facts: facts for the model card of a directory of transformers.
-        measure: whether README.md gets the output of its code and the latency of each installed runtime.
+        measure: True to write to README.md the output of its code, and the latency of each installed runtime.
 
     Raises:
         UserError: `model` holds no model, the format cannot express the model or has no runtime to measure, or `output`
@@ -160,7 +160,7 @@ def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFact
 
 
 def _warn_if_metrics_changed(workdir: pathlib.Path, step: int, console: Console) -> None:
-    """Warn if the metrics that the card quotes differ from the record of the checkpoint."""
+    """Warn if metrics.jsonl, whose scores the model card contains, differs from the checkpoint's record."""
     path, digest = workdir / "metrics.jsonl", read_record(checkpoints_directory(workdir), step).get("metrics")
     if digest and not begins_with_digest(path, digest):
         console.say(
@@ -263,7 +263,7 @@ class ExportFormat:
     is_class: bool = True  # whether only the heads of one class of transformers are written
     runtimes: tuple[str, ...] = ()  # rows of RUNTIMES that run an export; README.md has the code of the first row
     tolerance: float | None = 1e-5  # limit of `largest_relative_difference` to bert_jax; None: no limit (int8)
-    title: str = ""  # end of the title of README.md; "": the directory has a model card
+    title: str = ""  # end of the title of README.md; "": the directory has a model card instead
 
 
 FORMATS: dict[str, ExportFormat] = {

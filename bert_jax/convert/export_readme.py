@@ -122,7 +122,7 @@ OUR_LOGITS = {"token_labels": "token_logits", "choice": "choice_logits", "token"
 
 
 def answer_kind(heads: Sequence[Head], problem: str, activation: str, sentences: SentenceModules | None) -> str:
-    """Return the row of ANSWER_CODE for a model with these heads."""
+    """Return the key in ANSWER_CODE for the kind of answer that a model with these heads gives."""
     if sentences and has_sentence_vectors(sentences):
         return "sparse_vectors" if sentences.is_sparse else "vectors"
     head = heads[0] if heads else Head("")
@@ -154,7 +154,7 @@ def usage_code(
         max_length: maximum number of tokens.
         labels: names of the classes.
         thresholds: probability from which a text has a label, for each label; None: 0.5 for all labels.
-        sentences: prompt and lower case of a model of sentence vectors.
+        sentences: modules of a model of sentence vectors, whose prompt and lowercasing the code applies.
         logits: name of the logits in transformers.
     """
     program, answer = PROGRAM_CODE[runtime], ANSWER_CODE[kind]
@@ -210,10 +210,10 @@ def measurements_text(printed: str, latency: Mapping[str, Mapping[int, float]], 
     """Return the sections of README.md about the output of its code and about latency.
 
     Args:
-        printed: output of the code in "Run it".
+        printed: output of the code in the section "Run it".
         latency: runtime and version -> batch size -> median milliseconds of a batch.
-        machine: the processor.
-        length: tokens of a text.
+        machine: name of the processor.
+        length: number of tokens of a text.
     """
     sizes: list[Any] = list(next(iter(latency.values())))
     lines = [

@@ -44,13 +44,14 @@ def write_program(
     Args:
         weights: the model.
         output: a directory that does not exist or is empty.
-        write: writes the program and its small files to a new directory.
+        write: function that writes the program and its small files to a new directory.
         format_name: row of export.FORMATS.
         runtimes: rows of RUNTIMES that run the program; README.md has the code of the first.
         title: title of README.md.
         is_int8: whether the program multiplies int8 numbers.
-        write_for_torch: writes the model for transformers to a new directory; None: transformers has no such model.
-        measure: whether README.md gets the output of its code, and the latency of each installed runtime and of torch.
+        write_for_torch: function that writes the model for transformers to a new directory; None: transformers has no
+            such model.
+        measure: True to write to README.md the output of its code, and the latency of installed runtimes and torch.
         console: console that prints progress.
 
     Raises:

@@ -133,7 +133,7 @@ def open_sentence_transformers(directory: pathlib.Path, threads: int = 0) -> Run
 
 
 def open_stablehlo(directory: pathlib.Path, threads: int = 0) -> Run:
-    """Open a StableHLO program in JAX; the process decides the number of threads."""
+    """Open a StableHLO program in JAX; the number of threads is a setting of the whole process."""
     del threads
     import jax
 

@@ -101,7 +101,7 @@ def old_tokens_of_new_tokens(old: Tokenizer, new: Tokenizer) -> TokenSources:
 
 
 def with_rows_for_new_tokens(weights: Weights, sources: TokenSources, new: Tokenizer) -> Weights:
-    """Return the model whose arrays over the vocabulary have a row for each new token, made from the old rows.
+    """Return the model whose arrays over the vocabulary have a row for each new token; these come from old rows.
 
     The ids of special tokens in the config change with the vocabulary; the first position changes, too, if it
     is derived from the id of the padding token.

@@ -4,8 +4,8 @@ store.py       the files of a corpus, and `Split`, which reads records at random
 manifest.py    counts, settings and digests of all files of a corpus, and its snapshots
 cache.py       a corpus on object storage -> a copy on this machine, checked against the digests of its manifest
 mixture.py     several corpora as one
-statistics.py  lengths, tokens, words and the unigram loss: figures that need no sequences
-copies.py      documents that repeat other documents, also across the split, by their token ids
+statistics.py  lengths, tokens, words and the unigram loss: figures that need no training sequences
+copies.py      finds documents that repeat other documents, within a split and across splits, by their token ids
 languages.py   codes of languages, and the codes that a user may have meant
 build/         documents -> store
 beam/          documents -> store, as an Apache Beam pipeline

@@ -59,8 +59,8 @@ def copy_corpus_to_cache(
         url: URL of the corpus.
         cache: directory of the copies; None: `corpora` in the user's cache.
         say: function that prints a line; called when files are copied.
-        snapshot: beginning of the fingerprint of a snapshot; "": the newest. The copy has this snapshot and the
-            snapshots before it.
+        snapshot: beginning of the fingerprint of a snapshot; "": the newest snapshot. The copy has this snapshot and
+            the snapshots before it.
         progress: called as the copy grows, in the copying process and in the waiting processes.
 
     Raises:

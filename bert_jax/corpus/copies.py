@@ -1,8 +1,8 @@
 """Documents of a corpus that repeat other documents, by their token ids: exact copies, and near copies that leak.
 
 To find near copies, a table stores the lowest shingle hashes of each held-out document, and the hashes of each training
-document are looked up in it. A pair of documents that shares enough of the stored hashes is then compared by all hashes
-of both documents.
+document are looked up in the table. A pair of documents that shares enough of the stored hashes is then compared by all
+hashes of both documents.
 """
 
 import hashlib
@@ -21,8 +21,8 @@ LOWEST_HASHES = 16  # number of hashes that the table stores for each held-out d
 # shares fewer hashes with a probability of 0.0002.
 MIN_SHARED_FRACTION = 0.4
 MAX_RECORDS = 64  # maximum number of records of a document that are compared; later text is ignored
-_MAX_OWNERS = 64  # number of held-out documents stored for a hash; a hash of more documents is boilerplate
-_MAX_COMPARED = 8  # a held-out document is compared with the training documents that share the most hashes with it
+_MAX_OWNERS = 64  # maximum number of held-out documents stored for a hash; a hash in more documents is boilerplate
+_MAX_COMPARED = 8  # maximum number of training documents that are compared with a held-out document
 _RECORDS_AT_ONCE = 4096
 _TABLE_BITS = 22
 
@@ -59,8 +59,8 @@ def count_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ)
     """Count documents with equal ids, found by a hash of 128 bits.
 
     Equal documents have equal numbers of tokens and sentences, so only documents that share both numbers with another
-    document are read. If these documents have more than `limit` tokens, only the documents of a random sample of pairs
-    are read.
+    document are read. If these documents have more than `limit` tokens, only documents with some of these pairs of
+    numbers are read; the pairs are a random sample.
     """
     split = Split.join([train, heldout])
     tokens, sentences = document_sizes(split)
@@ -161,7 +161,7 @@ def _document_hashes(split: Split, document: int) -> np.ndarray:
 
 
 def _lowest_hashes(split: Split, documents: np.ndarray) -> _HashesOfDocuments:
-    """Return the `LOWEST_HASHES` lowest distinct hashes of each document, sorted together, and their documents."""
+    """Return the `LOWEST_HASHES` lowest distinct hashes of each document, all sorted, and the document of each hash."""
     lowest = [(np.zeros(0, np.uint64), np.zeros(0, np.int64))]
     for hashes, owners in _shingle_hashes(split, documents):
         order = np.lexsort([hashes, owners])

@@ -34,7 +34,7 @@ _COUNTRIES = {"cn": "zh", "cz": "cs", "dk": "da", "gr": "el", "ir": "fa", "jp": 
 
 
 def two_letter_code(code: str) -> str:
-    """Return the two-letter code for a code of three letters; '' if the table has no such code."""
+    """Return the two-letter code of the language with this three-letter code; '' if the table lacks the language."""
     letters = code.partition("-")[0]
     return _CODES.get(letters, "") if len(letters) == 3 else ""
 

@@ -31,7 +31,7 @@ class CorpusAndSnapshot(NamedTuple):
 
 
 def parse_corpus_and_snapshot(corpus: str) -> CorpusAndSnapshot:
-    """Split `CORPUS@FINGERPRINT` into the directory or URL and the fingerprint; without a fingerprint, return ""."""
+    """Split `CORPUS@FINGERPRINT` into the directory or URL, and the fingerprint, which is "" if it is absent."""
     match = None if pathlib.Path(corpus).exists() else _NAMED.fullmatch(corpus)
     return CorpusAndSnapshot(match[1], match[2]) if match else CorpusAndSnapshot(corpus, "")
 
@@ -134,7 +134,7 @@ def verify_corpus(directory: pathlib.Path, on_read: Callable[[int], None] = lamb
     signatures, since training does not read them.
 
     Raises:
-        UserError: as `read_manifest`.
+        UserError: `read_manifest` raises it.
     """
     return damaged_files(directory, digests_of_all_files(directory), "the manifest", on_read=on_read)
 

@@ -61,8 +61,9 @@ class TokenFigures:
         unknown: fraction of unknown tokens.
         tokens_per_word, characters_per_word: means over words, as the vocabulary marks them; white space is not
             counted.
-        joined: fraction of the tokens in words of several tokens, which whole-word masking masks together.
-        long_words: fraction of the tokens in words that are too long to be masked together.
+        joined: fraction of the tokens that are in words of several tokens; whole-word masking masks such tokens
+            together.
+        long_words: fraction of the tokens that are in words too long to be masked together.
         joined_by_vocabulary, long_words_by_vocabulary: like `joined` and `long_words`, for the words that the
             vocabulary marks instead of the segmenter's words; None without a segmenter.
     """
@@ -167,8 +168,8 @@ def _count_tokens_in_short_and_long_words(
 
     Args:
         begins_word: bool [tokens], whether a token begins a word.
-        record_starts: int64 [records + 1], the index of the first token of each record, which begins a word; then the
-            number of tokens.
+        record_starts: int64 [records + 1], the index of the first token of each record, and then the number of tokens.
+            The first token of a record begins a word.
         max_word_tokens: see `token_figures`.
     """
     begins_word = np.append(begins_word, True)

@@ -41,7 +41,7 @@ READING_THREADS = 8  # number of threads for which open files are reserved; a th
 OTHER_FILES = 256  # open files reserved for the rest of the process
 OPEN_FILES = 1 << 16  # limit of open files that the process requests, to serve more than `READING_THREADS` threads
 MAX_RECORD = 1024  # maximum number of tokens; the text of an example is in one or two records
-MAX_SENTENCE = 512  # maximum number of tokens; published models read no longer sequence
+MAX_SENTENCE = 512  # maximum number of tokens; no published model reads longer sequences
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 READ_BUFFER_BYTES = 1 << 12  # the default of 1 MiB per seek is four times slower
 DAMAGE = (RuntimeError, OSError, IndexError)  # exceptions that ArrayRecord raises for a damaged file
@@ -125,7 +125,7 @@ class Split:
             raise UserError(
                 "corpora with uint16 and with uint32 ids cannot be mixed; prepare them with the same tokenizer"
             )
-        # The running total of all differences continues the totals of each split after the end of the previous split.
+        # A running total over the differences of all splits makes each split continue where the previous split ends.
         return cls(
             [shard for split in splits for shard in split._shards],
             tokens_per_record=np.concatenate([split.tokens_per_record for split in splits]),

@@ -1,4 +1,4 @@
-"""A report on a recipe for given devices, which need not be present: memory, cost and time of each phase."""
+"""The dry run of a recipe on given devices, present or absent: memory, cost and time of each phase."""
 
 import dataclasses
 import functools
@@ -84,7 +84,7 @@ class PhaseReport:
     optimizer_bytes: int  # on one device, with the moving average of the parameters
     memory: Memory
     fits: bool
-    changes: tuple[str, ...]  # overrides that should make a phase fit
+    changes: tuple[str, ...]  # overrides with which the phase should fit in memory
     model_flops: float  # of a step, on one device
     cost: Cost | None
     estimate: Estimate | None
@@ -93,7 +93,7 @@ class PhaseReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """The results of a recipe on devices of one kind; a chip may have several devices."""
+    """The results of a recipe on devices of one kind. On a TPU v4, each core of a chip may be a device."""
 
     name: str
     devices: int
@@ -264,7 +264,7 @@ def recipe_total(report: Report, price_per_chip_hour: float | None, watts_per_ch
     watts_per_chip = report.watts if watts_per_chip is None else watts_per_chip
 
     def seconds_of_all_steps(bound: str) -> float | None:
-        """Return the seconds of all steps if each takes the estimate that `bound` names, `fastest` or `slowest`."""
+        """Return the time of all steps in seconds, from the estimate that `bound` names: `fastest` or `slowest`."""
         seconds: list[Any] = [getattr(phase.estimate, bound, None) for phase in report.phases]
         return None if None in seconds else sum(s * n for s, n in zip(seconds, steps, strict=True))
 
@@ -358,7 +358,7 @@ def _cost_corrected_for_loops(compiled: Any) -> Cost:
 
 
 class _CompiledOrBytes(NamedTuple):
-    """A compiled program and 0; or None and the needed bytes of a program that does not fit in memory."""
+    """(compiled program, 0), or (None, bytes that the program needs) if it does not fit in memory."""
 
     compiled: Any
     needed_bytes: int
@@ -367,8 +367,8 @@ class _CompiledOrBytes(NamedTuple):
 def _compile_or_needed_bytes(lowered: Any) -> _CompiledOrBytes:
     """Return (compiled program, 0), or (None, needed bytes) if the program does not fit in memory.
 
-    Without a GPU, XLA cannot try tile sizes, and its first choice may not compile (A100, L40S, B200). Then cuBLAS
-    computes all products.
+    Without a GPU, XLA cannot try tile sizes, and its first choice may not compile (A100, L40S, B200). In this case, the
+    program is compiled again, with cuBLAS for all matrix products.
     """
     try:
         with discarded_stderr():

@@ -14,7 +14,7 @@ MAX_GPUS = 8  # of one host
 
 
 class Gpu(NamedTuple):
-    """The properties of a GPU that XLA's compiler needs, from NVIDIA's guides; of the SXM module if it exists."""
+    """The properties of a GPU (of its SXM module, if any) that XLA's compiler needs, from NVIDIA's guides."""
 
     device_kind: str  # as jax.Device.device_kind
     capability: tuple[int, int]
@@ -38,7 +38,7 @@ GPUS = {
 def compile_only_gpus(name: str, chip: str, count: int) -> list[Any]:
     """Return `count` compile-only GPUs; raise UserError if the compiler is missing.
 
-    Call this function before JAX is imported, because it keeps JAX on the CPU, unless JAX_PLATFORMS is set.
+    Call this function before JAX is imported: unless JAX_PLATFORMS is set, the function keeps JAX on the CPU.
     """
     if not any(importlib.util.find_spec(f"jax_cuda{cuda}_plugin") for cuda in (12, 13)):
         raise UserError(f"--topology={name} needs the CUDA compiler: {INSTALL}")

@@ -1,4 +1,4 @@
-"""A parser of optimized HLO, which turns the text of a compiled program into computations of instructions."""
+"""A parser of optimized HLO: it turns the text of a compiled program into computations of instructions."""
 
 import math
 import re
@@ -42,7 +42,7 @@ class Instruction(NamedTuple):
 
 
 class Computation(NamedTuple):
-    """Instructions by name, in order; the root is not always the last instruction."""
+    """Instructions by name, in the order of the text; the root is not always the last instruction."""
 
     instructions: dict[str, Instruction]
     root: Instruction

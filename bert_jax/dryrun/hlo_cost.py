@@ -23,7 +23,7 @@ from bert_jax.dryrun.kernels import kernel_kind, library_call, result_arrays_wit
 class Collective:
     """All collectives of a kind, in one run of the program on one device.
 
-    bytes: size of the whole array, which is the operand of a reduce-scatter, or the result of any other collective.
+    bytes: size of the whole array: the operand of a reduce-scatter, and the result of any other collective.
     sent: bytes that a device sends in a ring of n, as a fraction of `bytes`: 2 (n - 1) / n for an all-reduce, 1 for a
         permutation, (n - 1) / n for an all-gather, reduce-scatter or all-to-all.
     """
@@ -113,7 +113,7 @@ class _ExecutedInstruction(NamedTuple):
 def _executed_instructions(
     module: HloModule, name: str, num_runs: int, multiply_loops: bool
 ) -> Iterator[_ExecutedInstruction]:
-    """Yield (number of runs, computation, instruction), also in loops and calls, but not inside fusions.
+    """Yield (number of runs, computation, instruction) of all instructions, except instructions inside fusions.
 
     For a conditional, count the branch with the most FLOPs. So the sum is an upper bound.
     """
@@ -214,7 +214,7 @@ def _has_array_result(computation: Computation, name: str) -> bool:
 
 
 def _convolution_flops(op: Instruction, lhs: Array, rhs: Array, result: Array) -> float:
-    """Return the FLOPs of a convolution (2 per multiply-add), without padding and holes of a dilated operand."""
+    """Return the FLOPs of a convolution (2 per multiply-add); padding and holes of a dilated operand add no FLOPs."""
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", op.attributes)
     assert labels, op
     lhs_size = dict(zip(labels[1], lhs.shape, strict=True))
@@ -300,7 +300,7 @@ def _fusion_parameters(fused: Computation) -> dict[int, Instruction]:
 def _fusion_bytes_read(
     module: HloModule, fused: Computation, parameter: Instruction, continues_transfer: bool = False
 ) -> float:
-    """Return the bytes that a fusion reads of a parameter; of a sliced parameter, count only the slices.
+    """Return the number of bytes that a fusion reads of a parameter; if the parameter is sliced, only the slices count.
 
     A fusion that continues the transfer of another fusion does not read the parameters of the transfer.
     """
@@ -344,12 +344,12 @@ def _only_changes_tiles(module: HloModule, op: Instruction) -> bool:
 
 
 def _fusion_bytes_written(fused: Computation, continues_transfer: bool = False) -> list[float]:
-    """Return the bytes that a fusion writes of each result; for an update in place, only the updated part counts."""
+    """Return the bytes that a fusion writes for each result; an in-place update writes only the updated part."""
     by_name = fused.instructions
     roots = [by_name[name] for name in fused.root.operands] if fused.root.opcode == "tuple" else [fused.root]
 
     def bytes_written_by_root(root: Instruction) -> list[float]:
-        """Return the written bytes of each array of a root."""
+        """Return the number of bytes that a root instruction writes to each of its arrays."""
         if root.opcode == "bitcast":
             return bytes_written_by_root(by_name[root.operands[0]])
         if root.opcode == "dynamic-update-slice":
@@ -396,7 +396,7 @@ def _bytes_sent_to_other_slices(computation: Computation, op: Instruction) -> fl
 
 
 def _continues_async_collective(name: str, fused: Computation) -> bool:
-    """Return whether a fusion continues, during other work, a transfer that another fusion started (TPU)."""
+    """Return whether a fusion continues the transfer of another fusion while the TPU does other work."""
     instructions = fused.instructions.values()
     starts = any('"AsyncCollectiveStart"' in op.attributes for op in instructions)
     carries = any(op.opcode in COLLECTIVES for op in instructions)

@@ -54,7 +54,7 @@ def _triton_attention_flops_counter(num_products: int) -> Callable[[Instruction,
 
 
 # Pattern of custom_call_target and the operation's name -> call; the first match counts. The backward pass computes the
-# scores again, in Triton twice.
+# scores again; Triton's backward pass computes them twice.
 CALLS = {
     r"__gpu\$xla\.gpu\.triton .*attention_backward_\d+_pairs": Call(
         "our attention, backward", _triton_attention_flops_counter(7)

@@ -17,7 +17,8 @@ from bert_jax.errors import UserError, nearest
 AXES = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2, "tpu7x": 3}
 EXAMPLES = {2: "4x4", 3: "2x2x1"}
 # Google Cloud's accelerator types, such as v5litepod-64 and v5p-128, and the default sizes of their slices by number of
-# axes. The number in a type counts chips for v5e and v6e, and TensorCores for v4 and v5p, which have two in a chip.
+# axes. The number in a type counts chips for v5e and v6e, and TensorCores for v4 and v5p; a chip of v4 or v5p has two
+# TensorCores.
 CLOUD_CHIPS = {"v5litepod": "v5e", "v5e": "v5e", "v6e": "v6e", "v4": "v4", "v5p": "v5p"}
 CLOUD_SIZES = {
     2: {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"},
@@ -39,7 +40,7 @@ CLOUD_SIZES = {
 def compile_only_devices(name: str) -> list[Any]:
     """Return the compile-only devices of TPU slices, slice by slice in libtpu's order, or of the GPUs of a host.
 
-    Call this function before JAX uses a device, because it keeps JAX on the CPU, unless JAX_PLATFORMS is set.
+    Call this function before JAX uses a device: unless JAX_PLATFORMS is set, the function keeps JAX on the CPU.
 
     Raises:
         UserError: the name is malformed, or the compiler is missing or refuses the name.

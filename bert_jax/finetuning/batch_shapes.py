@@ -23,7 +23,7 @@ def with_packed_rows_if_cheaper(
     compute: ComputeConfig,
     mesh: jax.sharding.Mesh,
 ) -> Feed:
-    """Return the feed with rows of sequences laid end to end, if all architectures can read them and rows are cheaper.
+    """Return the feed, with packed rows of sequences if all architectures read rows and rows cost less than padding.
 
     Args:
         feed: lengths to pad to, and the batch size.
@@ -38,7 +38,8 @@ def with_packed_rows_if_cheaper(
     limits = row_limits(architectures, heads, compute, mesh)
     if limits is None or UNREAD in features[0].targets:
         return feed
-    # With several micro-batches, each shard of the axis `data` computes its own (`sharding.sum_over_data`).
+    # With several micro-batches, each shard of the axis `data` computes its own micro-batches
+    # (`sharding.sum_over_data`).
     data_shards = mesh.shape["data"] if grad_accum_steps > 1 else 1
     empty = RowShape(0, 0, limits.num_devices, data_shards, grad_accum_steps)
     return choose_packing_or_padding(feed, features, empty, passes=epochs, limits=limits)

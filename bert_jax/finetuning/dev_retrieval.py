@@ -1,4 +1,4 @@
-"""Retrieval measures, which an evaluation computes during a training of sentence vectors."""
+"""Retrieval scores that each evaluation computes while sentence vectors are trained."""
 
 import dataclasses
 import pathlib
@@ -47,7 +47,7 @@ def sentence_modules_of_task(inputs: TaskInputs, settings: TaskConfig) -> Senten
 
 
 def make_retrieval_scorer(inputs: TaskInputs, settings: TaskConfig) -> Callable[[Params], dict[str, float]]:
-    """Return a function from trained parameters to the measures on `config.task.retrieval`; {} without a collection."""
+    """Return a function from trained parameters to retrieval scores; without a collection, the scores are {}."""
     collection = inputs.collection
     if collection is None:
         return lambda params: {}
@@ -72,7 +72,7 @@ def make_retrieval_scorer(inputs: TaskInputs, settings: TaskConfig) -> Callable[
 
 
 def with_retrieval_scores(evaluate: Evaluate, scores_of: Callable[[Params], dict[str, float]]) -> Evaluate:
-    """Return an evaluation function with retrieval scores; it returns {} if a signal stopped the evaluation."""
+    """Return `evaluate` with retrieval scores added; this function returns {} if a signal stopped the evaluation."""
 
     def evaluate_with_retrieval(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         scores = evaluate(params, frozen, batches)

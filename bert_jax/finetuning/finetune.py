@@ -148,7 +148,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
 
 
 def resolve_finetune_config(config: FinetuneConfig, steps_per_epoch: int) -> FinetuneConfig:
-    """Return the config with an absolute path of the weights; an `every` of None becomes `steps_per_epoch`."""
+    """Return the config with an absolute path of the weights, and `steps_per_epoch` for each missing `every`."""
     assert config.init_from
     return dataclasses.replace(
         config,

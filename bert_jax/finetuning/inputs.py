@@ -72,12 +72,12 @@ class TaskInputs:
 
     @property
     def architectures(self) -> tuple[EncoderConfig, ...]:
-        """Architectures that read each batch: of the model, and of a teacher."""
+        """Architectures that read each batch: the architecture of the model, and of its teacher if it has a teacher."""
         return (self.weights.config, *([self.teacher.config] if self.teacher else []))
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """Digests of the inputs that a resumed training must find again."""
+        """Digests of the inputs; a resumed training must have equal digests."""
         digests = {
             "task": splits_digest((*self.train, *self.dev)),
             "tokenizer": self.tokenizer.sha256,
@@ -244,7 +244,7 @@ def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
 
 
 def peft_can_open(weights: Weights) -> bool:
-    """Return whether `peft` can open an adapter of these weights: they are an export, and their head is of a task."""
+    """Return whether `peft` can open an adapter of these weights: they need a config.json and the head of a task."""
     return (weights.directory / "config.json").is_file() and heads_as_stored(weights.heads)[
         0
     ].name not in OF_PRETRAINING
@@ -301,7 +301,7 @@ def small_encoder_warning(architecture: EncoderConfig, rates: Sequence[float]) -
 
 
 def learning_rates_to_try(rates: tuple[float, ...] | None, peak_learning_rate: float) -> tuple[float, ...]:
-    """Return the learning rates to try; raise UserError for equal rates, since one training would count twice."""
+    """Return the learning rates to try; raise UserError for equal rates, since a training would be counted twice."""
     rates = rates or (peak_learning_rate,)
     names = [f"{rate:g}" for rate in rates]
     if len(set(names)) < len(names) or min(rates) < 0:
@@ -327,7 +327,7 @@ def _with_balanced_labels(task: Task, settings: TaskConfig, train: TaskSplit, se
 
 
 def _refuse_settings_of_other_kinds(settings: TaskConfig, kind: str) -> None:
-    """Raise UserError for a given setting that other kinds of tasks read, and this kind does not."""
+    """Raise UserError for a setting of the user that only other kinds of tasks read."""
     fields = {field.name: field.default for field in dataclasses.fields(TaskConfig)}
     for name in sorted({name for other in KINDS.values() for name in other.settings} - {*KINDS[kind].settings}):
         if getattr(settings, name) != fields[name]:
@@ -384,7 +384,7 @@ def _with_classifier_rows_by_label(weights: Weights, labels: tuple[str, ...]) ->
 
 
 def describe_continued_head(labels: tuple[str, ...], weights: Weights) -> str:
-    """Return a text that names the row of the trained head that each label of the task takes; "" without such rows."""
+    """Return a text that pairs each label of the task with its row of the trained head; "" for a new head."""
     if (
         not labels
         or not weights.heads[0].classes
@@ -412,7 +412,7 @@ def _check_sentence_modules(weights: Weights) -> None:
 
 
 def _with_bilstm(weights: Weights, tokenizer: Tokenizer, rng: jax.Array) -> Weights:
-    """Return the weights with a BiLSTM below the heads, randomly initialized if the weights have none.
+    """Return the weights with a BiLSTM below the heads; a BiLSTM that the weights lack is initialized randomly.
 
     Raises UserError if the architecture cannot be written with a BiLSTM.
     """

@@ -70,9 +70,10 @@ def mine_negatives(
     """Write pairs of texts with hard negatives, as JSON lines that a fine-tuning of sentence vectors reads.
 
     A negative is a document that ranks high for the query and is not one of its positives. Documents equal to the query
-    or to any positive of the query are never negatives. A pair with too few documents is left out and counted. The
-    search is exact, and memory holds the texts and the scores of a block. A killed call keeps its finished blocks, and
-    the same call continues and writes equal bytes.
+    or to any positive of the query are never negatives. A pair for which too few documents remain is left out and
+    counted. The search is exact. Memory holds all texts, and the scores of a single block of pairs. If a call is
+    killed, its finished blocks are kept; the same call then continues, and the output has the same bytes as without the
+    interruption.
 
     Args:
         pairs: file of JSON lines with `text`, a query, and `text_pair`, its positive.
@@ -82,7 +83,8 @@ def mine_negatives(
         ranks: the first rank of negatives and the rank after the last, counted from 0 after positives are left out.
         margin: documents whose score exceeds the score of the positive minus this number are skipped; None: no limit.
         num_negatives: negatives of a pair, drawn at random from the remaining documents.
-        cross_encoder: fine-tuned model whose scores of pairs decide about the margin, and are written as `scores`.
+        cross_encoder: fine-tuned model that scores pairs; its scores are compared with the margin and written as
+            `scores`.
         seed: seed of the draw.
         say: function that prints a line.
         progress: called with the name of the work, the number of finished items and the number of all items.
@@ -231,7 +233,7 @@ def _texts_digest(texts: Sequence[str]) -> str:
 
 
 class _ResumableBlocks(NamedTuple):
-    """The finished blocks of both passes."""
+    """The finished blocks of both passes: the embedding of documents, and the search for negatives."""
 
     embedded: FinishedBlocks
     mined: FinishedBlocks
@@ -241,7 +243,7 @@ class _ResumableBlocks(NamedTuple):
 def _resumable_blocks(
     output: pathlib.Path, identity: Mapping[str, Any], say: Callable[[str], None]
 ) -> Iterator[_ResumableBlocks]:
-    """Yield the blocks that a killed call of equal identity finished, in the directory `.NAME.incomplete`.
+    """Yield the blocks that an earlier, killed call with equal `identity` finished in the directory `.NAME.incomplete`.
 
     The directory is removed at the end, and also after an error before the first finished block.
     """

@@ -74,7 +74,7 @@ def retriever_by_vectors(model: OpenModel, documents: np.ndarray, index_of_text:
 
 
 def retriever_by_bm25(bm25: Bm25, index_of_text: Mapping[str, int]) -> Retriever:
-    """Return a retriever that ranks documents by BM25; a positive that is not a document has the score NaN."""
+    """Return a retriever that ranks documents by BM25; a positive that is not among the documents has the score NaN."""
 
     def retrieve(pairs: Sequence[QueryAndPositive], depth: int) -> Candidates:
         candidates = []
@@ -91,8 +91,8 @@ def retriever_by_bm25(bm25: Bm25, index_of_text: Mapping[str, int]) -> Retriever
 def make_cross_encoder_scorer(predictor: Predictor) -> PairScores:
     """Return a function that scores pairs of texts by a model with a classification head.
 
-    The score is the output of a head with one output. A head of two classes gives the logit of the second class minus
-    the logit of the first class.
+    If the head has a single output, the score is this output. If the head has two classes, the score is the logit of
+    the second class minus the logit of the first class.
 
     Raises:
         UserError: the model has another head.
@@ -150,7 +150,7 @@ def choose_negatives(
 ) -> Iterator[ChosenNegatives | None]:
     """Yield the negatives of each pair; None for a pair with fewer documents than the rule asks for.
 
-    With a cross-encoder, its scores decide about the margin.
+    With a cross-encoder, the margin applies to the scores of the cross-encoder.
 
     Args:
         rule: the rule.

@@ -1,4 +1,4 @@
-"""The config of a fine-tuning on a user's own file: recipe, kind of task, columns, dev set and metric from the file."""
+"""The config of a fine-tuning on a user's file, which determines recipe, kind of task, columns, dev set and metric."""
 
 import collections
 import dataclasses
@@ -99,7 +99,7 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
 
 
 def column_names_text(path: str, delimiter: str | None) -> str:
-    """Return the names of the columns of a file, for a message; raise UserError as `infer_task_of_own_file`."""
+    """Return the names of the columns of a file, for a message; raise UserError as `infer_task_of_own_file` does."""
     notes = collections.Counter[str]()
     first = next(iter(read_file_records(os.path.abspath(path), "", {}, {}, (), None, notes, delimiter)), None)
     return ", ".join(first.row) if first and first.row else "no rows"

@@ -1,4 +1,4 @@
-"""The pairs of texts that train sentence vectors: which pairs count, and whether the data suits the loss."""
+"""The pairs of texts that train sentence vectors: which pairs are used, and whether the data suits the loss."""
 
 from bert_jax.config import TaskConfig
 from bert_jax.console import Console
@@ -11,7 +11,7 @@ FIELDS = {"scores": "scores", "grades": "label"}
 
 
 def select_training_pairs(settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
-    """Return the examples that train: the positive pairs, or all pairs if the loss reads grades.
+    """Return the examples to train on: the positive pairs, or all pairs if the loss reads grades.
 
     Kinds of tasks without pairs keep all examples. A printed line counts the pairs that are left out.
 

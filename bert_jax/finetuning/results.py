@@ -28,7 +28,7 @@ LABELS_FILE = "labels.json"  # name of a dev set -> its `label_report`, for the 
 
 
 def summarize_trainings(task: str, metric: str, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return all results, the best result, and the mean and standard deviation over the seeds per learning rate."""
+    """Return all results, the best result, and for each learning rate the mean and deviation over the seeds."""
     by_rate = {}
     for rate in dict.fromkeys(result["learning_rate"] for result in results):
         scores = [result["scores"] for result in results if result["learning_rate"] == rate]

@@ -72,7 +72,7 @@ def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, 
 
 
 def count_labels(kind: TaskKind, examples: Sequence[Example]) -> Counter[int]:
-    """Return the number of examples with each label, by index of the label; if words have labels, count words."""
+    """Return the number of examples with each label, by index of the label; if each word has a label, count words."""
     return Counter(label for example in examples for label in kind.label_indices(example))
 
 

@@ -26,8 +26,8 @@ def read_task_teacher(
 ) -> TaskTeacher | None:
     """Return the model in `settings.teacher` with `head`, for a student with config `start`; None without a teacher.
 
-    Raises UserError if the kind of task allows no teacher, and if the teacher has no such head, other labels, another
-    vocabulary, other token types, or fewer positions than the student.
+    Raises UserError if the kind of task allows no teacher, or if the teacher lacks this head, differs from the student
+    in labels, vocabulary or token types, or has fewer positions than the student.
     """
     if not settings.teacher:
         return None

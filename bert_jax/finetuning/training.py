@@ -71,7 +71,7 @@ def train_one(
         return settings.patience is not None and settings.patience <= best_step(history, metric)[1]
 
     def export_best_and_check_patience(step: int, scores: dict[str, float], params: Params) -> bool:
-        """Export the best model; return whether `patience` evaluations followed it."""
+        """Export the model if it is the best so far; return whether `patience` evaluations have followed the best."""
         for later in [evaluated for evaluated in history if evaluated > step]:
             del history[later]  # recorded before the run was stopped; the resumed run evaluates again
         history[step] = scores
@@ -135,7 +135,7 @@ def train_one(
 
 
 def data_with_frozen_encoder(data: Data, params: Params) -> Data:
-    """Return the data of a training whose frozen parameters include the encoder of `params`."""
+    """Return the data of a training, with the encoder of `params` added to the frozen parameters."""
     evaluate = data.evaluate
     assert evaluate
 

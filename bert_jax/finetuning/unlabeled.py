@@ -51,7 +51,7 @@ def write_unlabeled_pairs(
         num_pairs: number of training pairs; None: a pair of each record.
         num_dev_pairs: number of dev pairs that belong together, at most one of each held-out record.
         limits: maximum numbers of tokens.
-        seed: seed of order and texts.
+        seed: seed of the order of the pairs and of the draw of their texts.
         progress: called with the number of finished pairs and the number of all pairs.
 
     Raises:

@@ -79,8 +79,8 @@ class EmbedOptions:
         batch_size: texts of maximum length in one batch; short texts share rows.
         max_seq_len: maximum number of tokens of a text; None: the maximum in the files of sentence-transformers, or the
             maximum of the model without these files.
-        truncate: True cuts longer texts, the longer text of a pair first; False raises UserError for them before any
-            work.
+        truncate: True cuts longer texts, the longer text of a pair first; False raises UserError for longer texts
+            before any text is embedded.
         dtype: dtype of matrix products, float32 or bfloat16.
         normalize: True scales the vectors to length 1; None: the value of `modules.json`, or False without this file.
         prompt_name: name of a prompt of the directory, such as `query`, which is put before each text; None: the
@@ -104,7 +104,7 @@ class Summary:
     texts: int
     tokens: int  # number of tokens, with special tokens and without padding
     truncated: int  # number of texts that were cut
-    spelled: int  # number of texts that spell a special token such as [SEP], which is read as this token
+    spelled: int  # number of texts that contain the text of a special token, such as [SEP]
     unknown: int  # number of texts with more unknown tokens than known tokens
     empty: int  # number of texts without a character, which have only special tokens
     width: int
@@ -173,7 +173,7 @@ def embed_file(
             "embedding", the number of texts embedded so far and the number of all texts.
 
     Raises:
-        UserError: `encode` raises it, a file cannot be read or written, or a line is not a text.
+        UserError: as in `encode`; or a file cannot be read or written, or a line is not a text.
     """
     if options.pooling not in (None, *POOLINGS):  # before the weights are read
         raise _unknown_pooling_error(options.pooling)
@@ -258,7 +258,7 @@ class _Embedder:
         return vectors
 
     def tokenize(self, inputs: Iterable[Input]) -> FeaturesAndCounts:
-        """Return the tokens of each text after truncation, and the counts of `text_features`."""
+        """Return the tokens of each text after truncation, and the counts that `text_features` returns."""
         examples = []
         for line in inputs:
             texts = texts_by_key(line)
@@ -305,7 +305,7 @@ class _ComputeAndWidth(NamedTuple):
 def _make_feature_function(
     config: EncoderConfig, row: VectorHead, vector_width: int, pooling: str, normalize: bool, layers: str, dtype: str
 ) -> _ComputeAndWidth:
-    """Return a jitted function (params, batch) -> features, and their width; only dense vectors have a pooling."""
+    """Return a jitted function (params, batch) -> features, and their width; `pooling` is only for dense vectors."""
     if not row.has_pooling:
         return _make_head_vector_function(config, Head(row.head, vector_width), normalize, layers, dtype)
     select, width = _layer_selection(layers, config.num_layers, config.hidden_size)
@@ -349,7 +349,7 @@ class _SelectionAndWidth(NamedTuple):
 
 
 def _layer_selection(layers: str, num_layers: int, hidden: int) -> _SelectionAndWidth:
-    """Return the function of `layers` over the hidden states, and the width of its results."""
+    """Return the function from hidden states to the features that `layers` names, and the width of the features."""
     if layers in LAYERS:
         if layers != "last" and num_layers < LAST_LAYERS:
             raise UserError(f"layers {layers}: this model has {num_layers} layers, not {LAST_LAYERS}")
@@ -425,7 +425,7 @@ def _tokenize_in_chunks(embedder: _Embedder, inputs: Iterator[Input]) -> Iterato
 
 
 class _LengthsAndCounts(NamedTuple):
-    """The numbers of tokens, and of tokens with a vector, of each text, int64 `[texts]`, and counts."""
+    """The numbers of tokens, and of tokens with a vector, of each text, both int64 `[texts]`; and counts of texts."""
 
     num_tokens: np.ndarray
     num_vectors: np.ndarray
@@ -435,9 +435,9 @@ class _LengthsAndCounts(NamedTuple):
 def _count_tokens(
     embedder: _Embedder, inputs: Iterator[Input], progress: Callable[[str, int, int | None], None]
 ) -> _LengthsAndCounts:
-    """Return the numbers of tokens of each text after truncation, int64 `[texts]`, and counts.
+    """Return the numbers of tokens, and of tokens with a vector, of each text after truncation, and counts.
 
-    The counts are the counts of `text_features`, and `empty_texts`.
+    The counts are the counts that `text_features` returns, and `empty_texts`.
     """
     lengths, num_vectors = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     counts = Counter[str]()

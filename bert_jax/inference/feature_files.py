@@ -1,4 +1,4 @@
-"""Files of features. The texts can be written in any order, and a file is never held in memory.
+"""Files of features. The texts can be written in any order. A file is not held in memory, except a `.npz` file.
 
 A `.npy` file has vectors of texts; a `.safetensors` file has features of tokens; `.jsonl` and `.npz` files have sparse
 vectors. A file appears only when it is complete. Files are written with seek and write, so that a full disk raises an
@@ -59,7 +59,7 @@ def token_file_writer(path: pathlib.Path, lengths: np.ndarray, width: int) -> It
     """Open a `.safetensors` file for texts with `lengths` tokens, and yield the function that fills it.
 
     The file holds `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]` and `offsets` int64 `[texts + 1]`:
-    the index of the first token of each text, and then the number of all tokens.
+    the index of the first token of each text and, as the last element, the number of all tokens.
     """
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     total = int(offsets[-1])
@@ -126,9 +126,9 @@ def check_projector_arguments(directory: pathlib.Path, source: str, output: path
 def write_projector_files(vectors: pathlib.Path, source: str, directory: pathlib.Path) -> None:
     """Write the files of TensorBoard's embedding projector, for `tensorboard --logdir DIR` or its web page.
 
-    `vectors.tsv` has the vectors with seven digits. `metadata.tsv` has the texts, and the other texts and numbers of
-    the JSON objects of the source; it has a header if it has several columns. `projector_config.pbtxt` names both
-    files.
+    `vectors.tsv` has the vectors with seven digits. `metadata.tsv` has the texts and, if the source has JSON objects,
+    their other fields with texts or numbers; it has a header if it has several columns. `projector_config.pbtxt` names
+    both files.
 
     Args:
         vectors: `.npy` file, float32 `[texts, width]`.

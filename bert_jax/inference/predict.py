@@ -155,7 +155,7 @@ def _head_fits_kind(kind: TaskKind, head: Head) -> bool:
 
 
 def _vector_head_of_task_file(path: pathlib.Path) -> tuple[Head, ...]:
-    """Return the head of the task in a file if it makes vectors of texts, since config.json names no such head."""
+    """Return the head that a task file describes if the head makes vectors of texts; config.json names no such head."""
     described = _read_task_settings(path, {"kind": "", "config": {}}) if path.is_file() else {}
     kind = described.get("kind")
     if kind not in KINDS or not KINDS[kind].loss.whole_batch:
@@ -264,8 +264,8 @@ def predict_inputs(
     An input has the fields of its kind of task, under their names or under the names in `config.task.columns`. It may
     have an `id`, which the prediction repeats; the default is the number of the line, from 1. `counts` gets the numbers
     of examples, of truncated texts, and of empty texts, which get predictions like any text. `progress` is called with
-    the number of finished examples. With `copy_input`, a prediction repeats the fields of its input as `input`. An
-    input that is refused stops its chunk of `CHUNK` inputs; earlier chunks get their predictions.
+    the number of finished examples. With `copy_input`, a prediction repeats the fields of its input as `input`. If an
+    input is refused, no input of its chunk of `CHUNK` inputs gets a prediction; earlier chunks get their predictions.
     """
     task, settings = predictor.task, predictor.settings
     kind = KINDS[task.kind]
@@ -301,7 +301,7 @@ def _report_finished_examples(
 
 
 def _with_task_field_names(line: Input, columns: Mapping[str, str]) -> Input:
-    """Return an input in which fields with names of the training set also have the task's names."""
+    """Return the input, with each field that has a column name of the training set copied to the task's name."""
     renamed = {field: line.fields[name] for field, name in columns.items() if name in line.fields}
     return line._replace(fields={**line.fields, **renamed})
 

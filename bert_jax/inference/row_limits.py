@@ -12,7 +12,7 @@ from bert_jax.models.token_rows import reason_for_padding
 from bert_jax.parallel import sharding
 from bert_jax.tasks.rows import RowLimits
 
-# An operation of attention takes so many times the time of an operation of a linear map (BERT-mini on 2 CPU cores).
+# The time of an operation of attention, divided by the time of an operation of a linear map (BERT-mini on 2 CPU cores).
 XLA_PAIR_COST = 3.0
 # Heads whose costliest map reads each token after the encoder, where sequences in rows have more padding.
 PADDED_HEADS = frozenset({"sparse_embedding", "token_embedding", "next_token"})
@@ -21,10 +21,10 @@ PADDED_HEADS = frozenset({"sparse_embedding", "token_embedding", "next_token"})
 def row_limits(
     architectures: Sequence[EncoderConfig], heads: Sequence[Head], compute: ComputeConfig, mesh: jax.sharding.Mesh
 ) -> RowLimits | None:
-    """Return the limits of rows that all architectures can read; None if any of them or a head needs padded sequences.
+    """Return the limits of rows that all architectures can read; None if any architecture or head needs padding.
 
     Args:
-        architectures: architectures that read each batch; the first determines the cost of a pair.
+        architectures: architectures that read each batch; the first determines the cost of a query-key pair.
         heads: heads of the model.
         compute: settings of the computation.
         mesh: devices that compute a batch together.

@@ -1,7 +1,7 @@
 """Vectors of texts in the memory of the host: arrays, the terms of sparse vectors, or vectors of tokens.
 
-`len(vectors)` is the number of texts. `vectors[indices]` is an array, float32 `[indices, ...]`, as the rows of SCORES
-compare arrays.
+`len(vectors)` is the number of texts. `vectors[indices]` is an array, float32 `[indices, ...]`, because the functions
+in SCORES compare arrays.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ class SparseVectors:
         return len(self.offsets) - 1
 
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
-        """Return the vectors of some texts with their zeros, float32 `[indices, width]`."""
+        """Return the vectors of some texts as dense vectors, float32 `[indices, width]`."""
         array = np.zeros((len(indices), self.width), np.float32)
         for row, index in enumerate(indices):
             terms = slice(*self.offsets[index : index + 2])
@@ -72,7 +72,7 @@ class TokenVectors:
         return len(self.offsets) - 1
 
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
-        """Return the vectors of some texts, float32 `[indices, tokens of the longest text, width]`, with zeros."""
+        """Return the vectors of some texts, float32 `[indices, tokens of the longest text, width]`, padded with 0."""
         longest = max(int(np.diff(self.offsets).max(initial=0)), 1)
         array = np.zeros((len(indices), longest, self.vectors.shape[1]), np.float32)
         for row, index in enumerate(indices):

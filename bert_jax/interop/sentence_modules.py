@@ -79,7 +79,7 @@ MODULE_FILES = (MODULES, TRANSFORMER, POOLING, SPLADE_POOLING, PROMPTS)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceModules:
-    """The steps from texts to vectors; sentence-transformers has equal defaults for a bare encoder."""
+    """The steps from texts to vectors; the defaults equal the defaults of sentence-transformers for a bare encoder."""
 
     vector_head: str = "dense"  # a row of VECTOR_HEADS
     vector_width: int = 0  # width of the vector of a token in late interaction; 0 for other heads
@@ -315,7 +315,7 @@ MODULE_WRITERS: dict[str, Callable[[SentenceModules, EncoderConfig], dict[str, A
 
 
 def sentence_module_files(modules: SentenceModules, config: EncoderConfig) -> dict[str, str]:
-    """Return name -> text of the files that make an exported model a directory of sentence-transformers."""
+    """Return name -> text of the files that an exported model needs as a directory of sentence-transformers."""
     files = MODULE_WRITERS[modules.vector_head](modules, config)
     return {name: json.dumps(value, indent=2) + "\n" for name, value in files.items()}
 
@@ -374,7 +374,7 @@ def _read_pooling(path: pathlib.Path) -> str:
 
 
 def _check_normalize(path: pathlib.Path, vectors: str = VECTORS) -> None:
-    """Raise UserError if a Normalize module normalizes other vectors; its config may be absent."""
+    """Raise UserError if a Normalize module normalizes other vectors than `vectors`; its config may be absent."""
     fields = read_object(path) if path.is_file() else {}
     for name, value in fields.items():
         if value != vectors:

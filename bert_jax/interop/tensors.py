@@ -49,14 +49,14 @@ def model_class_for_heads(config: EncoderConfig, heads: tuple[Head, ...]) -> Mod
 
 
 def heads_as_stored(heads: tuple[Head, ...]) -> tuple[Head, ...]:
-    """Return the heads under whose names a directory holds the parameters of these heads."""
+    """Return `heads` with the names under which a directory stores their parameters."""
     return tuple(head._replace(name=STORED_AS.get(head.name, head.name)) for head in heads)
 
 
 def largest_class_of_heads(family: Family, heads: set[str]) -> ModelClass | None:
     """Return the class with the most of these heads and with no other head; the first if several classes tie.
 
-    Return None if one of the heads is in no such class and is not only for training.
+    Return None if one of `heads` is in no such class, except for heads that are only for training.
     """
     fitting = [model for model in family.classes if set(model.heads) <= heads]
     largest = max(fitting, key=lambda model: len(model.heads), default=None)
@@ -169,7 +169,7 @@ def tensor_names(module: NamedModule) -> list[str]:
 
 
 def copy_shared_parts(params: Params, family: Family, missing: Iterable[str]) -> Params:
-    """Return copies of the `missing` parts of a model whose tensors another part of the model also has.
+    """Return the `missing` parts of a model, copied from other parts whose tensors have equal names.
 
     For example, the pooler of a ModernBERT has the tensors of the masked-token head except the bias.
     """

@@ -96,7 +96,7 @@ def init_adapter_matrices(adapter: Adapter, model_shapes: Params, rng: jax.Array
 
 
 def merge_adapter_into_weights(adapter: Adapter, params: Params) -> Params:
-    """Return parameters without an adapter, as numpy arrays; the products of its matrices are added to the kernels."""
+    """Return parameters without an adapter, as numpy arrays; the adapter's products are added to the kernels."""
     flat, matrices = _flatten({name: x for name, x in params.items() if name != ADAPTER}), _flatten(params[ADAPTER])
     for target in adapter.targets:
         a, b = (np.asarray(matrices[f"{target.path}/{name}"]) for name in ("a", "b"))
@@ -107,7 +107,7 @@ def merge_adapter_into_weights(adapter: Adapter, params: Params) -> Params:
 
 
 def _low_rank_terms(adapter: Adapter, matrices: Params, num_layers: int, rng: jax.Array | None) -> Params:
-    """Return the terms of all linear maps, at their paths; each layer of stacked layers has a term."""
+    """Return the terms that an adapter adds to linear maps, by path of the map; stacked layers have a term each."""
     flat, terms = _flatten(matrices), dict[str, LowRank]()
     seeds = None
     if rng is not None and adapter.dropout:

@@ -119,9 +119,9 @@ class Block(nn.Module):
 class BottleneckBlock(nn.Module):
     """A block of MobileBERT: `[batch, length, hidden]` in and out; attention and MLPs are `bottleneck_size` wide.
 
-    One map with a norm projects the input to an inner residual stream, and another to the input of queries and keys.
-    Values are computed from the wide input. Every residual sum is normalized, inside the block and at its end. Dropout
-    applies only to the probabilities and to the output.
+    One map with a norm projects the input to an inner residual stream. A second map with a norm projects it to the
+    input of queries and keys. Values are computed from the wide input. Every residual sum is normalized, inside the
+    block and at its end. Dropout applies only to the probabilities and to the output.
     """
 
     config: EncoderConfig
@@ -154,7 +154,7 @@ class BottleneckBlock(nn.Module):
 
 
 class _InnerMlp(nn.Module):
-    """An MLP with a norm, before the last MLP of a block; parameters in a separate scope have the last MLP's names."""
+    """An MLP with a norm, before a block's last MLP; its parameters, in a separate scope, have the last MLP's names."""
 
     config: EncoderConfig
     dtype: jnp.dtype

@@ -1,4 +1,4 @@
-"""Dropout whose mask is a hash of (seed, element index), so that no mask is in memory and no mesh changes it.
+"""Dropout whose mask is a hash of (seed, element index), so that masks take no memory and do not depend on the mesh.
 
 Each row of the first axis gets a key of 64 bits from the seed of the call. The random bits of an element are
 `hash(index, key)`, 32 bits. This is integer arithmetic on an iota, which XLA fuses into the next operation. The
@@ -81,7 +81,7 @@ def random_uint32(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def _keep_threshold(rate: float) -> jax.Array:
-    """Return the smallest uint32 that keeps an element."""
+    """Return the smallest random uint32 with which an element is kept."""
     return jnp.uint32(round(rate * 2**32))
 
 

@@ -2,7 +2,7 @@
 
 Families differ in the fields of `EncoderConfig`. For example, RoBERTa has another first position, ALBERT shares one set
 of parameters between all blocks, DistilBERT has no token types, and ModernBERT has local blocks. Norm, position scheme,
-MLP and residual connection are rows of tables.
+MLP and residual connection are each a row of a table.
 """
 
 import dataclasses
@@ -155,7 +155,7 @@ class GlobalTokenMask(NamedTuple):
 
 
 class LayerFlags(NamedTuple):
-    """The differences between layers other than parameters; a field is None if all layers are equal."""
+    """The differences between layers, apart from parameters; a field is None if it is equal in all layers."""
 
     skip_first_norm: Flag
     is_local: Flag
@@ -344,7 +344,7 @@ def make_block(config: EncoderConfig, dtype: jnp.dtype, attention: str) -> Block
 
 
 def layer_flags(config: EncoderConfig, layer: int | jax.Array, has_local: bool) -> LayerFlags:
-    """Return the flags of the layer with an index; for an array of indexes, return arrays `[layers]` for a scan."""
+    """Return the flags of the layer with index `layer`; for an array of indices, return arrays for a scan."""
     radius: int | jax.Array | None = None
     if config.local_windows:
         windows = config.local_windows

@@ -193,7 +193,7 @@ def mean_sentence_vectors(head: Head, x: Encoded) -> Arrays:
 def sparse_sentence_vectors(head: Head, x: Encoded) -> Arrays:
     """Return `sentence_vectors`, `[batch, texts, padded_vocab]`: log(1 + relu(largest masked-token logit of a text)).
 
-    This is SPLADE with max pooling (Formal et al. 2021). The parameters are the parameters of the masked-token head.
+    This is SPLADE with max pooling (Formal et al. 2021). This head uses the parameters of the masked-token head.
     """
     ids = x.batch["input_ids"]
     mask = x.batch["attention_mask"].reshape(-1, ids.shape[-1])
@@ -204,8 +204,9 @@ def sparse_sentence_vectors(head: Head, x: Encoded) -> Arrays:
 def token_vectors(head: Head, x: Encoded) -> Arrays:
     """Return `sentence_vectors`, a projection of each token scaled to length 1, `[batch, texts, length, outputs]`.
 
-    A vector of zeros marks a token that has no part in scores: a 0 in `scored_tokens` of the batch, int32 in the shape
-    of `input_ids`; without this array, padding. This is ColBERT (Khattab and Zaharia 2020).
+    A token without a part in the scores gets a vector of zeros. Such a token has a 0 in the array `scored_tokens` of
+    the batch, int32 in the shape of `input_ids`; without this array, only padding gets zeros. This is ColBERT (Khattab
+    and Zaharia 2020).
     """
     ids = x.batch["input_ids"]
     sizes = (x.config.hidden_size, head.classes)
@@ -216,7 +217,7 @@ def token_vectors(head: Head, x: Encoded) -> Arrays:
 
 
 def pooled_output(head: Head, x: Encoded) -> Arrays:
-    """Return `pooled` `[batch, hidden]`, which is the pooler applied to the `model.pooling` of each sequence."""
+    """Return `pooled` `[batch, hidden]`: each sequence pooled by `model.pooling`, then passed through the pooler."""
     return {"pooled": x.pooled}
 
 
@@ -290,7 +291,7 @@ TOKENS_AT_ONCE = 16  # number of tokens of a sequence whose logits over the voca
 
 @jax.checkpoint
 def _update_largest_scores(largest: jax.Array, x: jax.Array, mask: jax.Array, table: jax.Array) -> jax.Array:
-    """Return the larger of `largest` `[batch, vocab]` and the scores of the tokens of `x` `[batch, tokens, width]`."""
+    """Return the maximum of `largest` `[batch, vocab]` and the scores of the tokens of `x` `[batch, tokens, width]`."""
     scores = _vocabulary_scores(x.reshape(-1, x.shape[-1]), table).reshape(*x.shape[:2], -1)
     return jnp.maximum(largest, jnp.where(mask[..., None] != 0, scores, PADDING_LOGIT).max(1))
 
@@ -448,8 +449,9 @@ DIRECTIONS = ("forward", "backward")
 class BiLstm(nn.Module):
     """Two bidirectional LSTM layers: `x` `[batch, length, hidden]` in and out; each direction has half of the features.
 
-    The tokens of a text have an equal number in `segments`, int32 `[batch, length]`. No state passes from a text to the
-    next text or to padding. The result equals `torch.nn.LSTM` on each text alone, without its second bias.
+    All tokens of a text have the number of the text in `segments`, int32 `[batch, length]`. No state passes from a text
+    to the next text or to padding. The result equals the result of `torch.nn.LSTM` on each text separately, without the
+    second bias of torch.
     """
 
     config: EncoderConfig
@@ -482,7 +484,7 @@ class _Lstm(nn.Module):
         def lstm_cell(
             hidden_and_cell: tuple[jax.Array, jax.Array], gates_and_mask: tuple[jax.Array, jax.Array]
         ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-            """Return hidden state and cell after a token, float32 `[batch, width]`; with mask 0, a text begins."""
+            """Return hidden state and cell after a token, float32 `[batch, width]`; mask 0 begins a text."""
             gate, continues_text = gates_and_mask
             hidden, cell = (jnp.where(continues_text[:, None], x, 0.0) for x in hidden_and_cell)
             i, f, g, o = jnp.split(gate.astype(jnp.float32) + hidden.astype(self.dtype) @ kernel, 4, axis=-1)

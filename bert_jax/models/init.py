@@ -2,13 +2,15 @@
 
 **Neighbor heads** of the first block attend to a token's neighbors from the start (docs/decisions/0014-neighbors.md).
 The score of a query and a key gets a term that depends only on their distance and peaks at one distance. The term is a
-sum of cosines of the distance. With rotary positions, features that all tokens share give such cosines, so all rows of
-the token table get a common vector. With learned positions, sinusoids in the rows of the position table give them.
+sum of cosines of the distance. With rotary positions, features with equal values in all tokens give such cosines, so
+all rows of the token table get a common vector. With learned positions, sinusoids in the rows of the position table
+give such cosines.
 
-**The matching head**, the last head of the first block, attends to equal tokens in the other text of a pair. Words in
-common are the best evidence of a small model that two sentences, or a question and its answer, belong together
-(docs/decisions/0021-matches.md). Attention learns to find them late, because a token first learns to attend to itself.
-In the matching head, query and key are the same projection of the token, and token types make it prefer the other text.
+**The matching head**, the last head of the first block, attends to equal tokens in the other text of a pair. For a
+small model, words in common are the best evidence that two sentences, or a question and its answer, belong together
+(docs/decisions/0021-matches.md). Attention takes long to learn to find common words, because a token first learns to
+attend to itself. In the matching head, query and key are the same projection of the token, and token types make it
+prefer the other text.
 """
 
 import dataclasses
@@ -182,12 +184,12 @@ def _attended_offsets(config: EncoderConfig) -> list[int]:
 
 
 def _entry_that_gives_score(config: EncoderConfig, score: float, fraction: float) -> float:
-    """Return the entry of queries and keys that gives `score`; `fraction` is its part of the squared vectors."""
+    """Return the entry of queries and keys that gives `score`; `fraction` is its part of the squared vector length."""
     return math.sqrt(score * math.sqrt(config.head_dim) / (fraction * config.hidden_size))
 
 
 def cosine_columns(width: int, frequencies: range) -> np.ndarray:
-    """Return an orthonormal column for each frequency (1 to `width - 1`), with mean 0, which norms keep (DCT-II)."""
+    """Return orthonormal columns by frequency (1 to `width - 1`); norms keep them, as their mean is 0 (DCT-II)."""
     angles = math.pi / width * np.outer(np.arange(width) + 0.5, frequencies)
     return math.sqrt(2 / width) * np.cos(angles)
 
@@ -229,7 +231,7 @@ TEXT_LENGTH = 128
 
 
 def init_matching_head(params: dict[str, Any], config: EncoderConfig) -> dict[str, Any]:
-    """Return parameters of `init_neighbor_heads` in which the last head of the first block is the matching head."""
+    """Return parameters of `init_neighbor_heads`, changed so that the first block's last head is the matching head."""
     width, head_dim, features = config.hidden_size, config.head_dim, _slowly_rotating_features(config)
     columns = cosine_columns(width, range(2, 2 + len(features)))
     other_text = cosine_columns(width, range(1, 2))[:, 0] * math.sqrt(width)  # of entries of variance 1

@@ -109,7 +109,7 @@ class KernelAndBias(NamedTuple):
 
 
 class Linear(nn.Module):
-    """`x @ kernel + bias` in `dtype`, parameters float32; `shape` and `axes` have the sizes and names of its axes."""
+    """`x @ kernel + bias` in `dtype`, float32 parameters; `shape` and `axes`: sizes and names of the kernel's axes."""
 
     shape: tuple[int, int]
     axes: tuple[str, str]

@@ -195,10 +195,11 @@ def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAININ
 def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
     """Return the floating-point operations of a sequence in a training step.
 
-    Only matrix products count, without recomputation. Forward and backward pass take 6 operations for each weight and
-    token, and 12 operations for each feature and each pair of a query and a key in its window. In BERT, this is `72 L
-    h^2 + 12 L s h` per token, and `6 (h V + h^2)` per predicted position. A packed sequence counts as a single example
-    of its length. Attention of global tokens is not counted, because pretraining has no global tokens.
+    Only matrix products are counted, each once, even if the backward pass recomputes a product. Forward and backward
+    pass take 6 operations for each weight and token, and 12 operations for each feature and each pair of a query and a
+    key in its window. In BERT, this is `72 L h^2 + 12 L s h` per token, and `6 (h V + h^2)` per predicted position. A
+    packed sequence counts as a single example of its length. Attention of global tokens is not counted, because
+    pretraining has no global tokens.
     """
     h, width, layers = config.hidden_size, config.masked_width, config.num_layers
     token = layers * 6 * _num_block_weights(config) + 6 * math.prod(embedding_projection_shape(config) or (0,))

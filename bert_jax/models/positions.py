@@ -44,11 +44,11 @@ class PositionScheme:
     `embed(module, config)` makes the parameters of the scheme in the setup of the embeddings. It returns a function of
     the length and the segments, whose result is added to the token embeddings, float32 `[length, width]` or `[batch,
     length, width]`. `rotate(config, x, angles)` transforms the queries and the keys of each layer, `[batch, length,
-    heads * head_dim]`. `angles(config, base, length, segments)` returns the input of `rotate`, a tree of arrays. It is
-    called once with the base of global blocks, and once with the base of local blocks. `bias(module, config, length)`
-    returns float32 `[heads, length, length]`, by query and key, which is added to the scores. It is computed once for
-    all layers, with shared parameters. `distances(module, config, length)` returns embeddings of distances for the
-    queries and keys of each layer; all layers share their table.
+    heads * head_dim]`. `angles(config, base, length, segments)` returns the input of `rotate`, a tree of arrays.
+    `angles` is called once with the base of global blocks, and once with the base of local blocks. `bias(module,
+    config, length)` returns float32 `[heads, length, length]`, by query and key, which is added to the scores. The bias
+    is computed once for all layers, with shared parameters. `distances(module, config, length)` returns embeddings of
+    distances for the queries and keys of each layer; all layers share their table.
 
     `segments` are int32 `[batch, length]` in packed sequences, whose positions restart in each segment; None without
     packing.
@@ -136,9 +136,9 @@ def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.
 def distance_buckets(distances: jax.Array, num_buckets: int, max_distance: int) -> jax.Array:
     """Return the bucket of each distance of a key from a query, int32, as in T5's encoder.
 
-    Half of the buckets are for keys to the right. In each half, each of the first buckets (half of them) has a single
-    distance. The sizes of the other buckets grow logarithmically up to `max_distance`, and the last bucket also holds
-    all larger distances.
+    Half of the buckets are for keys to the right. In each half, the first buckets (half of them) have a single distance
+    each. The sizes of the other buckets grow logarithmically up to `max_distance`, and the last bucket also holds all
+    larger distances.
     """
     side, single = num_buckets // 2, num_buckets // 4
     if num_buckets % 2 or max_distance <= single:
@@ -168,8 +168,8 @@ def distance_embeddings(module: nn.Module, config: EncoderConfig, length: int) -
 def distance_embedding_rows(signed_distances: jax.Array, config: EncoderConfig) -> jax.Array:
     """Return the row of each distance, int32, of a query from its key or of a key from its query.
 
-    In each half, each of the first rows (half of them) has a single distance. The other rows have ranges that grow
-    logarithmically up to `relative_max_distance`, and the last row also holds all larger distances.
+    In each half of the table, the first rows (half of them) have a single distance each. The other rows have ranges
+    that grow logarithmically up to `relative_max_distance`, and the last row also holds all larger distances.
     """
     half, max_distance = config.relative_buckets // 2, config.relative_max_distance
     single = half // 2

@@ -1,8 +1,8 @@
-"""Tokens of padded sequences, moved into rows that the encoder reads, and back (tasks/rows.py makes the places).
+"""Tokens of padded sequences, moved into rows that the encoder reads, and back (tasks/rows.py assigns the places).
 
-A batch in rows has two more arrays: `row_tokens`, int32 `[rows, row length]`, for each place in the rows the index of
-its token in the flat padded sequences, or -1; and `token_places`, int32 in the shape of `input_ids`, for each token the
-index of its place in the flat rows, or -1.
+A batch in rows has two more arrays. `row_tokens`, int32 `[rows, row length]`, has for each place in the rows the index
+of its token in the flattened padded sequences, or -1. `token_places`, int32 in the shape of `input_ids`, has for each
+token the index of its place in the flattened rows, or -1.
 
 A padded batch may have `unread_tokens`, int32 in the shape of `input_ids`: 1 for a token that attends to the
 sequence, but to which no token attends.
@@ -38,7 +38,7 @@ def reason_for_padding(config: EncoderConfig) -> str:
 
 
 def encoder_inputs(batch: Mapping[str, jax.Array]) -> EncoderInputs:
-    """Return the inputs of the encoder: the rows of a batch that has them, else the padded sequences."""
+    """Return the inputs of the encoder: the rows of the batch, or the padded sequences if the batch has no rows."""
     length = batch["input_ids"].shape[-1]  # each choice of an example is one sequence
     if "row_tokens" not in batch:
         ids, types, mask = (

@@ -5,7 +5,7 @@ cached_vectors.py   the gradient of a loss over a whole batch, in micro-batches
 distillation.py     distillation: masked tokens, and the outputs of a frozen teacher
 frozen_encoder.py   training of an adapter and the heads, with a frozen encoder
 left_to_right.py    causal language modeling: each token from the tokens before it
-losses.py           losses per target, weights of tokens, exact means, which merge over micro-batches, devices and hosts
+losses.py           losses per target, weights of tokens, exact means over micro-batches, devices and hosts
 masked_tokens.py    masked tokens, with or without labeled sentence pairs
 replaced_tokens.py  ELECTRA: a generator fills masks, and the encoder finds the replaced tokens
 task_losses.py      losses of tasks; add a function and a row of LOSSES for a loss

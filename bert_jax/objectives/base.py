@@ -31,7 +31,7 @@ def training_rngs(rng: jax.Array) -> Rngs:
 class WholeBatchLoss(NamedTuple):
     """The two steps of a loss that compares each example with all other examples of the batch.
 
-    So micro-batches can share the loss of the whole batch (cached_vectors.py).
+    The two steps let micro-batches share the loss of the whole batch (cached_vectors.py).
 
     represent: (params, frozen, micro_batch, rngs) -> vectors of the examples, float32 `[examples, texts, ...]`
     loss: (params, vectors of all examples, batch, normalizers) -> (float32 scalar, metrics as Means)
@@ -58,9 +58,9 @@ class Objective:
     num_heads: number of attention heads, which must be a multiple of mesh.tensor
     frozen_axes: logical axes of parameters that are not trained, such as a teacher's; () without such parameters
     init_frozen: rng -> parameters in the structure of `frozen_axes`
-    loss_weights: step -> the weights of loss terms that change during the training, which join the normalizers
+    loss_weights: step -> the loss weights that change during the training; they become entries of the normalizers
     whole_batch_loss: the two steps of `loss`, if the loss of an example depends on the other examples of the batch
-    phases: index of a phase -> the objective of this phase, if it is another objective, for the same parameters
+    phases: index of a phase -> the objective of this phase, if it is not the run's; both train the same parameters
     """
 
     init: Callable[[jax.Array], Params]

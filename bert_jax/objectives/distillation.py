@@ -1,15 +1,16 @@
 """Distillation (DistilBERT, Sanh et al. 2019): a student learns masked tokens and the outputs of a frozen teacher.
 
 The loss has three main terms. The first is the loss of the masked tokens. The second is the divergence from the
-teacher's probabilities at these positions, with both softened by a temperature T, and scaled by T^2 (Hinton et al.
-2015). The third compares the direction of each token's last hidden state. The authors' code compares probabilities at
-every token by default, and at masked tokens as an option. bert_jax compares them at masked tokens, because only these
-have logits.
+teacher's probabilities at these positions. A temperature T softens the probabilities of both models, and the divergence
+is scaled by T^2 (Hinton et al. 2015). The third compares the directions of each token's last hidden states in both
+models. The authors' code compares probabilities at every token by default, and at masked tokens as an option. bert_jax
+compares them at masked tokens, because only these have logits.
 
 A fourth term is the mean squared difference of hidden states (TinyBERT, Jiao et al. 2020). It compares each student
 layer with a teacher layer; the teacher layers are evenly spaced from the embeddings to the last layer. If the widths
 differ, a learned linear map adapts the student. A fifth term is the divergence of the attention weights of heads with
-equal index in these layers (MobileBERT, Sun et al. 2020), without dropout, in a separate forward pass.
+equal index in these layers (MobileBERT, Sun et al. 2020). A separate forward pass without dropout computes these
+weights.
 """
 
 import dataclasses
@@ -123,7 +124,7 @@ def make_distillation_objective(ingredients: Ingredients) -> Objective:
         return value, metrics
 
     def flops(seq_len: int, phase: int) -> float:
-        """Return the FLOPs of training the student and of the teacher's forward pass; twice with attention terms."""
+        """Return the FLOPs of training the student and of the teacher's forward pass; attention terms add a pass."""
         forward = masked_tokens.masked_training_flops(teacher, ingredients.mask_rates, seq_len, phase) / 3
         again = model_flops(model, seq_len, 0) + model_flops(teacher, seq_len, 0) / 3
         training = masked_tokens.masked_training_flops(model, ingredients.mask_rates, seq_len, phase) + forward

@@ -13,7 +13,7 @@ ENCODER, TEACHER = "encoder", "teacher"  # parts of the frozen parameters
 
 
 def with_frozen_encoder(objective: Objective, num_layers: int) -> Objective:
-    """Return `objective` with the encoder among the frozen parameters in place of the trained parameters.
+    """Return `objective` with the parameters of the encoder frozen instead of trained.
 
     The heads and the matrices of an adapter are trained. The program computes no gradient
     of a frozen weight.
@@ -63,7 +63,7 @@ def part_without_encoder(tree: Any) -> Any:
 
 
 def encoder_and_teacher(tree: Any, teacher: Any) -> Any:
-    """Return the encoder of a tree of a whole model, with the tree of a teacher; () for no teacher."""
+    """Return the encoder in `tree`, the tree of a whole model, together with the tree of a teacher; (): no teacher."""
     return {ENCODER: tree[ENCODER], **({TEACHER: teacher} if teacher else {})}
 
 

@@ -48,7 +48,7 @@ def make_left_to_right_objective(ingredients: Ingredients) -> Objective:
 
 
 def make_left_to_right_phase(ingredients: Ingredients, run: Objective) -> Objective:
-    """Return the objective of a phase of `run`, which trains masked tokens: causal attention, and no masks.
+    """Return the objective of a left-to-right phase in a run of masked tokens: causal attention, and no masks.
 
     The masked-token head predicts the next token in this phase (as in GPT-BERT: Charpentier and Samuel 2024). So both
     objectives train the same parameters.
@@ -65,7 +65,7 @@ def make_left_to_right_phase(ingredients: Ingredients, run: Objective) -> Object
 
 
 def has_next_token(batch: Batch) -> jax.Array:
-    """Return 1 for each token that a token of the same example follows, else 0, float32 `[batch, length - 1]`."""
+    """Return 1 for each token with a next token in its example, else 0, float32 `[batch, length - 1]`."""
     weights = non_padding_mask(batch)[:, 1:]
     segments = batch.get("segment_ids")
     return weights if segments is None else weights * (segments[:, 1:] == segments[:, :-1])

@@ -68,7 +68,7 @@ def non_padding_mask(batch: Batch) -> jax.Array:
 
 
 def write_at_masked_positions(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
-    """Return `array` `[batch, length]` with `values` `[batch, predictions]` in place of masks of positive weight."""
+    """Return `array` `[batch, length]` with `values` `[batch, predictions]` at masked positions of positive weight."""
     length = array.shape[1]
     positions = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
 

@@ -34,7 +34,7 @@ def auxiliary_generator(model: EncoderConfig, settings: ReplacedTokensConfig) ->
 
 
 def generator_config(model: EncoderConfig, size: float) -> EncoderConfig:
-    """Return the generator's architecture, with `size` times the width, heads of equal size, and `model`'s tables.
+    """Return the generator's architecture: `size` times the width of `model`, with equal head size and equal tables.
 
     Raise UserError if the width is no multiple of the size of a head, or if blocks have two widths (a bottleneck).
     """

@@ -19,7 +19,7 @@ def squared_error(outputs: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def focal_factor(losses: jax.Array, gamma: float) -> jax.Array:
-    """Return (1 - p)^gamma for each target, where its loss is -log p of the right answer (Lin et al. 2017)."""
+    """Return (1 - p)^gamma for each target; p is the probability of the right answer, exp(-loss) (Lin et al. 2017)."""
     return jnp.maximum(-jnp.expm1(-losses), 1e-7) ** gamma  # not 0, where the gradient is infinite if gamma < 1
 
 
@@ -32,7 +32,7 @@ def focal_cross_entropy(outputs: jax.Array, labels: jax.Array, gamma: float) -> 
 def binary_cross_entropy(
     outputs: jax.Array, labels: jax.Array, label_weights: jax.Array | None, gamma: float
 ) -> LossAndCorrectness:
-    """Return the mean over the labels of the binary cross entropy of an example, and 1.0 where all labels are right.
+    """Return each example's binary cross entropy, averaged over the labels, and 1.0 where all labels are right.
 
     Equal to torch's `binary_cross_entropy_with_logits`; `label_weights` are its `pos_weight` where a label is true.
 

@@ -117,7 +117,7 @@ def make_task_objective(
 
 
 def model_for_predictions(model: Model, kind: str, settings: TaskConfig) -> Model:
-    """Return the model whose outputs `TaskKind.predict` reads: scores of pairs in place of sentence vectors."""
+    """Return the model whose outputs `TaskKind.predict` reads; for sentence vectors, they are scores of pairs."""
     if not KINDS[kind].loss.whole_batch:
         return model
     return with_pair_scores(model, SCORES[VECTOR_HEADS[settings.vector_head].scores])

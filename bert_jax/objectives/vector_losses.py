@@ -28,14 +28,15 @@ class VectorLossOptions:
     """The options of the rows of VECTOR_LOSSES; each row reads some of them.
 
     Attributes:
-        scores: the comparison of vectors; the functions below call its values cosines, which they are for vectors of
-            length 1.
+        scores: the comparison of vectors; the functions below call the scores cosines, because scores of vectors of
+            length 1 are cosines.
         symmetric: `info_nce` also compares each positive with all anchors, and the loss is the mean of both directions.
         false_negative_margin: `info_nce` leaves out negatives whose cosine with the anchor exceeds the cosine of the
             positive by more than the margin (Qwen3 Embedding, Zhang et al. 2025); None: no such rule.
         triplet_margin: margin of `triplet`, a difference of cosines.
         score_temperature: divisor of the teacher's scores in `teacher_kl`.
-        matryoshka_sizes: widths of the shortened vectors whose losses count as much as the loss of the whole vectors.
+        matryoshka_sizes: widths of the shortened vectors; each of their losses has the weight of the loss of the whole
+            vectors.
     """
 
     scores: Scores = inner_products
@@ -49,7 +50,7 @@ class VectorLossOptions:
 class VectorLabels(NamedTuple):
     """The labels of a batch of examples; each row of VECTOR_LOSSES reads some of them."""
 
-    weights: jax.Array  # float32 [examples]: 1, or 0 for an example that is absent or no positive
+    weights: jax.Array  # float32 [examples]: 1, or 0 for an example that is absent or not a positive pair
     text_ids: jax.Array  # int32 [examples, texts]: equal texts have equal numbers
     grades: jax.Array | None = None  # float32 [examples]: similarity of the first two texts, in any unit
     scores: jax.Array | None = None  # float32 [examples, texts - 1]: a teacher's score of the anchor with each text
@@ -155,7 +156,7 @@ def cosent(
 def triplet(
     vectors: jax.Array, labels: VectorLabels, temperature: jax.Array | float, options: VectorLossOptions
 ) -> LossAndCorrectness:
-    """Return how much the cosine of the positive misses the cosine of a negative plus the margin (FaceNet, 2015).
+    """Return by how much the positive's cosine is less than a negative's cosine plus the margin (FaceNet, 2015).
 
     The loss of an example is the mean over its negatives.
 
@@ -268,6 +269,6 @@ def _info_nce_by_row(
 
 
 def num_score_blocks(num_rows: int, num_candidates: int) -> int:
-    """Return the least number of equal blocks of rows with at most BLOCK_SCORES scores or MIN_BLOCK_ROWS rows each."""
+    """Return the least number of equal blocks of rows, each of at most BLOCK_SCORES scores or MIN_BLOCK_ROWS rows."""
     max_rows = max(MIN_BLOCK_ROWS, BLOCK_SCORES // num_candidates)
     return next(n for n in range(1, num_rows + 1) if num_rows % n == 0 and num_rows // n <= max_rows)

@@ -15,7 +15,7 @@ def inner_products(queries: jax.Array, documents: jax.Array) -> jax.Array:
 
 
 def max_sim(queries: jax.Array, documents: jax.Array) -> jax.Array:
-    """Return MaxSim: for each token of a query the largest inner product with a token of a document, then the sum.
+    """Return MaxSim: the sum over a query's tokens of the largest inner product with a token of the document.
 
     A vector of zeros is no token (Khattab and Zaharia 2020). Memory holds the inner products of all queries with one
     document; the backward pass computes them again. The documents are compared one after another, so that
@@ -41,7 +41,7 @@ SCORES: dict[str, Scores] = {"inner_product": inner_products, "max_sim": max_sim
 
 
 def flops_regularization(vectors: jax.Array, weights: jax.Array) -> jax.Array:
-    """Return the sum of the squares of the mean of sparse vectors (FLOPS; Paria et al. 2020), a float32 scalar.
+    """Return the squared length of the mean of all sparse vectors (FLOPS; Paria et al. 2020), a float32 scalar.
 
     Args:
         vectors: float32 `[examples, texts, vocab]`.

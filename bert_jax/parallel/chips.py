@@ -31,7 +31,7 @@ def _gib_to_bytes(num_gib: float) -> int:
 
 
 # hbm_bytes of TPUs: the limit of the compiler in libtpu 0.0.42 ("exceeds available HBM"), below the advertised size.
-# Watts: TPU v4 the mean of Jouppi et al. 2023, table 4 (90 to 192 W); Google publishes none for later TPUs.
+# Watts of TPU v4 are the mean of Jouppi et al. 2023, table 4 (90 to 192 W); Google publishes none for later TPUs.
 # Watts of NVIDIA's GPUs are the power limits of the SXM modules, or of the card if there is no SXM module.
 _V4 = Chip(
     name="TPU v4",

@@ -24,7 +24,7 @@ def find_peers(coordinator: str | None, num_processes: int | None, process_id: i
     The token of the peers is BERT_JAX_TOKEN in the environment.
 
     Raises:
-        UserError: some of the options are missing, contradict each other, or the environment is malformed; or a run of
+        UserError: some of the options are missing or contradict each other, the environment is malformed, or a run of
             several hosts has no token.
     """
     given = {"--coordinator": coordinator, "--num_processes": num_processes, "--process_id": process_id}

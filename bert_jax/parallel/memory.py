@@ -36,7 +36,7 @@ class BatchSettings(NamedTuple):
 
 
 def program_memory(compiled: jax.stages.Compiled) -> Memory | None:
-    """Return the bytes that a program holds on one device, which count donated arguments once; None if unknown."""
+    """Return the bytes that a program holds on one device, with donated arguments counted once; None if unknown."""
     sizes = compiled.memory_analysis()
     if sizes is None:
         return None
@@ -178,8 +178,8 @@ def overrides_to_fit_memory(
     """Return overrides with which the step should fit in memory, by estimates; at most one override of each kind.
 
     Temporary memory is proportional to the sequences of a micro-batch. The memory of arguments is inversely
-    proportional to the number of shards. `parameter_bytes` counts the parameters on one device; accumulated gradients
-    have as many bytes. `usable_fraction` is `capacity` as a fraction of the device's memory.
+    proportional to the number of shards. `parameter_bytes` is the size of the parameters on one device; accumulated
+    gradients have an equal size. `usable_fraction` is `capacity` as a fraction of the device's memory.
     """
     changes = []
     if usable_fraction < MAX_GPU_FRACTION and memory.total <= capacity / usable_fraction * MAX_GPU_FRACTION:

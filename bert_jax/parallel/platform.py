@@ -21,7 +21,7 @@ OLDEST_GPU = (8, 0)  # lowest compute capability with fused kernels: Ampere
 
 
 def use_platform(platform: str | None) -> None:
-    """Make JAX compute on 'cpu', 'cuda' or 'tpu'; None: JAX chooses. Call it before any use of a device."""
+    """Make JAX compute on 'cpu', 'cuda' or 'tpu'; None: JAX chooses. Call this before any use of a device."""
     if platform:
         jax.config.update("jax_platforms", platform)
 

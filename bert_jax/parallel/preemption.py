@@ -76,7 +76,7 @@ class Interrupt:
 
 
 def _report_first_signal(signal_pipe: int) -> None:
-    """Print a line as the first SIGTERM or Ctrl-C arrives: Python handles a signal only between two compiled steps."""
+    """Print a line when the first SIGTERM or Ctrl-C arrives; Python's handlers run only between two compiled steps."""
     answered = False
     with open(signal_pipe, "rb", buffering=0) as signals:
         while number := signals.read(1):

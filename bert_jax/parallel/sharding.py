@@ -173,7 +173,7 @@ def map_over_data(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def first_row_of_shard(num_rows: int) -> jax.Array:
-    """Return the index in the global batch of this device's first row, uint32; 0 outside `sum_over_data`."""
+    """Return the index of this device's first row in the global batch, uint32; 0 outside `sum_over_data`."""
     if "data" in jax.sharding.get_abstract_mesh().manual_axes:
         return jax.lax.axis_index("data").astype(np.uint32) * np.uint32(num_rows)
     return jnp.uint32(0)
@@ -339,7 +339,7 @@ def _divides_evenly(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str
 
 
 def gather_once(x: jax.Array, stored_axes: tuple[str, ...], used_axes: tuple[str, ...]) -> jax.Array:
-    """Return a parameter resharded from its stored logical axes to the axes that the step uses; without a mesh, `x`.
+    """Return the parameter `x`, resharded from its stored logical axes to the axes of the step; without a mesh, `x`.
 
     So a step gathers the parameter once for all uses, sums the gradients of the uses, and scatters the sum once.
     Without this function, the compiler gathers and scatters for each use.

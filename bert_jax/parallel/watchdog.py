@@ -1,8 +1,8 @@
 """A thread that ends a run without progress, and reports the process that causes it.
 
-Every process reports the stage that it enters, and each stage has a time limit (`config.watchdog`). Every other process
-sends a heartbeat to process 0 each second. Process 0 decides whether to end the run, and sends the decision. If a
-connection closes, its process is dead.
+Every process reports the stage that it enters, and each stage has a time limit (`config.watchdog`). Every process
+except process 0 sends a heartbeat to process 0 each second. Process 0 decides whether to end the run, and sends the
+decision. If a connection closes, the process at the other end counts as dead.
 """
 
 import contextlib
@@ -134,7 +134,7 @@ class Watchdog:
     def _all_finished(self) -> bool:
         """Return whether all processes have finished.
 
-        Process 0 waits for the goodbye of every process, which then wait for its answer.
+        Process 0 waits for the goodbye of every other process. The other processes then wait for its answer.
         """
         if not self._finished >= set(self.links):
             return False
@@ -193,7 +193,7 @@ class Watchdog:
             self._end_run(f"{self._process_label(peer)}{role} died; it was in its {self._peer_stages[peer]}")
 
     def _end_run_without_progress(self, now: float) -> None:
-        """End a run without progress. The process in the earliest stage counts, because all others wait for it."""
+        """End a run without progress. The processes in the earliest stage are the cause: all others wait for them."""
         if self.process_id > 0:
             if self._is_over_limit(self._peer_stages[0], self._last_message[0], now):
                 self._end_run(self._silence_message(0, now))

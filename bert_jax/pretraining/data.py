@@ -55,8 +55,8 @@ def training_batches(
 ) -> Callable[[Phase, int], Batches]:
     """Return a function (phase, step) -> an endless iterator over the batches from this step on.
 
-    The batches have only the blocks of this process. Sequence numbers continue over phases and epochs. Raise UserError
-    if a phase has impossible sequences.
+    The batches contain only the blocks of this process. Sequence numbers continue over phases and epochs. Raise
+    UserError if the sequences of a phase cannot be made.
     """
 
     def phase_sequences(split: Split, phase: Phase) -> Sequences:
@@ -78,7 +78,7 @@ def training_batches(
 
 
 class _SequencesAndEnd(NamedTuple):
-    """Sequences, and the number at which an evaluation ends (exclusive)."""
+    """Sequences, and the number of the first sequence after the end of an evaluation."""
 
     sequences: Sequences
     end: int
@@ -93,7 +93,7 @@ def heldout_batches(
     batch_size: int,
     eval_uses_training_masks: bool,
 ) -> Heldout:
-    """Return the batches of a pass over at most `num_sequences` of a split, with the blocks of this process."""
+    """Return the batches of this process for a pass over at most `num_sequences` sequences of a split."""
 
     @functools.cache
     def sequences_and_end(phase: Phase) -> _SequencesAndEnd:

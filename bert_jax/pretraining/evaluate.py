@@ -37,9 +37,9 @@ def make_evaluation(
     tokenizer: Tokenizer,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluate:
-    """Return the evaluation function of a run: means of the objective's metrics, perhaps with `pairs_accuracy`.
+    """Return the evaluation function of a run, which returns means of the objective's metrics, and `pairs_accuracy`.
 
-    The accuracy on minimal pairs is measured if `settings.pairs` is set.
+    `pairs_accuracy`, the accuracy on minimal pairs, is measured only if `settings.pairs` is set.
 
     Args:
         objective: objective of the run.
@@ -77,8 +77,8 @@ def evaluate_checkpoint(
         directory: work directory of `pretrain`.
         step: step of the checkpoint; None: the newest undamaged checkpoint.
         console: console that prints progress.
-        corpus_path: a corpus to evaluate on instead of the run's corpus: its held-out documents, or all documents if
-            none are held out; None: the corpus that the run evaluates on.
+        corpus_path: a corpus to evaluate on, by its held-out documents, or by all documents if none are held out; None:
+            the corpus that the run evaluates on.
 
     Raises:
         UserError: `directory` has no run or no checkpoint, the corpus or the teacher has changed since the training, no
@@ -175,7 +175,7 @@ def check_corpus_tokenizer(path: str, corpus: Mixture, trained_on: str, tokenize
 
 
 def _unigram_loss_of_run(corpus: str, heldout: Split, vocab_size: int, console: Console) -> dict[str, float]:
-    """Return the loss on `heldout` of the unigram model of a run's training text; {} if the run's corpus is missing."""
+    """Return the unigram loss on `heldout`, by token counts of a run's training text; {} if its corpus is missing."""
     try:
         train = open_mixture(corpus).split("train")
     except UserError as error:

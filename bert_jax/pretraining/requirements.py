@@ -51,8 +51,8 @@ def write_or_compare_versions(workdir: pathlib.Path, say: Callable[[str], None])
 def installed_versions(root: str) -> dict[str, str]:
     """Return canonical name -> version of the installed packages that `root` needs, directly, indirectly or for extras.
 
-    The result includes `root` if it came from a package index, not from a path or a repository (PEP 610). The result is
-    {} if `root` is not installed as a package.
+    The result includes `root` if `root` came from a package index, not from a path or a repository (PEP 610). The
+    result is {} if `root` is not installed as a package.
     """
     versions: dict[str, str] = {}
     requirements: dict[str, list[Requirement]] = {}

@@ -100,7 +100,7 @@ def check_snapshots_exist(num_snapshots: int, corpus: Mixture, preparation: Back
 
 
 def step_after_tokens(phases: tuple[Phase, ...], num_tokens: int) -> int:
-    """Return the number of steps after which a run has read `num_tokens` tokens with padding; at most all steps."""
+    """Return the number of steps in which a run reads `num_tokens` tokens, padding included; at most all steps."""
     for phase in phases:
         per_step = phase.batch_size * phase.seq_len
         steps = -(-num_tokens // per_step)

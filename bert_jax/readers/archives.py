@@ -29,7 +29,7 @@ BROKEN_ARCHIVE = (
     UnicodeDecodeError,
 )
 _ZIP_HEADER_BYTES = 30  # size of the header before the name of a member
-_MEMBER_BYTES = 256  # unpacked bytes that a member of a zip archive counts for, in addition to its content
+_MEMBER_BYTES = 256  # unpacked bytes that are counted for each member of a zip archive, in addition to its content
 _MAX_HEADER = 1 << 20  # bytes of the longest name or metadata in a tar archive; tarfile holds them in memory
 _HOLDS_HEADER = (
     tarfile.GNUTYPE_LONGNAME,
@@ -61,11 +61,11 @@ def open_members(
     """Yield the decompressed streams of an open file: the file itself, or each member of an archive.
 
     Members whose name does not match `pattern` are skipped, for example the images of a WebDataset. Read each stream
-    before you take the next stream. Archives in archives are rejected. The limit counts the bytes of the members and,
-    if the archive is compressed, the bytes of the archive.
+    before you take the next stream. Archives in archives are rejected. The limit is on the sum of the bytes of the
+    members and, if the archive is compressed, the bytes of the decompressed archive.
 
     Raises:
-        UserError: the file unpacks to more than `max_unpacked_bytes` and MAX_RATIO times its size.
+        UserError: the file unpacks to more than `max_unpacked_bytes` and to more than MAX_RATIO times its size.
         an error of BROKEN_ARCHIVE, or an OSError without an error number: an archive or a compressed stream is broken.
     """
     unpacked = UnpackedByteCounter(file.seek(0, os.SEEK_END), max_unpacked_bytes)
@@ -132,7 +132,7 @@ class _StrictTarInfo(tarfile.TarInfo):
             raise tarfile.ReadError(f"a header is damaged: {error}") from None
 
     def _proc_gnusparse_10(self, member: tarfile.TarInfo, *_: object) -> None:
-        """Mark a file as sparse. tarfile would read the map of holes, and would never end for an incomplete map."""
+        """Mark a file as sparse; tarfile would also read the map of holes, and never end if the map is incomplete."""
         member.sparse = [(0, 0)]  # type: ignore[assignment]  # typeshed declares no list
 
 
@@ -168,7 +168,7 @@ def _zip_members(path: str, stream: IO[bytes], unpacked: UnpackedByteCounter, pa
 
 
 class _Decompressed(NamedTuple):
-    """The name without the suffix of the compression, and the decompressed stream."""
+    """The name of a file without its compression suffix, and the decompressed stream of the file."""
 
     name: str
     stream: IO[bytes]
@@ -237,7 +237,7 @@ class _ZstdFrame:
 class _DecompressedStream(io.RawIOBase):
     """A stream that decompresses concatenated compressed streams; it raises EOFError if a stream ends too early.
 
-    The file classes of the libraries silently stop at other data after a compressed stream.
+    The file classes of the libraries would silently stop where other data follows a compressed stream.
     """
 
     def __init__(self, stream: IO[bytes], new_decompressor: Callable[[], Any], bytes_per_read: int = 1 << 14):

@@ -80,7 +80,7 @@ def _download_and_prepare_tfds(name: str) -> Any:
 
 
 def num_bytes_of_split(name: str) -> int:
-    """Return the size in bytes of the files of the split that the name of a data set selects."""
+    """Return the total size, in bytes, of the files of a split; the name of the data set selects the split."""
     return int(_tfds_split_info(name).num_bytes)
 
 
@@ -146,7 +146,7 @@ def _check_feature_exists(name: str, features: Any, feature: str) -> None:
 
 
 def _raw_document_from_values(name: str, values: Sequence[Any], bytes_read: int) -> RawDocument:
-    """Return a document whose text joins `values`; a value is the bytes of a feature or of a literal text."""
+    """Return a document whose text is the joined `values`; each value is bytes, from a feature or a literal text."""
     if not all(isinstance(value, bytes) for value in values):
         return RawDocument(name=name, rejected="not a text", bytes_read=bytes_read)
     data = b"".join(values)

@@ -25,18 +25,19 @@ class ReadOptions:
     """Options for reading inputs.
 
     Attributes:
-        documents: unit of text that is a document: 'file' (the default, 'auto'), 'blank-line' (a paragraph) or 'line'.
+        documents: unit of text that becomes a document: 'file', 'blank-line' (a paragraph) or 'line'; the default,
+            'auto', means 'file'.
         format: a key of `formats.table.FORMATS` for all inputs; with 'auto', the name of each input decides.
         field: field of a record that holds the text. Dots lead into nested objects, `[]` leads into lists, and braces
         make a template of several fields; see `formats/fields.py`.
         encoding_errors: for bytes that cannot be decoded, 'reject' rejects the document, and 'replace' writes U+FFFD.
-        encoding: encoding of text files; a file with the byte order mark of UTF-16 or UTF-32 does not need it.
+        encoding: encoding of text files; a file with the byte order mark of UTF-16 or UTF-32 does not need this option.
         max_unpacked_bytes: limit on the unpacked size of a compressed input; an input may always unpack to MAX_RATIO
         times its packed size.
         members: pattern of the names of the archive members that are read.
         markup: markup of the text of a field, a row of `formats.table.MARKUPS`; the text is converted to plain text.
-        stretch: two fractions of the bytes of an input; only documents that begin between these positions are read. The
-        option applies to inputs for which `inputs.is_divisible` is True.
+        stretch: beginning and end of a byte range, as fractions of an input; only documents that begin in the range are
+        read. The option applies to inputs for which `inputs.is_divisible` is True.
     """
 
     documents: str = "auto"
@@ -93,7 +94,7 @@ class Document(NamedTuple):
         name: as in `RawDocument`.
         text: text of the document; "" if `rejected` is set.
         rejected: reason of the rejection.
-        fields: names of the fields of a record without the requested field.
+        fields: names of the fields that a record has, if it lacks the requested field.
     """
 
     name: str

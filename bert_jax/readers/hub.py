@@ -2,7 +2,7 @@
 
 `huggingface_hub` downloads into its cache; with HF_HUB_OFFLINE=1, only the cache is read. bert_jax reads JSON files,
 vocabularies and safetensors of a repository, but no code and no pickle files. The bytes of each file are compared with
-the digest of the Hub.
+the digest that the Hub has for the file.
 """
 
 import difflib
@@ -22,7 +22,7 @@ DATA_FILES = ("*.parquet",)
 WEIGHT_FILES = ("model*.safetensors", "*/model*.safetensors", "adapter_model.safetensors")
 SHA256, GIT = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")  # digests as names of files in the cache
 
-UNAUTHORIZED = 401  # HTTP status; without a token, the Hub also answers so for a missing repository
+UNAUTHORIZED = 401  # HTTP status, which the Hub also sends for a missing repository if there is no token
 
 
 class HubName(NamedTuple):
@@ -73,14 +73,14 @@ def hub_name_of_snapshot(directory: pathlib.Path) -> HubName | None:
 
 
 def make_local_path_absolute(path: str | None) -> str | None:
-    """Return a path as an absolute path, and a URL or a name of the Hub unchanged; return None for no path."""
+    """Return a path as an absolute path; return a URL, a name of the Hub, or None unchanged."""
     if not path:
         return None
     return path if "://" in path or parse_hub_name(path) else os.path.abspath(path)
 
 
 def push_to_hub(directory: pathlib.Path, repository: str) -> str:
-    """Upload a directory to a model repository of the Hub, created if it is missing; return the URL of the commit.
+    """Upload a directory to a model repository of the Hub, which is created if missing; return the URL of the commit.
 
     Raises:
         UserError: the name or the token is wrong, or the Hub does not answer.

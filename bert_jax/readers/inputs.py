@@ -18,7 +18,7 @@ PYTHON_DOCS = "python-docs"
 SMALL_BYTES = 1 << 20  # size on disk below which an input is not divided
 USUAL_RATIO = 4  # unpacked size of a compressed text divided by its packed size
 _SUFFIXES_SHOWN = 8
-# Options that apply to some formats only, and the message where no input has such a format.
+# Options that apply only to some formats, and the error message if no input has such a format.
 _OPTIONAL = {
     "field": "no input has fields, as JSON lines, CSV, TSV, Parquet and Arrow have",
     "markup": "no input has fields; give --format html, markdown or rst for whole files",
@@ -52,7 +52,7 @@ def find_files(
         say: function that prints a line; it is called for each directory with files that are not read.
 
     Raises:
-        UserError: an input matches nothing, or no file is read.
+        UserError: an input matches nothing, or no file remains to be read.
     """
     path_by_identity: dict[str, str] = {}
     for item in inputs:
@@ -128,7 +128,7 @@ def is_small(path: str) -> bool:
 
 
 def is_divisible(path: str, options: ReadOptions) -> bool:
-    """Return whether `options.stretch` applies to an item of `find_files`: a file of records that is not small."""
+    """Return whether `options.stretch` applies to an item of `find_files`, as it does to a large file of records."""
     if _input_kind(path) is not _FILE or _is_archive(path) or is_small(path):
         return False
     return FORMATS[file_format_name(archives.uncompressed_name(path), options)].is_stream
@@ -200,7 +200,7 @@ INPUT_KINDS = {
 
 
 def _input_kind(path: str) -> _InputKind:
-    """Return the row of INPUT_KINDS of an item of `find_files`, or `_FILE`."""
+    """Return the row of INPUT_KINDS for an item of `find_files`; return `_FILE` for a file."""
     if path.startswith(data_sets.PREFIX):
         return INPUT_KINDS[data_sets.PREFIX]
     return INPUT_KINDS.get(path, _FILE)
@@ -243,8 +243,8 @@ def _documents_in_byte_range(
 ) -> Iterator[RawDocument]:
     """Yield the documents of a file that begin in the range `options.stretch` of its bytes.
 
-    The end 1 of a range includes all remaining documents. `bytes_read` grows by a block of bytes at a time. Within a
-    block, the sizes of the documents give the beginning of each document.
+    A range that ends at 1 includes all remaining documents. `bytes_read` grows by a block of bytes at a time. Within a
+    block, the beginning of each document is computed from the sizes of the documents before it.
     """
     size, packed = _input_kind(path).size(path), archives.uncompressed_name(path) != path
     first, last = options.stretch

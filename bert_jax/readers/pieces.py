@@ -29,7 +29,8 @@ def read_text_documents(
     """Yield the documents of a text stream, in order; an empty stream is a rejected document.
 
     A document of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in
-    pieces. Without `in_pieces`, it is rejected as too large; this is for formats whose parts cannot be read separately.
+    pieces. If `in_pieces` is False, such a document is rejected as too large; this is for formats whose parts cannot be
+    read separately.
     """
     empty = True
     buffer = _DocumentBuffer(format_name, options.decode_errors, in_pieces)
@@ -145,7 +146,7 @@ def _writing_temporary_file() -> contextlib.AbstractContextManager[None]:
 
 
 def _piece_end(window: bytes) -> int:
-    """Return the index in the window at which the next piece ends; the index is in the second half."""
+    """Return the index in the window at which the next piece ends; the index is in the second half of the window."""
     half = len(window) // 2
     for pattern in _ENDS:
         ends = [match.end() for match in pattern.finditer(window, half)]
@@ -203,7 +204,7 @@ def _numbered_line_parts(stream: IO[bytes]) -> Iterator[_LinePart]:
     line_number, begins = 1, True
     while data := stream.readline(MAX_PIECE_BYTES):
         ends = data.endswith(b"\n") or len(data) < MAX_PIECE_BYTES
-        yield make((line_number, data, begins, ends))  # faster than a call of the class, and a text has many lines
+        yield make((line_number, data, begins, ends))  # faster than calling the class; texts have many lines
         line_number, begins = line_number + ends, ends
 
 

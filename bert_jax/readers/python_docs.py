@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-MIN_WORDS = 50  # of the shortest document that is kept; a shorter document holds little to learn from
+MIN_WORDS = 50  # minimum of a document that is kept; a shorter document holds little to learn from
 _SKIPPED_FOLDERS = frozenset({"tests", "test", "site-packages", "dist-packages", "_vendor"})
 # A string in three double quotes at the start of a module, or after a line that ends in a colon. Parsing a
 # syntax tree would find a few more strings, but takes five times as long.
@@ -49,7 +49,7 @@ def python_docs_names_and_texts() -> tuple[tuple[str, str], ...]:
 
 
 def python_version(_: str) -> str:
-    """Return the version of Python, which decides the text."""
+    """Return the version of Python, on which the text of this input depends."""
     return f"Python {platform.python_version()}"
 
 
@@ -99,7 +99,7 @@ def _eval_literal(source: str) -> Any:
 
 
 def _prose_paragraphs(text: str, seen: set[bytes]) -> Iterator[str]:
-    """Yield the paragraphs of English prose in a text that are not in `seen`, without markup.
+    """Yield the paragraphs of English prose in a text, without markup; skip paragraphs that are in `seen`.
 
     Prose starts with a letter, ends like a sentence, has no indented lines and has enough plain words. Code, doctests,
     tables, lists and descriptions of parameters lack some of these properties.

@@ -41,7 +41,7 @@ class Rejections:
 
 
 def alphabetically_first_fields(fields: str, others: str) -> str:
-    """Return the alphabetically first of two field lists, in either order; '' counts as no list."""
+    """Return the alphabetically first of two lists of field names, given in any order; '' stands for no list."""
     return min(filter(None, (fields, others)), default="")
 
 

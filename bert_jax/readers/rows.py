@@ -1,7 +1,8 @@
 """Lines, rows of CSV and TSV, and JSON values from text in any encoding, for all packages.
 
-A line or row that cannot be read has a problem in place of its content, and the caller decides. The preparation of a
-corpus counts and skips such a line. Tasks and inference raise an error with its line number.
+A line or row that cannot be read has the name of its problem in place of its content, and the caller decides how to
+react. The preparation of a corpus counts and skips such a line. Tasks and inference raise an error with its line
+number.
 """
 
 import codecs
@@ -35,7 +36,7 @@ codecs.register_error(_INVALID, lambda error: ("\udcff", error.end))  # type: ig
 
 
 def decode_with_byte_order_mark(data: bytes) -> str:
-    """Return the text of bytes in UTF-8, or in the encoding that a byte order mark names, without the mark.
+    """Decode bytes in UTF-8, or in the encoding that a byte order mark names; return the text without the mark.
 
     Raises:
         UnicodeDecodeError: the bytes are not text in this encoding.
@@ -145,7 +146,7 @@ def read_text_lines(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[Nu
 
 
 def discard_rest_of_stream(stream: IO[bytes]) -> None:
-    """Read and drop the rest of a stream, so that a broken archive around it raises an error."""
+    """Read and drop the rest of a stream, so that an error is raised if the archive around the stream is broken."""
     while stream.read(1 << 20):
         pass
 

@@ -25,7 +25,7 @@ def is_url(path: str) -> bool:
 
 
 def match_files(item: str, wanted: Callable[[str], bool] = lambda path: True) -> list[str]:
-    """Return the regular files of a file name, directory or glob, sorted.
+    """Return the regular files that a file name, directory or glob matches, sorted.
 
     Requests to object storage are tried `TRIES` times, here and in the functions below.
 
@@ -74,7 +74,7 @@ def file_version(path: str) -> str:
 
 
 def list_file_versions(url: str) -> dict[str, str]:
-    """Return path below the URL -> `file_version` of each file below a URL. Raises the errors of `upload`."""
+    """Return relative path -> `file_version` for all files below a URL. Raises the errors of `upload`."""
 
     def versions_of_files(system: Any, inner: str) -> dict[str, str]:
         details = system.find(inner, detail=True)
@@ -94,7 +94,7 @@ def upload(local_path: str | os.PathLike[str], url: str) -> None:
         if system.async_impl:  # object storage: a file appears when it is complete
             system.put_file(os.fspath(local_path), inner)
             return
-        system, inner = _file_system_and_path(url, skip_instance_cache=True)  # new, as a transaction covers an instance
+        system, inner = _file_system_and_path(url, skip_instance_cache=True)  # a new instance for this transaction
         system.makedirs(system._parent(inner), exist_ok=True)
         with open(local_path, "rb") as source, system.transaction, system.open(inner, "wb") as target:
             shutil.copyfileobj(source, target)
@@ -174,7 +174,7 @@ def _request_with_retries(url: str, call: Callable[[Any, str], Result]) -> Resul
         for attempt in range(1, TRIES):
             try:
                 return call(system, inner)
-            except Exception as error:  # each package raises its own types for an error of the network
+            except Exception as error:  # each package has other types of network errors
                 if _is_permanent(error):
                     raise
                 time.sleep(FIRST_PAUSE * 2 ** (attempt - 1))
@@ -185,7 +185,7 @@ def _is_permanent(error: Exception) -> bool:
     """Return whether a retry would fail as well, because a name is wrong, a permission is missing or a disk is full."""
     return (
         isinstance(error, UserError | FileNotFoundError | PermissionError)
-        or str(error).startswith("Forbidden")  # a status 403, as gcsfs raises it
+        or str(error).startswith("Forbidden")  # gcsfs's error for status 403
         or "Credentials" in type(error).__name__  # botocore's NoCredentialsError
         or (isinstance(error, OSError) and error.errno in FULL)
     )

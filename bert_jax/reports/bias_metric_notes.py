@@ -11,7 +11,7 @@ Z = 1.959964  # standard deviations on each side of the mean that hold 95 % of a
 
 
 class Meaning(NamedTuple):
-    """Sentences about a figure. `{name}` in `says` stands for the figure; `counted_by` names its count of items."""
+    """Sentences about a figure. `{name}` in `says` stands for the figure; `counted_by` names the number of items."""
 
     says: str
     does_not_say: str
@@ -136,7 +136,7 @@ def _make_sentence_filler(meanings: Mapping[str, Meaning]) -> Callable[[Benchmar
 
 
 def _template_meanings(report: BenchmarkReport) -> dict[str, Meaning]:
-    """Return the meanings of the figures of templates; a file names their groups and fillers."""
+    """Return the meanings of the figures for templates; the file of templates defines the groups and the fillers."""
     figures, groups = report.total, group_names_in_figures(report.total)
     meanings = {
         PROBABILITY: Meaning(
@@ -173,7 +173,7 @@ MEANINGS: dict[str, Callable[[BenchmarkReport], dict[str, Meaning]]] = {
 
 
 def metric_notes(report: BenchmarkReport) -> list[MetricNote]:
-    """Return the sentences of all figures of a report that have a value."""
+    """Return the sentences about all figures of a report, without figures that have no value."""
     notes = []
     for name, meaning in MEANINGS[report.benchmark](report).items():
         value, says = report.total[name] or 0, meaning.says
@@ -192,7 +192,7 @@ class PercentInterval(NamedTuple):
 
 
 def wilson_interval(percent: float, count: int) -> PercentInterval:
-    """Return the Wilson score interval at 95 % of a percentage of `count` independent items, in percent."""
+    """Return the 95 % Wilson score interval, in percent, of a percentage measured on `count` independent items."""
     fraction, extra = percent / 100, Z * Z / count
     middle = (fraction + extra / 2) / (1 + extra)
     reach = math.sqrt(fraction * (1 - fraction) * extra + extra * extra / 4) / (1 + extra)
@@ -205,7 +205,7 @@ def _format_percent(value: float | int | None) -> str:
 
 
 def _extreme_fillers(report: BenchmarkReport, figure: str) -> str:
-    """Return a clause with the fillers of the lowest and the highest value of a figure."""
+    """Return a clause that names the fillers with the lowest and the highest value of a figure."""
     values = sorted((float(row[figure] or 0), filler) for filler, row in report.rows.items())
     (low, first), (high, last) = values[0], values[-1]
     return f"from {low:.2f} beside {first} to {high:.2f} beside {last}"

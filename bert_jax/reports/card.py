@@ -68,8 +68,8 @@ def model_card(
         retrieval: output file of `bert-jax score --retrieval DIR --json` for this model, for the section on retrieval.
 
     Raises:
-        UserError: an identifier has a form that the Hub refuses, or `bias` or `retrieval` is no report or about other
-            weights.
+        UserError: an identifier has a form that the Hub refuses, or the file `bias` or `retrieval` is no report or is
+            about other weights.
     """
     if license_ is not None and not LICENSE.fullmatch(license_):
         raise UserError(f"--license {license_}: give an identifier of the Hugging Face Hub, such as apache-2.0")
@@ -148,7 +148,7 @@ def _task_kind_and_settings(weights: Weights) -> tuple[TaskKind | None, TaskConf
 
 
 def _prediction_code(weights: Weights) -> str:
-    """Return Python code that predicts with transformers; "" if the task has none, or the model lacks its head."""
+    """Return Python code that predicts with transformers; "" if the task has none, or the model lacks the head."""
     kind, settings = _task_kind_and_settings(weights)
     if not kind or not kind.usage_code or kind.head not in {head.name for head in weights.heads}:
         return ""
@@ -181,7 +181,7 @@ def _introduction(weights: Weights, origin: str, use: ModelUse) -> Iterable[str]
 
 
 def _training_sections(provenance: Provenance) -> Iterable[str]:
-    """Yield the sections on scores, training and cost that are known."""
+    """Yield the sections on scores, training and cost, as far as these are known."""
     if provenance.scores:
         names = {name for name, _ in provenance.scores}
         weighted = ", ".join(name for name in (loss.replace("_", " ") for loss in WEIGHTED) if name in names)

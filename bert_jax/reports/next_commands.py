@@ -49,8 +49,8 @@ def report_command(workdir: str) -> str:
 def masked_sentence(corpus: Mixture | None, tokenizer: Tokenizer) -> str:
     """Return a sentence of a corpus in which the mask token replaces a word, if possible a word of one token.
 
-    The sentence is the first held-out sentence of 4 to 14 words, else the first such training sentence. Without a
-    corpus or such a sentence, it is an English sentence.
+    The sentence is the first held-out sentence of 4 to 14 words, else the first such training sentence. If there is no
+    corpus or no such sentence, an English sentence is returned.
 
     Args:
         corpus: the corpus; None: it cannot be read.
@@ -63,7 +63,7 @@ def masked_sentence(corpus: Mixture | None, tokenizer: Tokenizer) -> str:
 
 
 def _masked_sentences(split: Split, tokenizer: Tokenizer, mask: str) -> Iterator[str]:
-    """Yield the sentences of the first records that have a fitting length, each with a masked word."""
+    """Yield the sentences of fitting length in the first records, each with a masked word."""
     records = np.arange(min(MAX_RECORDS, split.num_records))
     read = split.read_words(records, tokenizer.continues)
     for start, end in itertools.pairwise(running_total(read.sentence_lengths).tolist()):

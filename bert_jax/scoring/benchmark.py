@@ -59,7 +59,7 @@ class Benchmark:
 
 
 def load_items(benchmark: Benchmark, path: pathlib.Path) -> list[Item]:
-    """Return the items of a benchmark's file or directory; raise UserError for a wrong format or if it has no items."""
+    """Return the items of a benchmark's file or directory; raise UserError for a wrong format or no items."""
     items = benchmark.read(path)
     if not items:
         raise UserError(f"{path} holds no {benchmark.unit}; give {benchmark.data}")

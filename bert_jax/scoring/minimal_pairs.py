@@ -44,7 +44,7 @@ FORMATS: dict[str, Callable[[pathlib.Path], Iterator[Item]]] = {
 
 
 def _read_pairs(path: pathlib.Path) -> list[Item]:
-    """Return the pairs of a file, of all files of a directory, or of a packaged file that `path` names.
+    """Return the pairs of `path`: a file, a directory of files, or the name of a file that the package contains.
 
     The acceptable sentence of each pair comes first.
     """
@@ -55,7 +55,7 @@ def _read_pairs(path: pathlib.Path) -> list[Item]:
 
 
 def _accuracy_and_ties(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
-    """Return the fraction of pairs whose acceptable sentence has the higher log-probability; a tie counts half."""
+    """Return the fraction of pairs whose acceptable sentence has the higher log-probability; a tie is half a hit."""
     sums = [pair.text_scores for pair in scored]
     ties = sum(good == bad for good, bad in sums)
     accuracy = (sum(good > bad for good, bad in sums) + ties / 2) / len(sums)

@@ -86,7 +86,7 @@ def tokens_overlapping_span(tokens: TextTokens, span: Span) -> np.ndarray:
 
 
 def pseudo_log_likelihood_queries(context: ScoringContext, tokens: TextTokens) -> Queries:
-    """Return a query for each token of a text, with the tokens masked that the context's `masking` chooses.
+    """Return a query for each token of a text; `masking` of the context decides which tokens the query masks.
 
     The log-probabilities of the queries sum to the pseudo-log-likelihood of the text (Salazar et al. 2020).
     """
@@ -101,7 +101,7 @@ def queries_masking_one_token(context: ScoringContext, tokens: TextTokens, index
 def queries_masking_later_tokens(
     context: ScoringContext, tokens: TextTokens, indexes: np.ndarray, hidden: np.ndarray | None = None
 ) -> Queries:
-    """Return a query for each token in `indexes`, int [queries]; it masks its token and all later tokens of `indexes`.
+    """Return a query for each token in `indexes`, int [queries]; it masks this token and all later tokens of `indexes`.
 
     The log-probabilities of the queries sum to the joint log-probability of the tokens in `indexes`, given all other
     tokens. `hidden` has the indices of further tokens that all queries mask.
@@ -123,7 +123,7 @@ def _masked_queries(context: ScoringContext, tokens: TextTokens, indexes: np.nda
 
 
 def queries_omitting_later_tokens(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray) -> Queries:
-    """Return a query for each token in `indexes`, int [queries]; it masks its token and leaves out the later tokens.
+    """Return a query for each token in `indexes`, int [queries]; it masks this token and leaves out the later tokens.
 
     Only later tokens of `indexes` are left out; the tokens after the last index stay.
     """

@@ -87,13 +87,14 @@ def score_retrieval(
     """Return the measures of a model and of BM25 on a collection in the layout of BEIR.
 
     The vectors equal the vectors of `bert-jax embed`. The model directory's prompts for queries and documents apply,
-    and longer texts are truncated. A document with the id of the query is not ranked, as in BEIR.
+    and texts that are too long for the model are truncated. As in BEIR, a document whose id equals the id of the query
+    is not ranked.
 
     Args:
         model: any model; its heads are used only if its directory names a head of vectors.
         directory: as in `read_collection`.
         split: name of the judgments.
-        vectors: forms of smaller vectors to search in as well, as in `parse_vector_forms`.
+        vectors: forms of smaller vectors in which the search is repeated, as in `parse_vector_forms`.
         progress: called with the name of the work, the number of finished items and the number of all items.
 
     Raises:

@@ -39,7 +39,7 @@ class Collection:
         query_ids: unique ids of the queries that have a judgment, in the order of the file.
         queries: text of each query.
         judgments: query id -> document id -> relevance; a document with a relevance of at least 1 is relevant.
-        num_unjudged: number of queries of the file without a judgment; they are left out.
+        num_unjudged: number of queries in the file that have no judgment and are therefore left out.
         num_unknown: number of judgments of documents that the corpus lacks; such a document is never retrieved, but
             counts among the relevant documents.
         num_empty: number of documents without text.

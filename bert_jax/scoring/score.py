@@ -129,7 +129,7 @@ def make_pairs_accuracy(
 
     The accuracy is the mean over paradigms. About `num_pairs` pairs are drawn once, the same fraction of each paradigm.
     Every process of the mesh must call the function. The function calls `should_stop` after each batch, and returns
-    None if `should_stop` returns True. An unknown format or a sentence that is too long raises UserError at once.
+    None if `should_stop` returns True. An unknown format or a sentence that is too long raises UserError immediately.
     """
     items = load_items(PAIRS, pathlib.Path(source))
     sampled = sample_items(items, min(1.0, num_pairs / len(items)))
@@ -192,7 +192,8 @@ def run_benchmark(
         model: a model with its scoring functions.
         name: name of the benchmark, a key of BENCHMARKS.
         source: file or directory in the format of the benchmark.
-        fraction: fraction of the items of each group to score, at least one item; a hash of their indices draws them.
+        fraction: fraction of the items of each group that are scored, at least one item; a hash of the index of an item
+            decides whether the item is drawn.
         progress: called with the number of finished items, rounded down, and the number of all items.
 
     Raises:
@@ -266,7 +267,7 @@ def sample_items(items: Sequence[Item], fraction: float) -> list[Item]:
 def results_json(
     model: str, results: Sequence[tuple[BenchmarkReport, Sequence[ScoredItem]]], sentences: bool = False
 ) -> dict[str, Any]:
-    """Return reports as JSON values; if `sentences` is True, include every text and its queries' log-probabilities."""
+    """Return reports as JSON values; if `sentences` is True, include the texts and their queries' log-probabilities."""
     values = []
     for report, scored in results:
         values.append(dict(vars(report)))
@@ -296,7 +297,7 @@ def _figures_by_group(
 
 
 def _chunk_ranges(sizes: Sequence[int]) -> Iterator[range]:
-    """Yield ranges of item indices whose sizes sum to at most CHUNK_TOKENS; a larger item has a range to itself."""
+    """Yield ranges of items that have at most CHUNK_TOKENS tokens together; a larger item has a range to itself."""
     start = tokens = 0
     for index, size in enumerate(sizes):
         if index > start and tokens + size > CHUNK_TOKENS:

@@ -1,7 +1,7 @@
 """StereoSet (Nadeem 2021): does a model prefer a stereotype, an anti-stereotype or nonsense?
 
-In an intrasentence item, these are words for a blank, which the masked-token head scores. In an intersentence item,
-they are next sentences, which the next-sentence head scores.
+In an intrasentence item, the candidates are words for a blank, which the masked-token head scores. In an intersentence
+item, the candidates are next sentences, which the next-sentence head scores.
 """
 
 import pathlib

@@ -1,7 +1,7 @@
 """Templates: probabilities of words at a mask, such as he or she, in sentences with a filler, such as an occupation.
 
-As in Kurita et al. 2019 ("Measuring Bias in Contextualized Word Representations"), each probability is compared with
-the probability in the template whose filler is masked, which cancels the frequency of the word.
+As in Kurita et al. 2019 ("Measuring Bias in Contextualized Word Representations"), the probability of a word is
+compared with its probability when the filler is masked, too; this cancels the frequency of the word.
 """
 
 import pathlib

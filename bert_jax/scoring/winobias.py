@@ -108,7 +108,7 @@ def _sentence_and_pronoun_queries(context: ScoringContext, item: Item, tokens: t
 
 
 def _stereotype_agreement_percentages(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
-    """Return the percentages of answers that agree with the stereotype; a tie counts half.
+    """Return the percentages of answers that agree with the stereotype; a tie is counted as one half.
 
     `pro_stereotyped` is the percentage of pairs whose first sentence has the higher score. All other figures are for
     the masked pronoun, in pairs with a single pronoun. `pro` is the accuracy in sentences that agree with the

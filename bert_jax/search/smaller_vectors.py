@@ -62,7 +62,7 @@ class StoredForm(NamedTuple):
 def quantize_int8(vectors: np.ndarray) -> Stored:
     """Return vectors as int8 `[texts, width]`, and the ranges of their numbers, float32 `[2, width]`.
 
-    The smallest and the largest value of each number over all texts are -128 and 127, as in
+    The smallest and the largest value of each number over all texts become -128 and 127, as in
     `sentence_transformers.quantize_embeddings`.
     """
     ranges = np.stack([vectors.min(axis=0), vectors.max(axis=0)]).astype(np.float32)
@@ -71,7 +71,7 @@ def quantize_int8(vectors: np.ndarray) -> Stored:
 
 
 def int8_step_sizes(ranges: np.ndarray) -> np.ndarray:
-    """Return the difference of two neighboring int8 values, float32 `[width]`; 1 for a number that never changes."""
+    """Return the value of an int8 step for each dimension, float32 `[width]`; 1 for a dimension that never changes."""
     steps = (ranges[1] - ranges[0]) / np.float32(INT8_STEPS)
     return np.where(steps > 0, steps, np.float32(1))
 

@@ -31,7 +31,7 @@ class Similarity(NamedTuple):
 
 
 def similarity_of(model: OpenModel) -> Similarity:
-    """Return the similarity of a model, by default of its head; raise UserError for an unsupported similarity."""
+    """Return the similarity that a model names, else the similarity of its head; raise UserError if unsupported."""
     head = VECTOR_HEADS[model.sentences.vector_head]
     name = model.sentences.similarity or head.similarity
     if name not in SIMILARITIES:

@@ -32,8 +32,8 @@ def top_documents(
 ) -> TopDocuments:
     """Return the documents with the largest scores for each query; of equal scores, the earlier document is first.
 
-    Memory holds the scores of QUERY_BLOCK queries and DOCUMENT_BLOCK documents, and BLOCK_NUMBERS numbers of documents,
-    whatever the number of documents.
+    For any number of documents, memory holds only the scores of QUERY_BLOCK queries with DOCUMENT_BLOCK documents, and
+    BLOCK_NUMBERS numbers of document vectors.
 
     Args:
         queries: float32 `[queries, width]`, or vectors of another kind.

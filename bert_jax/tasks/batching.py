@@ -50,7 +50,7 @@ class PlannedBatch(NamedTuple):
 def choose_buckets(
     lengths: np.ndarray, max_seq_len: int, passes: float = 1.0, program_tokens: int = PROGRAM_TOKENS
 ) -> tuple[int, ...]:
-    """Return the cheapest lengths to which sequences can be padded: at most `MAX_BUCKETS`; the last is `max_seq_len`.
+    """Return the cheapest padded lengths of sequences: at most `MAX_BUCKETS` lengths, the last being `max_seq_len`.
 
     The cost is the number of tokens over all passes, with padding, plus `program_tokens` per bucket. Therefore a small
     data set gets one or two buckets, and a large data set up to six. All lengths except `max_seq_len` are multiples of
@@ -58,10 +58,11 @@ def choose_buckets(
     length from the best b - 1 buckets up to each shorter length.
 
     Args:
-        lengths: number of tokens of each feature, at most `max_seq_len`; usually of the training and dev sets.
+        lengths: number of tokens of each feature, at most `max_seq_len`; usually for the features of the training and
+            dev sets.
         max_seq_len: maximum length in any set of the task.
         passes: number of passes over the features, such as epochs.
-        program_tokens: cost of a bucket, in tokens; with 0, only the padding counts.
+        program_tokens: cost of a bucket, in tokens; with 0, padding is the only cost.
     """
     ends = np.append(np.arange(MULTIPLE, max_seq_len, MULTIPLE), max_seq_len)
     # below[i]: the number of features in buckets that end before candidate i.
@@ -253,8 +254,8 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
         input_ids, token_type_ids, attention_mask: int32 `[batch, seq_len]`, or `[batch, choices, seq_len]` with
             choices.
         example_weights: float32 `[batch]`.
-        The keys of `targets`: `[batch]` for a number, the shape of `input_ids` for a number per token, `[batch, ...]`
-            for an array `[1, ...]`; 0 in padding and in the copies.
+        An array for each key of `targets`: `[batch]` for a number, the shape of `input_ids` for a number per token,
+            `[batch, ...]` for an array `[1, ...]`; 0 in padding and in the copies.
 
     Raises:
         ValueError: no features, more than `batch_size`, or a sequence longer than `seq_len`.

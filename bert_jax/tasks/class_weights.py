@@ -83,7 +83,7 @@ def add_label_weights(kind: TaskKind, features: Sequence[Features], weights: np.
 
     The weight of a target is multiplied by the weight of its label, so that the loss is a weighted mean, as with the
     `weight` of torch's cross entropy. If an example has a set of labels, a further target `label_weights` multiplies
-    the loss of each label. It is the weight of the label if the example has the label, else 1.
+    the loss of each label. This target is the weight of the label if the example has the label, else 1.
     """
     label_key, weight_key = kind.loss.targets[0][1], kind.loss.weights
 

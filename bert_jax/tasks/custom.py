@@ -48,7 +48,7 @@ def custom_task(config: TaskConfig) -> Task:
 def resolve_custom_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
     """Return field -> column of a custom task, and `FORMAT` -> name of the format if the configuration names a format.
 
-    A field without a column in the configuration is in the column with the name of the field.
+    If the configuration names no column for a field, the column has the name of the field.
     """
     given = parse_columns_setting(config, kind)
     columns = {field: field for field in kind.fields}
@@ -94,7 +94,7 @@ def parse_columns_setting(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
 
 
 def _resolve_custom_labels(task: Task, config: TaskConfig, kind: TaskKind) -> tuple[str, ...]:
-    """Return the labels that config.task.labels, the data set in TFDS or else the training file gives.
+    """Return the labels from config.task.labels, else from the data set in TFDS, else from the training file.
 
     The labels of a training file are sorted by name.
     """

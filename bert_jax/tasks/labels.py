@@ -25,7 +25,7 @@ def sort_labels_naturally(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _natural_key(name: str) -> tuple[tuple[str, int], ...]:
-    """Return a sort key of a name, with its texts and numbers in turn, so that B-X2 precedes B-X10."""
+    """Return a sort key of a name, in which its letters and its numbers alternate, so that B-X2 precedes B-X10."""
     parts = DIGITS.split(name)
     return (*((text, int(number)) for text, number in zip(parts[::2], [*parts[1::2], "-1"], strict=True)), (name, 0))
 
@@ -92,8 +92,8 @@ def detect_list_separator(labels: Iterable[str]) -> str:
 def match_head_rows_to_labels(labels: Sequence[str], head_labels: Sequence[str]) -> list[int]:
     """Return the row of a trained head for each label of a task.
 
-    A label takes the row with an equal name or, if there is none, the row whose name differs only in case. Labels
-    without such a row take the remaining rows in order.
+    A label takes the row with an equal name or, if there is none, the row whose name differs only in case. The other
+    labels take the remaining rows in order.
 
     Args:
         labels: labels of the task.

@@ -23,7 +23,7 @@ class TokenRules(NamedTuple):
     query_length: maximum number of tokens of a query; None: the maximum of the model
     document_length: maximum number of tokens of a document; None: the maximum of the model
     expands: whether mask tokens fill a query up to `query_length`
-    attends: whether tokens attend to these mask tokens
+    attends: whether the other tokens of a query attend to the mask tokens that fill it up
     skipped_words: tokens that get no vector in documents; a word that is not in the vocabulary has no effect
     """
 

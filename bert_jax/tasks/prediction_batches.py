@@ -1,8 +1,8 @@
 """Batches of inputs for predictions and vectors: inputs of similar length share rows, up to a number of tokens.
 
 The shape of a batch is the length to which sequences are padded after the encoder, the length and the number of rows,
-and the number of inputs. Each of these numbers is from a short fixed list. So few programs are compiled, and later runs
-find the programs in the persistent cache.
+and the number of inputs. Each of these numbers is from a short fixed list. Therefore only a few programs are compiled,
+and later runs find them in the persistent cache.
 """
 
 import dataclasses
@@ -37,9 +37,9 @@ class _Group:
 def plan_prediction_batches(feed: Feed, features: Sequence[Features], limits: RowLimits | None) -> list[PlannedBatch]:
     """Return the batches of all inputs, the shortest inputs first.
 
-    A batch has as many tokens as `feed.batch_size` padded inputs, or a quarter or less if there are few inputs. Inputs
-    are divided by length into groups, so that the total cost of computed tokens and compiled programs is lowest. Each
-    group needs a program. Unless the attention kernel skips pairs of tokens of different sequences, long rows cost
+    A batch has as many tokens as `feed.batch_size` padded inputs, or at most a quarter as many if there are few inputs.
+    Inputs are divided by length into groups, so that the total cost of computed tokens and compiled programs is lowest.
+    Each group needs a program. Unless the attention kernel skips pairs of tokens of different sequences, long rows cost
     more, because these pairs are computed.
 
     Args:

@@ -25,7 +25,7 @@ SYNONYMS = {"L": "E", "U": "S"}  # prefix of BILOU, which spaCy writes -> prefix
 
 
 def score_predictions(task: Task, examples: Sequence[Example], predictions: Values) -> Scores:
-    """Return name -> score for all metrics of a task; scores are fractions or correlations, for answers percentages.
+    """Return name -> score for all metrics of a task; scores are fractions or correlations, of answers percentages.
 
     Args:
         task: a row of the table, or a custom task.
@@ -68,7 +68,7 @@ def binary_f1(examples: Sequence[Example], predictions: Values, labels: Sequence
 
 
 def macro_f1(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Return the mean of the F1 of all labels; a label that neither occurs nor is predicted counts 0."""
+    """Return the mean of the F1 of all labels; a label that neither occurs nor is predicted has the F1 0."""
     metrics = _import_library("sklearn.metrics")
     every = np.arange(len(labels))
     score = metrics.f1_score(

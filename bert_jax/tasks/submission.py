@@ -88,7 +88,7 @@ def _csv_text(task: Task, examples: Examples, predictions: Values) -> str:
 
 
 def _json_lines_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return JSON lines, each with the id and the prediction of an example, by the names of fields and labels."""
+    """Return JSON lines, each with the id and the prediction of an example; a label is written by its name."""
     to_json = KINDS[task.kind].to_json
     lines = [
         {"id": example["id"]} | to_json(task.labels, example, prediction)

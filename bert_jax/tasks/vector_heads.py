@@ -15,7 +15,7 @@ class VectorHead:
     temperature: divisor of the scores in the loss, unless the user gives a temperature
     has_pooling: whether the vector is a pooling of the hidden states, so that `embed` may choose pooling and layer
     is_sparse: whether a vector has a number for each token of the vocabulary, most of them 0
-    can_shorten: whether the first numbers of a vector can be used alone as a shorter vector
+    can_shorten: whether the first numbers of a vector can be used as a shorter vector
     has_token_vectors: whether a text has a vector for each token; late_interaction.py chooses the tokens
     """
 

@@ -65,7 +65,7 @@ def define_byte_level(
 
 
 def byte_level_continuation_flags(definition: Definition, tokens: Sequence[str]) -> list[bool]:
-    """Return, for each token, whether it continues the word before it: its first byte is no space or line end."""
+    """Return, for each token, whether it continues the word before it (its first byte is no space or line end)."""
     return [not token.startswith(SPACES) for token in tokens]
 
 
@@ -121,7 +121,7 @@ def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, norma
     """Return a byte-level BPE vocabulary of exactly `vocab_size` tokens; `normalization` is a row of `NORMALIZATIONS`.
 
     Raises:
-        UserError: `wordpiece.train_wordpiece` would raise it, or the library of the normalization is missing.
+        UserError: the reasons of `wordpiece.train_wordpiece`, or the library of the normalization is missing.
     """
     steps = [*NORMALIZATIONS[normalization](), *([{"type": "Lowercase"}] if lowercase else [])]
     normalizer = {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else next(iter(steps), None)

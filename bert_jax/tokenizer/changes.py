@@ -22,7 +22,7 @@ class ChangeKind(NamedTuple):
     Attributes:
         project: function of a text; it gives equal results for two texts that differ only by changes of this kind.
         asked_for: function of a tokenizer; it returns True if the user asked for such changes and needs no warning.
-        cure: advice how to keep the characters.
+        cure: advice on how to keep the characters.
     """
 
     project: Callable[[str], str]
@@ -88,11 +88,11 @@ KINDS = {
 
 
 def count_changed_characters(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
-    """Return kind of change -> number of characters in the texts that the normalizer changes, sorted by kind.
+    """Return kind of change -> number of characters of the texts changed in this way, sorted by kind.
 
     Texts are compared by units that a normalizer maps independently of each other. A unit is a single character if
     possible. Otherwise it is a character with its combining marks, a Korean syllable in parts, a run of white space, or
-    a quote of two characters. A unit may count for several kinds: if É becomes e, its case and its accent changed.
+    a quote of two characters. A unit may be counted for several kinds: if É becomes e, its case and its accent changed.
 
     Raises:
         UserError: the library `tokenizers` fails on a text.
@@ -134,7 +134,7 @@ def _kinds_explaining_change(unit: str, normal: str) -> tuple[str, ...]:
 
 
 def _text_ignoring_changes(text: str, kinds: Iterable[str]) -> str:
-    """Return a text without its properties that changes of these kinds affect, such as its accents or its case."""
+    """Return a text without the properties that these kinds of change affect, such as accents or case."""
     for name in kinds:
         text = KINDS[name].project(text)
     return text

@@ -24,8 +24,8 @@ class TokenizerClass:
     Attributes:
         files: names of the vocabulary files of a directory without `tokenizer.json`; the first name identifies the row.
         parse: function (contents of `files`, special tokens, tokenizer_config.json, lowercase) -> definition, which may
-            raise UserError; `lowercase` is True, False, or None for no wish. If `parse` is None, bert_jax reads this
-            class only from `tokenizer.json`.
+            raise UserError; `lowercase` is True, False, or None if the caller has no preference. If `parse` is None,
+            bert_jax reads this class only from `tokenizer.json`.
         special: names of the special tokens if the directory does not give them.
         settings: the entries of `tokenizer_config.json` that the class follows, with their defaults.
         has_token_types: True if the class returns token types for a directory without `model_input_names`.

@@ -51,8 +51,8 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
 
     Args:
         path: a directory, a `tokenizer.json` or vocabulary file, or a name on the Hugging Face Hub (readers/hub.py).
-        lowercase: whether a vocabulary file is uncased, if `tokenizer_config.json` does not say so. None: the kind of
-            the vocabulary decides; WordPiece is uncased unless a token has a capital letter.
+        lowercase: whether a vocabulary file is uncased; used if `tokenizer_config.json` says nothing about case. None:
+            the kind of the vocabulary decides; WordPiece is uncased unless a token has a capital letter.
 
     Raises:
         UserError: the path has no tokenizer, a file is broken or differs from `SHA256SUMS`, the kind is unknown, the

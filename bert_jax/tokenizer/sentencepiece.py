@@ -52,7 +52,7 @@ def parse_spiece_model(
     """Return the definition of a tokenizer from the bytes of its `spiece.model`.
 
     The arguments are as in `TokenizerClass.parse`. For ALBERT, the entries `do_lower_case` and `keep_accents` of the
-    config decide the normalization; other models have a table. Only the table changes the text for BigBird, as in the
+    config decide the normalization; other models have a table. For BigBird, only the table changes the text, as in the
     library that BigBird's authors use; this table keeps capitals.
 
     Raises:
@@ -166,8 +166,8 @@ def train_unigram(text: TrainingText, vocab_size: int, lowercase: bool, normaliz
     The text is held in memory. `normalization` is a row of `NORMALIZATIONS`.
 
     Raises:
-        UserError: there is no text, the text cannot fill a vocabulary of this size, its characters alone exceed the
-            size, or the library is missing.
+        UserError: there is no text, the text cannot fill a vocabulary of this size, its distinct characters already
+            exceed the size, or the library is missing.
     """
     return _train_sentencepiece("unigram", text, vocab_size, lowercase, normalization)
 
@@ -248,7 +248,7 @@ def _library_table_arguments(rule: str, path: pathlib.Path) -> dict[str, str]:
 
 
 def _write_character_table(rule: str, path: pathlib.Path) -> dict[str, str]:
-    """Write a table that keeps all characters but white space and perhaps capitals; return the trainer's arguments.
+    """Write a table that changes only white space and perhaps capitals; return arguments that name it for the trainer.
 
     Capitals are changed if the rule folds case.
     """
@@ -292,7 +292,7 @@ def _needs_library() -> contextlib.AbstractContextManager[None]:
 
 
 def _case_folding_normalizers(rule: str) -> list[Definition]:
-    """Return the normalizers before the table `rule`: `Lowercase` if the table folds case, to mark uncased text."""
+    """Return the normalizers before the table `rule`: `Lowercase`, a mark of uncased text, if it folds case."""
     return [{"type": "Lowercase"}] if rule.endswith(FOLDED) else []
 
 

@@ -89,7 +89,7 @@ class Tokenizer:
 
     @property
     def sentence_prefix(self) -> str:
-        """Prefix of each sentence of a document but the first, which encodes its first word as inside a text."""
+        """Prefix of each sentence but the first of a document, so that its first word is encoded as inside a text."""
         return self.kind.word_prefix
 
     def encode_sentences(self, sentences: Sequence[str]) -> list[list[int]]:
@@ -142,7 +142,7 @@ class Tokenizer:
         """Return each word with the prefix that makes the tokenizer encode it like a word inside a sentence.
 
         As with the option `is_split_into_words` of transformers, an added token inside a word gets no prefix, and the
-        characters before and after the token count as words.
+        characters before and after the token are treated as words.
         """
         prefix = self.kind.word_prefix
         if not prefix:

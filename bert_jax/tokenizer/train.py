@@ -61,8 +61,9 @@ def train_tokenizer(
 
     Raises:
         UserError: the kind is unknown or lacks the normalization, a number is out of range, a source has no text, the
-            text cannot fill the vocabulary, its characters alone exceed the vocabulary, the output is not empty, or
-            `sources` cannot read the input.
+            text cannot fill the vocabulary, its distinct characters already exceed the vocabulary size, the output is
+            not empty, or
+            an input cannot be read.
     """
     if kind not in TOKENIZERS:
         raise UserError(f"--kind {kind}: unknown; known are {', '.join(TOKENIZERS)}{did_you_mean(kind, TOKENIZERS)}")

@@ -32,7 +32,7 @@ class TokenCounts(NamedTuple):
 
 
 def count_tokens(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenCounts:
-    """Return the counts of words, characters and tokens over the lines of texts, encoded as inside a document."""
+    """Return the counts of words, characters and tokens of texts; each line is encoded as a line inside a document."""
     words = characters = tokens = unknown = 0
     for text in texts:
         lines = [line for line in text.split("\n") if not line.isspace() and line]

@@ -199,8 +199,8 @@ def train_wordpiece(text: TrainingText, vocab_size: int, lowercase: bool) -> Tra
     Memory grows with the number of distinct words, not with the text.
 
     Raises:
-        UserError: there is no text, the text cannot fill a vocabulary of this size, or its characters alone exceed the
-            size.
+        UserError: there is no text, the text cannot fill a vocabulary of this size, or its distinct characters already
+            exceed the size.
     """
     normalizer = Normalizer(do_lower_case=lowercase)
     tokens, _ = _learn_merges_within_words(text, vocab_size, normalizer)

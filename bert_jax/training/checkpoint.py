@@ -57,7 +57,7 @@ class CorruptCheckpointError(Exception):
 class CheckpointPolicy:
     """The policy that decides after which steps a run saves: multiples of `every` and `keep_period`, and by the clock.
 
-    Between two saves by the clock are at least MIN_SECONDS of work. The interval is long enough that saving takes at
+    Two saves by the clock are at least MIN_SECONDS of work apart. The interval is long enough that saving takes at
     most `max_time_fraction` of the time and writes at most MAX_RATE bytes per second. The clock of process 0 decides.
     Its decisions reach all processes at steps that all processes know.
     """
@@ -87,7 +87,7 @@ class CheckpointPolicy:
         return self._look == step
 
     def record_save(self, step: int, seconds: float, size: int) -> None:
-        """Record that `step` was saved, which delayed the training by `seconds` and writes `size` bytes."""
+        """Record the save of `step`, which delayed the training by `seconds` and writes `size` bytes."""
         self._save_seconds, self._size = (self._save_seconds[1], seconds), size
         self._since, self._look = (step, self._clock()), step + 1
 
@@ -124,7 +124,7 @@ class KeptSteps(NamedTuple):
 
 @functools.cache  # once per process
 def _silence_dropped_reads() -> None:
-    """Suppress the messages of reads that Orbax drops after a failed read; each message would fill a page."""
+    """Suppress the messages of read operations that Orbax abandons after a failure; each would fill a page."""
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine '_read_array.*' was never awaited", RuntimeWarning)
     report = sys.unraisablehook
@@ -237,7 +237,7 @@ class Checkpoints:
         return read_record(self.directory, step)
 
     def restore(self, step: int, abstract: Tree, check: Check = lambda record: None) -> Restored:
-        """Return the state of a checkpoint with the shapes, dtypes and shardings of `abstract`, and its record.
+        """Return the state of a checkpoint, with the shapes, dtypes and shardings of `abstract`, and the record.
 
         The processes read different parts of the state, but must all resume from the same step. So if a process finds
         damage, every process raises the error. `check` gets the record before the arrays are read, because the arrays
@@ -264,7 +264,7 @@ class Checkpoints:
         return Restored(state["state"], record)
 
     def restore_params(self, step: int) -> Restored:
-        """Return the parameters of a checkpoint as complete numpy arrays on every process, and its record.
+        """Return the parameters of a checkpoint as complete numpy arrays on every process, and the checkpoint's record.
 
         If the state has a moving average of the parameters (`optimizer.ema_decay`), return the average. The structure
         and the shapes come from the checkpoint, so neither objective nor optimizer is needed. If any process finds that

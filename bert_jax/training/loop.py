@@ -83,7 +83,7 @@ class PendingStep:
 
 
 class MetricsInterval:
-    """Sums over the steps since the last line of metrics; its time excludes pauses for evaluation and saving."""
+    """Sums over the steps since the last line of metrics; their time excludes pauses for evaluation and saving."""
 
     def __init__(self, means: dict[str, Mean]) -> None:
         self.means, self.grad_norms = means, list[float]()

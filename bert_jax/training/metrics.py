@@ -137,7 +137,7 @@ def read_metrics(path: pathlib.Path) -> list[Line]:
 
 
 def metrics_digest(path: pathlib.Path, num_lines: int | None = None) -> str:
-    """Return the digest `NUMBER:SHA256` of the first `num_lines` lines of a metrics file; None: of all lines.
+    """Return the digest `NUMBER:SHA256` of the first `num_lines` lines of a metrics file; None: all lines.
 
     The digest leaves out the fields in TIMED. Only the first lines are compared with a checkpoint, because a resumed
     run may add a line for the step of its checkpoint.
@@ -182,7 +182,7 @@ class _MetricsLine(NamedTuple):
 
 
 def _parse_lines(path: pathlib.Path) -> list[_MetricsLine]:
-    """Return the bytes and the parsed content of each line of a metrics file, without an incomplete last line."""
+    """Return the bytes and the parsed content of each line of a metrics file, except an incomplete last line."""
     text = read_file(path) if path.exists() else b""
     return [_MetricsLine(line, _parse_line(line)) for line in text.split(b"\n")[:-1]]
 

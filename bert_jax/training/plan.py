@@ -86,7 +86,7 @@ class Data:
         no early stopping. `evaluate` and `should_stop` get the moving average of the parameters if the state has it.
     frozen: parameters that are not trained, such as the parameters of a teacher
     unigram_losses: split -> loss, in nats, of a model that knows only how often each training token occurs; every line
-        of metrics has it. It is empty if the run does not predict tokens.
+        of metrics has this loss. The dictionary is empty if the run does not predict tokens.
     remarks: function from a line of metrics to lines for the console
     """
 

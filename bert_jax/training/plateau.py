@@ -20,7 +20,7 @@ SMOOTHED_STEPS = 50  # steps over which the training loss is averaged, because a
 # run. No encoder that we measured needs fewer than 100 steps.
 MIN_STEPS = 300
 FRACTION = 0.05
-# Encoders of BERT's kind with random heads that are narrower than this did not leave the plateau in an hour on a CPU.
+# Encoders of BERT's kind, narrower than this and with random heads, did not leave the plateau in an hour on a CPU.
 NARROW = 512
 LONG, SHORT, MANY_MASKS = 256, 32, 0.5
 

@@ -116,7 +116,7 @@ def warmup_stable_decay_schedule(settings: OptimizerConfig, peak: float, warmup:
 
     The decay is peak * (1 - t^decay_power), where t rises from 0 to 1. A power of 1 is a linear decay, and a power of
     0.5 is the decay 1 - sqrt(t) of Haegele et al. 2024. Before the decay, the rate does not depend on the number of
-    steps, so a run may be made longer or shorter until then (training/resuming.py).
+    steps, so a run may be made longer or shorter until the decay begins (training/resuming.py).
     """
     begin = max(warmup, total - round(settings.decay_fraction * total))
 

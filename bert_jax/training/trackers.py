@@ -103,7 +103,7 @@ class MetricsSender:
         workdir: work directory of the run.
         root: `workdir`, or the work directory above it; the path relative to `root` is the name of the run.
         settings: settings of the run by key.
-        say: function that prints a line if the tracker fails; the methods call it, not the thread.
+        say: function that prints a line if the tracker fails; only the methods below call it, never the thread.
 
     Raises:
         UserError: the tracker's package is not installed, the id cannot be written, or the tracker cannot be opened and

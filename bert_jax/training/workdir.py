@@ -124,7 +124,7 @@ def _check_run_file(workdir: pathlib.Path, config: Values, fingerprint: Fingerpr
 
 
 def _check_tokenizer(workdir: pathlib.Path, sha256: str) -> None:
-    """Raise UserError if the digest of the tokenizer in the work directory is not `sha256`, the digest of the run's."""
+    """Raise UserError if the digest of the work directory's tokenizer is not `sha256`, the recorded digest."""
     directory = workdir / "tokenizer"
     present = load_tokenizer(directory).sha256
     if present != sha256:

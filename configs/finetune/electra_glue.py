@@ -1,4 +1,4 @@
-"""A task of GLUE with ELECTRA's settings: a higher learning rate, which is multiplied by 0.8 for each layer down.
+"""A task of GLUE with ELECTRA's settings: a higher learning rate, multiplied by 0.8 for each layer below the top.
 
     bert-jax finetune --config=electra_glue --workdir runs/mrpc --config.init_from=electra/ \\
         --config.task.name=mrpc --config.task.data=glue/

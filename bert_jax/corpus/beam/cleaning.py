@@ -46,7 +46,8 @@ def clean_partitions(
         recipe: the rules.
         settings: how the input is read.
         check: raises UserError on a worker whose package versions differ from the versions on this machine.
-        work_url: directory or URL for the files; they have the names and contents of the files of `clean_documents`.
+        work_url: directory or URL for the cleaned files, whose names and contents equal the files that
+            `clean_documents` writes.
     """
     chunks = read_and_spread_chunks(partitions, "clean", settings)
     repeated: Any = ""
@@ -69,7 +70,7 @@ def clean_partitions(
 
 
 class _Clean(beam.DoFn):
-    """A function from a chunk to (block, (chunk number, kept, removed)); the second output counts documents."""
+    """A Beam function: a chunk -> (block, (chunk number, kept and removed lines)); a second output has the counts."""
 
     COUNTS = "counts"
 
@@ -77,7 +78,7 @@ class _Clean(beam.DoFn):
         self._steps, self._read_options, self._check = steps, read_options, check
 
     def setup(self) -> None:
-        """Check versions and the files that rules read; Beam calls this once in a process, before the chunks."""
+        """Check versions, and files that rules read; Beam calls this method once per process, before the chunks."""
         self._check()
         for step in self._steps:
             RULES[step.rule].check(**step.parameters)

@@ -39,7 +39,7 @@ def find_copies_with_beam(
         partitions: partitions of the documents.
         settings: how the documents are read and compared.
         against: name of a corpus in a recipe -> its directory, as a worker opens it.
-        output: directory or URL of the corpus, which gets the signatures of its documents.
+        output: directory or URL of the corpus, to which the signatures of its documents are written.
         work_url: directory or URL for the signatures of all documents, and the decisions.
     """
     near = searches_near_copies(settings.deduplicate)
@@ -82,7 +82,7 @@ def _decide_copies_and_upload(
     output: str,
     work_url: str,
 ) -> tuple[str, tuple[list[dict[str, str]], dict[str, int]]]:
-    """Download all signatures, upload decisions and kept signatures; return the items of `find_copies_with_beam`."""
+    """Download all signatures, upload decisions and kept signatures; return the item of `find_copies_with_beam`."""
     keys, near = sorted(group[1]), searches_near_copies(settings.deduplicate)
     stored = {name: open_signatures(directory, near) for name, directory in against.items()}
     with tempfile.TemporaryDirectory() as directory:

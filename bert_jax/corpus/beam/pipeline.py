@@ -91,7 +91,7 @@ def installed_package_versions(packages: Sequence[str]) -> str:
 
 
 def check_worker_versions(packages: Sequence[str], wanted: str) -> None:
-    """Raise UserError on a worker where `installed_package_versions` differ from the machine that started the job."""
+    """Raise UserError on a worker that has other package versions than the machine that started the job."""
     if (versions := installed_package_versions(packages)) != wanted:
         raise UserError(
             f"a worker has {versions}, this machine has {wanted}; other versions may produce other bytes; "
@@ -102,7 +102,7 @@ def check_worker_versions(packages: Sequence[str], wanted: str) -> None:
 def as_user_error(error: Exception) -> UserError | None:
     """Return the error of a pipeline as a UserError; None for a bug, whose traceback is shown.
 
-    An error of another process has its message inside a traceback. An error that Beam itself raises, with no function
+    The message of an error in another process is inside a traceback. An error that Beam itself raises, with no function
     of bert_jax in it, is a runner's program that Beam cannot download, a lost worker or a lost connection to a worker.
     """
     if isinstance(error, UserError):

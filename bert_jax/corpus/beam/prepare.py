@@ -57,9 +57,10 @@ def prepare_with_beam(
         inputs: as in `prepare`; URLs, or paths that every machine has, since all workers read them. The same holds for
             the corpora and files that a recipe names.
         tokenizer_directory, read_options, clean, evaluation_files: as in `prepare`.
-        output: a URL or directory that all workers write to. The manifest is written last: without it, there is no
-            corpus.
-        keep_removed: as in `prepare`; this machine writes it, after the workers, and reads the documents once more.
+        output: a URL or directory that all workers write to. The manifest is written last: a directory without a
+            manifest is not a corpus.
+        keep_removed: as in `prepare`; after the workers have ended, this machine reads the documents again and writes
+            this file.
         beam_options: command-line options of a Beam pipeline, such as '--runner=FlinkRunner'.
         options: see `PrepareOptions`.
 
@@ -67,7 +68,7 @@ def prepare_with_beam(
         The manifest.
 
     Raises:
-        UserError: `prepare` would raise it, on any machine; or Beam does not know an option.
+        UserError: an error that `prepare` raises, on this machine or on a worker; or Beam does not know an option.
     """
     recipe = None if clean is None else read_recipe(clean, evaluation_files)
     settings = make_settings(read_options, options, recipe)

@@ -63,7 +63,7 @@ def write_corpus(
 
 
 class _Encode(beam.DoFn):
-    """A function from a chunk to (shard, (chunk number, records)) of each split; a second output counts documents."""
+    """A Beam function: a chunk -> (shard, (chunk number, records)) for each split; a second output has the counts."""
 
     COUNTS = "counts"
 
@@ -71,7 +71,7 @@ class _Encode(beam.DoFn):
         self._tokenizer, self._settings, self._check = tokenizer, settings, check
 
     def setup(self) -> None:
-        """Check versions; Beam calls this once in a process, before the chunks."""
+        """Check package versions; Beam calls this method once per process, before the chunks."""
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the runner has a process per core
         self._check()
 
@@ -113,7 +113,7 @@ def _upload_indexes_and_manifest(
     cleaned: CleaningCounts | None,
     copies: tuple[Sequence[dict[str, str]], dict[str, int]] | None,
 ) -> None:
-    """Upload indexes, signatures unless they were uploaded before, and then the manifest."""
+    """Upload the indexes, the signatures (unless they are uploaded already), and then the manifest."""
     shards, counts = [], DocumentCounts()
     signatures, num_copies = copies or (None, None)
     with tempfile.TemporaryDirectory() as directory, writing(directory):

@@ -1,24 +1,24 @@
 """Documents -> corpus store: clean, deduplicate, split into sentences, encode, append.
 
-Files in the order in which a preparation enters them:
+Files, in the order in which a preparation uses them:
 
 prepare.py           `prepare`, which the verb calls: all steps on this machine; corpus/beam has the steps for Beam
 plan.py              options, settings and inputs, checked before the work; the identity of a preparation that resumes
-append.py            the corpus that documents are added to; the signatures that a corpus keeps
+append.py            opens the corpus that documents are added to; stores and reads the signatures of its documents
 staging.py           the directory of a corpus that is being written; its finished blocks survive a kill
 passes.py            a pass over all documents: chunks on all cores, results in order, finished blocks
 chunks.py            files -> partitions -> chunks: how the work is divided
 cleaning/            the rules of a recipe change texts or remove documents, before all other steps
-dedup_pass.py        the search for copies: signatures of all documents, decisions; removed documents as JSON lines
+dedup_pass.py        searches for copies: computes all signatures, decides, and writes removed documents as JSON lines
 signatures.py        a text -> its normal form, and hashes that find equal and similar texts
 dedup_decisions.py   signatures -> the documents that repeat earlier documents, and the groups that stay in one split
 encoding.py          a chunk of documents -> sentences -> records of token ids
 sentences.py         a text -> its sentences, by the rules of a language
-segmenters.py        words of scripts without spaces, by other packages: a new segmenter is a row of SEGMENTERS
+segmenters.py        finds words in scripts without spaces, by other packages; a new segmenter is a row of SEGMENTERS
 corpus_writer.py     records -> shards -> indexes, signatures and manifest
 summary.py           counts of documents, sentences and tokens, and warnings, for the manifest and the terminal
-clean.py             `clean_texts`, which the verb `clean` calls: cleaning alone, to JSON lines
-prepare_parts.py     a text in parts; each part adds a snapshot, so that training can begin after the first part
+clean.py             `clean_texts`, which the verb `clean` calls: cleaning without a preparation, to JSON lines
+prepare_parts.py     prepares a text in parts, each of which adds a snapshot; training can begin after the first part
 
-A change by which equal inputs give other corpus bytes needs a new `manifest.FORMAT_VERSION`.
+If a change of the code gives other corpus bytes for equal inputs, increase `manifest.FORMAT_VERSION`.
 """

@@ -1,4 +1,4 @@
-"""The corpus of `prepare --append`, and the signatures that a corpus keeps to find copies of its documents.
+"""The existing corpus of `prepare --append`, and the signatures that a corpus stores to find copies later.
 
 A corpus keeps the signatures of its documents in `signatures.npy` and, for near copies, in `sketches.npy`. Signatures
 depend on the text alone, so they also compare corpora with different tokenizers.
@@ -25,7 +25,7 @@ from bert_jax.errors import UserError
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
 SKETCHES = "sketches.npy"
-# Settings that all documents of a corpus have in common; a manifest without a segmenter has no entry for it.
+# Settings that all documents of a corpus have in common; without a segmenter, a manifest has no entry `segmenter`.
 SETTINGS = ("language", "heldout_fraction", "deduplicate", "segmenter")
 
 
@@ -38,7 +38,7 @@ class ExistingCorpus(NamedTuple):
     settings: Mapping[str, Any]
 
     def split_totals(self) -> list[ShardInfo]:
-        """Return a `ShardInfo` for each split, whose counts are the totals of the split."""
+        """Return a `ShardInfo` for each split; its counts are the totals of this split."""
         nouns = ("records", "documents", "sentences", "tokens")
         return [
             ShardInfo(split=split, partition=0, block=0, **{noun: entry[noun] for noun in nouns})

@@ -25,12 +25,12 @@ class Partition:
 
     index: int
     files: tuple[str, ...]
-    bytes_before: int  # bytes of input in the partitions before it
+    bytes_before: int  # bytes of input in all earlier partitions
     read: Callable[[Sequence[str], ReadOptions], Iterator[RawDocument]] = read_raw_documents
 
 
 def plan_partitions(files: Sequence[str], sizes: Sequence[int]) -> tuple[Partition, ...]:
-    """Group consecutive files into partitions of at most `PARTITION_BYTES`; a larger file is a partition alone."""
+    """Group consecutive files into partitions of at most `PARTITION_BYTES`; a larger file is a separate partition."""
     partitions: list[Partition] = []
     group: list[str] = []
     bytes_before = group_bytes = 0
@@ -46,7 +46,7 @@ def plan_partitions(files: Sequence[str], sizes: Sequence[int]) -> tuple[Partiti
 def read_chunks(
     partition: Partition, tokenizer: Tokenizer | None, settings: PrepareSettings, decisions: Decisions | None = None
 ) -> Iterator[Chunk]:
-    """Read a partition; yield its chunks in order, at least one, quickly and in bounded memory.
+    """Yield the chunks of a partition in order, in bounded memory; a partition has at least one chunk.
 
     With decisions, a removed document is marked as rejected and has no text, and the chunk has the `split_hashes` of
     the kept documents. Without a tokenizer, the chunks cannot be encoded.
@@ -57,7 +57,7 @@ def read_chunks(
     index = size = 0
     documents: list[RawDocument] = []
     split_hashes: list[int] = []
-    split, has_records = "", False  # for the long document whose pieces are being read
+    split, has_records = "", False  # of the long document whose pieces are being read
     at_start = (split, has_records)
 
     def make_chunk(is_last: bool) -> Chunk:
@@ -87,7 +87,7 @@ def read_chunks(
             split_hashes.append(decided_hash)
         if tokenizer is None or (raw.last and not raw.piece):
             continue
-        # The chunk of a later piece needs the split of the document, and whether it has records.
+        # The chunk of a later piece needs the split of the document, and whether the document has records already.
         text = to_document(raw, settings.read_options).text if raw.piece == 0 or not has_records else ""
         if raw.piece == 0:
             document_hash = split_hash(text) if decided_hash is None else decided_hash

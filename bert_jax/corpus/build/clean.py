@@ -1,4 +1,4 @@
-"""Cleaning alone: documents -> JSON lines, an input format of `prepare` and other programs."""
+"""Cleaning without a preparation: documents -> JSON lines, which `prepare` and other programs can read."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ from bert_jax.readers import ReadOptions
 from bert_jax.readers.rejections import describe_rejections
 
 SUFFIX = ".jsonl"
-NOTHING_LEFT = "nothing left"  # reason of rejection of a long document all of whose pieces were removed
+NOTHING_LEFT = "nothing left"  # reason of rejection of a long document if all its pieces were removed
 
 
 def clean_texts(
@@ -127,7 +127,7 @@ def format_cleaning_result(account: Mapping[str, Any], output: str | os.PathLike
 
 
 class _Written(NamedTuple):
-    """Numbers of documents and characters that were written, and of rejected documents by reason."""
+    """Numbers of written documents and characters, and the number of rejected documents by reason."""
 
     documents: int
     characters: int

@@ -17,10 +17,10 @@ from bert_jax.corpus.manifest import FORMAT_VERSION, MANIFEST, manifest_fingerpr
 from bert_jax.corpus.store import MAX_RECORD, MAX_SENTENCE, SPLITS
 from bert_jax.files import sha256_of, sync, write_text
 
-# One record per chunk gives random access; uncompressed files read 2.5 times as fast as zstd (docs/decisions/).
+# One record per chunk gives random access; uncompressed files are read 2.5 times as fast as zstd files.
 WRITER_OPTIONS = "group_size:1,uncompressed"
 ROW = np.dtype("<u4")
-INDEX = 3  # number of columns of the index, which are the first columns of `ROW`
+INDEX = 3  # number of columns of the index; these are the first columns of a row
 COLUMNS = INDEX + 4
 SIGNATURES = "signatures.npy"
 # A row of signatures: the hash of the normal form of a document or piece, and whether the row begins a document.
@@ -39,7 +39,7 @@ class BaseCorpus(NamedTuple):
 
     @property
     def num_snapshots(self) -> int:
-        """Number of snapshots, which is a part of the names of added files."""
+        """Number of snapshots; the file names of the next append contain this number."""
         return len(self.manifest.get("snapshots", ())) + 1
 
     @property
@@ -52,8 +52,8 @@ class PackedRecords(NamedTuple):
     """Documents as records.
 
     `rows`: uint32 [records, 7], the columns of the corpus's index, then the hash (16 bytes) of the normal form of the
-    document or piece that begins in the record. The hash is 0 if nothing begins in the record, or if the signatures
-    have the hash.
+    document or piece that begins in the record. The hash is 0 if no document or piece begins in the record, or if the
+    signatures contain the hash.
     """
 
     records: list[bytes]
@@ -85,7 +85,7 @@ class ShardInfo:
 
     @property
     def rows_name(self) -> str:
-        """File name of the rows of the shard, as in `PackedRecords`, without a header."""
+        """Name of the file with the shard's rows: `PackedRecords.rows`, without a header."""
         return f"{self.name}.rows"
 
 
@@ -182,7 +182,7 @@ class ShardWriter:
         self._index_sums += packed.rows[:, :INDEX].sum(axis=0, dtype=np.int64)
 
     def close(self) -> ShardInfo:
-        """Complete the shard; return its description when the files are on disk under their names."""
+        """Complete the shard; return its description when the files are on disk under their final names."""
         self._writer.close()
         sync(self._shard)
         sync(self._rows)
@@ -237,11 +237,11 @@ def assemble_corpus_from_shards(
 
     Args:
         source: directory with the shards and their rows.
-        target: directory on the same file system, empty but for `tokenizer/`.
+        target: directory on the same file system, empty except for `tokenizer/`.
         shards: all shards, in any order; no shard for a split without records.
         dtype: dtype of the token ids.
         summary: copied into the manifest; `summary['tokenizer']` needs `sha256` and `vocab_size`.
-        signatures: signatures of all documents; None: `read_content_hashes` of the rows.
+        signatures: signatures of all documents; None: the hashes that `read_content_hashes` reads from the rows.
         base: the corpus that the shards are added to; the manifest then describes its shards and the new shards.
 
     Returns:
@@ -270,7 +270,7 @@ def group_shards_by_split(shards: Iterable[ShardInfo]) -> dict[str, list[ShardIn
 
 
 def shard_file_name(split: str, index: int, num_shards: int, num_appends: int = 0) -> str:
-    """Return the file name of a shard in a corpus; `num_appends`: number of the append that adds the shard, from 1."""
+    """Return the file name of a shard in a corpus; `num_appends`: 1 for the first append; 0: no append."""
     return f"{_insert_append_number(split, num_appends)}-{index:05}-of-{num_shards:05}.arrayrecord"
 
 
@@ -328,7 +328,7 @@ def write_indexes(
 
 
 def read_content_hashes(source: pathlib.Path, by_split: Mapping[str, Sequence[ShardInfo]]) -> Iterator[np.ndarray]:
-    """Yield the content hashes in the rows of each shard, `CONTENT` [documents and pieces]."""
+    """Yield an array of dtype `CONTENT` for each shard: the hashes of documents and pieces, from the rows."""
     for shard in itertools.chain.from_iterable(by_split.values()):
         rows = np.fromfile(source / shard.rows_name, ROW).reshape(-1, COLUMNS)
         rows = rows[rows[:, INDEX:].any(axis=1)]

@@ -22,7 +22,7 @@ SAME_SPLIT_SIMILARITY = 0.7
 EXACT, NEAR = "exact duplicate", "near duplicate"  # reasons of rejection
 # `--deduplicate` -> the copies that are removed.
 REMOVED_COPIES: dict[str, tuple[str, ...]] = {"none": (), "split": (), "exact": (EXACT,), "near": (EXACT, NEAR)}
-OF = " of "  # stands between a reason of rejection and the name of the corpus that has the repeated document
+OF = " of "  # separates a reason of rejection from the name of the corpus that has the repeated document
 # A document is compared with the first document of a band and with the _NEIGHBORS documents before it in the band.
 # Comparisons with all documents of the band would take time quadratic in the number of documents with shared
 # boilerplate.
@@ -31,7 +31,7 @@ _SKETCHES_IN_MEMORY = 4096
 _PAIRS_AT_ONCE = 1 << 16
 # A larger group of similar kept documents goes to the training split, so that no template fills the held-out split.
 _MAX_HELDOUT_GROUP = 100
-_FORCED_SPLIT_HASH = {"heldout": 0, "train": 2**64 - 1}  # split -> hash that selects the split for every fraction
+_FORCED_SPLIT_HASH = {"heldout": 0, "train": 2**64 - 1}  # split -> hash that selects it for every held-out fraction
 
 
 def searches_near_copies(deduplicate: str) -> bool:
@@ -40,12 +40,12 @@ def searches_near_copies(deduplicate: str) -> bool:
 
 
 def searches_copies(deduplicate: str, heldout_fraction: float) -> bool:
-    """Return whether a preparation searches for copies, to remove copies or to keep copies in a split."""
+    """Return whether a preparation searches for copies, to remove them or to put similar documents in one split."""
     return bool(REMOVED_COPIES[deduplicate]) or (searches_near_copies(deduplicate) and heldout_fraction > 0)
 
 
 class StoredSignatures(NamedTuple):
-    """The signatures of the documents that a corpus has, the fraction that it holds out, and its fingerprint."""
+    """The signatures of the documents of a corpus, the held-out fraction of the corpus, and its fingerprint."""
 
     blocks: Sequence[Signatures]
     heldout_fraction: float
@@ -64,15 +64,15 @@ class Decisions:
     """The decision about each document: first the stored documents, then the documents of the input.
 
     Attributes:
-        partitions: int64 [partitions], the index of the first document of each partition, counted with the stored
-            documents.
+        partitions: int64 [partitions], the index of the first document of each partition; the stored documents come
+            before all partitions.
         copy_of: int64 [documents], the index of the earlier kept document that a document repeats; -1: the document is
             kept.
-        exact: bool [documents], True if a document is a copy with the normal form of the earlier document.
+        exact: bool [documents], True if a document is a copy, and has the normal form of the earlier document.
         split_hashes: uint64 [documents], the `split_hash` that decides the split, equal for all documents of a group.
             Each document of a group is similar (`SAME_SPLIT_SIMILARITY`) to another document of the group.
-        group: int64 [documents], the index of the first document in the group of each document.
-        stored_names: str [corpora], names of the corpora with the stored documents; "": the corpus of an append.
+        group: int64 [documents], for each document, the index of the first document in its group.
+        stored_names: str [corpora], the name of each corpus that has stored documents; "" for the corpus of an append.
         stored_before: int64 [corpora], the index of the first document of each corpus.
     """
 
@@ -92,7 +92,7 @@ class Decisions:
         return (EXACT if self.exact[document] else NEAR) + (OF + corpus if corpus else "")
 
     def count_kept_copies(self) -> dict[str, int]:
-        """Return the number of kept new documents that are exact and near copies of earlier documents, by kind."""
+        """Return the number of new documents that are kept although they are exact or near copies, by kind of copy."""
         is_copy = (self.group != np.arange(len(self.group))) & (self.copy_of < 0)
         is_copy[: self.partitions[0]] = False
         return {EXACT: int((is_copy & self.exact).sum()), NEAR: int((is_copy & ~self.exact).sum())}
@@ -141,7 +141,7 @@ def decide_copies(
 
     Args:
         signatures: signatures of each block, in order.
-        partitions: partition of each block, ascending from 0 without gaps.
+        partitions: index of the partition of each block, ascending from 0 without gaps.
         near: True to search for near copies as well as exact copies, so that all copies of a document are in one split.
         stored: corpus -> signatures of its documents, which keep their splits. With `near`, a new document goes to the
             split of the stored documents that are similar to it. It is removed if these stored documents are in both
@@ -202,7 +202,7 @@ class _DocumentRows:
         begins = np.concatenate([block.rows["begins"] for block in signatures])
         self.starts = np.flatnonzero(begins)
         self.ends = np.append(self.starts[1:], len(begins))
-        self.documents_before = np.searchsorted(self.starts, self._first_row[:-1])  # before each block
+        self.documents_before = np.searchsorted(self.starts, self._first_row[:-1])  # documents before each block
         self._offsets = [np.cumsum(np.append(0, block.rows["sketch"]).astype(np.int64)) for block in signatures]
 
     def column(self, name: str, band: int | None = None) -> np.ndarray:

@@ -51,8 +51,8 @@ def find_copies(
         settings: how the input is read, and which copies are removed.
         num_workers: as in `map_chunks`.
         progress: progress of the pass.
-        stored: corpus -> signatures of its documents. New exact copies of these documents are removed with every
-            setting.
+        stored: corpus -> signatures of its documents. New exact copies of these documents are removed, whatever the
+            settings.
 
     Raises:
         UserError: `read_chunks` or `compute_document_signatures` raises it.

@@ -34,8 +34,8 @@ UNKNOWN_READ = 500  # maximum number of sentences of a chunk that are encoded ag
 CHANGED_READ = 20_000  # approximate number of characters of a chunk that are compared with the tokenizer's normal form
 GOLDEN_RATIO = (1 + math.sqrt(5)) / 2
 SENTENCES_PER_CALL = 512  # a call of the tokenizer library needs about a hundred times the memory of its input text
-# ByteLevel writes each byte as a letter (Radford et al. 2019). A printable byte is the character with its code. The
-# other bytes are, in order, the characters from code 256 on.
+# ByteLevel writes each byte as a letter (Radford et al. 2019). A printable byte becomes the character with this code.
+# The other bytes become, in order, the characters from code 256 on.
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _OTHERS = (byte for byte in range(256) if byte not in _PRINTABLE)
 _LETTERS = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + n): byte for n, byte in enumerate(_OTHERS)}
@@ -44,11 +44,11 @@ _BYTE = re.compile("<0x([89AB][0-9A-F])>")  # SentencePiece's token for a byte t
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareSettings:
-    """The settings that decide, with the tokenizer, the records of a document.
+    """The settings that, together with the tokenizer, determine the records of a document.
 
     Attributes:
         read_options: how inputs are read.
-        language: ISO 639 code whose rules split sentences, or NO_LANGUAGE.
+        language: ISO 639 code of the language whose rules split sentences, or NO_LANGUAGE.
         heldout_fraction: fraction of the documents that is held out.
         deduplicate: a key of `dedup_decisions.REMOVED_COPIES`.
         max_rejected_fraction: maximum fraction of rejected documents; a higher fraction is an error.
@@ -78,8 +78,8 @@ class DocumentCounts:
         compared_characters: number of characters that were compared with the tokenizer's normal form.
         changed_characters: kind of change (`tokenizer.changes`) -> number of changed characters, scaled from the
             compared characters to all characters.
-        fields: field names of a record that lacks the requested field.
-        lowest_hashes: the MIN_HELDOUT smallest `split_hash` of stored documents, ascending.
+        fields: field names of a record that lacks the requested field, for a message.
+        lowest_hashes: the MIN_HELDOUT smallest split hashes of stored documents, ascending.
     """
 
     documents: int = 0

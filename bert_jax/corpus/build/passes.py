@@ -150,7 +150,7 @@ def map_blocks(
     Args:
         finished: the finished blocks of this pass.
         partitions: the whole input.
-        read: yields the chunks of a partition.
+        read: function that yields the chunks of a partition.
         work, num_workers: as in `map_chunks`.
     """
     todo = (
@@ -178,11 +178,11 @@ def map_chunks(
 
     Args:
         chunks: chunks that `read_chunks` made.
-        work: function of a chunk; can be pickled.
+        work: picklable function that takes a chunk.
         num_workers: number of processes. With 1, or for a single chunk, this process does the work.
 
     Raises:
-        UserError: raised by `work`, or a process was killed.
+        UserError: `work` raises it, or a process was killed.
     """
     chunks = iter(chunks)
     first_chunks = list(itertools.islice(chunks, 2))

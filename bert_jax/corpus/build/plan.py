@@ -32,9 +32,11 @@ class PrepareOptions(TypedDict, total=False):
     """The options of a preparation. A missing option, or None, means the default or, in an append, the corpus's value.
 
     Keys:
-        heldout_fraction: fraction of the documents held out for evaluation, chosen by a hash of their normal form, so
-            that texts that differ only in white space, case and punctuation stay in one split; default: 0.02.
-        language: ISO 639 code, with two letters if possible, whose rules split sentences; default: English.
+        heldout_fraction: fraction of the documents that are held out for evaluation; default: 0.02. A hash of its
+            normal form decides about a document, so texts that differ only in white space, case and punctuation are in
+            one split.
+        language: ISO 639 code (with two letters if possible) of the language whose rules split sentences; default:
+            English.
         segmenter: a key of SEGMENTERS. The segmenter finds words for whole-word masking and, in a language without
             rules, the sentences. Default: 'none'; the vocabulary then marks the words.
         deduplicate: 'split' removes no document and puts each group of similar documents in one split; 'exact' removes

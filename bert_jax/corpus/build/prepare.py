@@ -63,13 +63,13 @@ def prepare(
     """Make a corpus from text, or add documents to a corpus; the bytes do not depend on the number of workers.
 
     A killed preparation leaves `.NAME.incomplete` beside the output if a block of `chunks.CHUNKS_PER_BLOCK` chunks was
-    finished; the same call resumes from there and produces the same bytes. A change of an input (name, size, time or
-    etag), a setting, the tokenizer or a version starts the preparation over.
+    finished; the same call resumes from there and produces the same bytes. If an input (name, size, time or etag), a
+    setting, the tokenizer or a version has changed, the preparation starts over.
 
     Args:
         inputs, read_options: how the input is read.
-        tokenizer_directory: argument of `load_tokenizer`; the tokenizer is saved in the corpus. None: the corpus's
-            tokenizer.
+        tokenizer_directory: argument of `load_tokenizer`; the tokenizer is saved in the corpus. None: the tokenizer of
+            the corpus that documents are added to.
         output: directory of the corpus.
         clean, evaluation_files: arguments of `cleaning.recipe.read_recipe`; the rules of the recipe change or remove
             documents before all other steps.
@@ -79,7 +79,7 @@ def prepare(
             is replaced at the end.
         keep_removed: JSON lines file for the documents that `clean` and `deduplicate` removed. With `deduplicate`, the
             input is read once more for this file.
-        workers: number of processes that encode; None: one per core; 1: no further process.
+        workers: number of processes that encode; None: one per core; 1: only this process.
         progress: called with (bytes of input read, all bytes of input, documents done). A search for copies reads the
             input once more.
         say: function that prints a line; called when the preparation resumes, starts over, or keeps finished blocks.
@@ -88,8 +88,8 @@ def prepare(
     Returns:
         The manifest. `manifest['documents']` has {in, stored, rejected: {reason: n}}, where in = stored + the sum of
         rejected; `manifest['warnings']` has lines to show; with `clean`, `manifest['cleaning']` has the rules and
-        {changed: {rule: n}}. If `append` found no new document, return the old manifest with the additional entry
-        'unchanged', the {in, rejected} of the documents that were read.
+        {changed: {rule: n}}. If `append` found no new document, return the old manifest with an additional entry
+        'unchanged': the counts {in, rejected} of the documents that were read.
 
     Raises:
         UserError: bad input, tokenizer or output; no training document; too many rejected documents; `append` with
@@ -153,14 +153,14 @@ def prepare(
         all_shards, all_counts, cleaning_counts = shards, counts, [cleaned.counts] if cleaned else []
         if existing:
             check_rejected_fraction(counts.rejected, counts.documents, counts.fields, settings)
-            settings = dataclasses.replace(settings, max_rejected_fraction=1)  # the new documents were checked before
+            settings = dataclasses.replace(settings, max_rejected_fraction=1)  # the new documents are already checked
             all_shards = [*existing.split_totals(), *shards]
             all_counts = sum_document_counts([existing.document_counts(), counts])
             cleaning_counts += [existing.cleaning_counts()] if cleaned else []
         try:
             summary = {} if adds_nothing else summarize_corpus(tokenizer, settings, all_shards, all_counts)
         except UserError as error:
-            if not isinstance(error, TooManyRejectedUserError):  # the same call would fail again
+            if not isinstance(error, TooManyRejectedUserError):  # a repeated call would fail again
                 unfinished.discard()
             raise
         if decisions and not adds_nothing:

@@ -1,7 +1,7 @@
 """Preparation of a text in parts. Each part adds a snapshot to the corpus, so training can begin after the first part.
 
-Each part multiplies the prepared text by `GROWTH`. A part has a stretch of every large file, and some of the small
-files, complete. The small files are spread over the parts, so that each part has text of all sources.
+Each part multiplies the prepared text by `GROWTH`. A part has a stretch of every large file, and some complete small
+files. The small files are spread over the parts, so that each part has text of all sources.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ GOLDEN_RATIO = 0.6180339887498949  # the first n multiples of this number, modul
 
 
 def num_parts_of_text(files: Sequence[str], options: ReadOptions) -> int:
-    """Return the number of parts of a text: 1 for a short text, and for a large file that cannot be divided."""
+    """Return the number of parts of a text; it is 1 if the text is short, or if a large file cannot be divided."""
     if not all(readers.is_small(path) or readers.is_divisible(path, options) for path in files):
         return 1
     count, num_bytes = 1, readers.total_bytes(files)
@@ -36,7 +36,7 @@ def fraction_prepared_after_part(part: int, count: int) -> float:
 
 
 def estimate_text_tokens(first_part_tokens: int, count: int | None) -> int:
-    """Estimate the tokens of a text from the tokens of its first part; `count` parts, None for a single part."""
+    """Estimate the tokens of a text of `count` parts from the tokens of its first part; None: the text has one part."""
     return round(first_part_tokens / fraction_prepared_after_part(0, count or 1))
 
 

@@ -27,7 +27,8 @@ class Segmenter(NamedTuple):
         language: ISO 639 code of the texts.
         packages: pip packages, with dictionaries and models; no network is needed. Other versions may find other words.
         load_words: returns a function from a text to its words in order; white space may be left out.
-        load_sentences: returns a function from a line to its sentences, without gaps. None: the rules of the language.
+        load_sentences: returns a function from a line to its sentences, which cover the line. None: the rules of the
+            language.
     """
 
     language: str
@@ -172,8 +173,8 @@ def word_starts(text: str, words: Sequence[str], offsets: Sequence[tuple[int, in
     """Return, for each token of a text, whether it begins a word.
 
     A token belongs to the word in which it begins, even if it reaches into the next word; white space belongs to the
-    word after it. No word begins between two letters that have a case: their scripts have spaces, and packages for
-    other scripts may cut such words into letters.
+    word after it. A word is not split between two letters of a script with upper and lower case: these scripts have
+    spaces, and packages for other scripts may cut such words into letters.
 
     Args:
         text: the text that was encoded.

@@ -14,7 +14,7 @@ from bert_jax.corpus.build.segmenters import NO_SEGMENTER, load_sentence_splitte
 from bert_jax.corpus.languages import NO_LANGUAGE
 
 WINDOW = 8192  # maximum number of characters of a sentence, and of one call of the sentence splitter
-# Looking back over white space, the library assumes one byte per character, and panics inside a wider character.
+# When the library looks back over white space, it assumes one byte per character, and panics inside a wider character.
 WIDE_SPACES = "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
 _LINE = re.compile("[^\n]*\n|[^\n]+")
 
@@ -101,7 +101,7 @@ def split_sentences(
 
 
 def _split_window_into_sentences(language: str, segmenter: str, text: str) -> list[str]:
-    """Split a text into sentences, each with the white space and marks after it; joined, the sentences are the text."""
+    """Split a text into sentences, each with the white space and marks after it, so that no character is lost."""
     split_line = load_sentence_splitter(segmenter)
     if split_line:
         lines = [(line, split_line(line) if line.strip() else [line]) for line in _LINE.findall(text)]

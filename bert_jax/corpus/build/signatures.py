@@ -58,12 +58,12 @@ _DELETED = {"": bytes(_ASCII_IGNORED), " ": bytes(code for code in _ASCII_IGNORE
 
 
 def normal_form(text: str) -> str:
-    """Return the letters, marks, numbers and symbols of a text in NFKC, case folded; if there are none, the text."""
+    """Return a text in NFKC, case folded, without white space and punctuation; if nothing remains, return the text."""
     return _normal_form_with_spaces(text, "") or text
 
 
 def normal_words(text: str) -> list[str]:
-    """Return the words of the normal form, split at white space; in scripts without spaces, the characters."""
+    """Return the words of the normal form, split at white space; in scripts without spaces, a character is a word."""
     spaced = _normal_form_with_spaces(text, " ")
     return (spaced if spaced.isascii() else _UNSPACED.sub(r" \g<0> ", spaced)).split()
 
@@ -83,12 +83,12 @@ def text_hashes(text: str) -> TextHashes:
 
 
 def split_hash(text: str) -> int:
-    """Return a hash of the start of the normal form of a text, uniform below 2**64."""
+    """Return a hash of the start of a text's normal form; hashes are uniform below 2**64."""
     return text_hashes(text)[1]
 
 
 def choose_split(hash_of_text: int, heldout_fraction: float) -> str:
-    """Return 'train' or 'heldout'; the split depends on the `split_hash` and the fraction alone."""
+    """Return 'train' or 'heldout'; the split depends only on the `split_hash` and the fraction."""
     return "heldout" if hash_of_text < heldout_fraction * 2**64 else "train"
 
 

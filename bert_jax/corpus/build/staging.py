@@ -182,7 +182,7 @@ class UnfinishedCorpus:
 def _publish_append(source: pathlib.Path, base: BaseCorpus) -> None:
     """Move the files in `source` into a corpus, the manifest last, so that a reader sees all files or none.
 
-    After a kill, some files are named by no manifest; the next append replaces or removes these files.
+    A kill may leave files that no manifest names; the next append replaces or removes these files.
     """
     for path in base.directory.glob(f"*.{base.num_snapshots}-*-of-*.arrayrecord"):
         path.unlink()

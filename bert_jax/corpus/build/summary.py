@@ -27,10 +27,10 @@ from bert_jax.readers.rejections import HINTS, describe_rejections, hint_for_mos
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.tokenizer.changes import changes_warning, unexpected_changes
 
-MANY_UNKNOWN = 0.05  # fraction of the tokens that are unknown, above which a warning is given
-MANY_LOST = 0.001  # fraction of the characters in unknown tokens, above which a warning is given
+MANY_UNKNOWN = 0.05  # a warning is given if a larger fraction of the tokens is unknown
+MANY_LOST = 0.001  # a warning is given if a larger fraction of the characters is in unknown tokens
 MANY_REJECTED = 0.5  # fraction of the documents that are rejected for a reason that can be fixed
-# Reasons for rejection that are choices, or that lose no text.
+# Reasons for rejection that the user chose, or by which no text is lost.
 NO_FAULTS = {EXACT, NEAR, "empty", "redirect", "not an article"}
 CODE_LENGTH = 2  # number of letters of the language codes by which the sentence splitter knows most languages
 
@@ -42,7 +42,7 @@ class TooManyRejectedUserError(UserError):
 def summarize_corpus(
     tokenizer: Tokenizer, settings: PrepareSettings, shards: Iterable[ShardInfo], counts: DocumentCounts
 ) -> dict[str, Any]:
-    """Return the part of the manifest about documents and settings, for all shards and documents in any order.
+    """Return the part of the manifest about documents and settings, from all shards, in any order, and the counts.
 
     Raises:
         UserError: no training document. TooManyRejectedUserError: see `check_rejected_fraction`.
@@ -106,7 +106,7 @@ def summarize_corpus(
 
 
 def sum_copies_of_append(copies: Mapping[str, int], old_manifest: Mapping[str, Any] | None) -> dict[str, int]:
-    """Add the number of kept copies, by kind, in the manifest before an append to the numbers of the new documents."""
+    """Return the numbers of kept copies, by kind, of the new documents and of the documents in the old manifest."""
     known = old_manifest.get("copies", {}) if old_manifest else {}
     return {kind: count + known.get(kind, 0) for kind, count in copies.items()}
 
@@ -119,7 +119,7 @@ def check_rejected_fraction(
     Args:
         rejected: reason -> number of documents.
         num_documents: number of all documents.
-        fields: field names of a record that lacks the requested field.
+        fields: field names of a record that lacks the requested field, for a message.
         settings: settings of the preparation.
     """
     faults = {reason: count for reason, count in rejected.items() if not _is_intended_rejection(reason)}
@@ -222,7 +222,7 @@ def _finds_sentences(segmenter: str) -> bool:
 
 
 def describe_sentence_rule(language: str, segmenter: str) -> str:
-    """Return a description of the rules by which sentences and words end."""
+    """Return a description of the rules by which a preparation finds sentences and words."""
     rule = "each line a sentence" if language == NO_LANGUAGE else f"sentences by the rules of {language}"
     if len(code := language.partition("-")[0]) > CODE_LENGTH and language != NO_LANGUAGE:
         rule += ", or of English where there are none"

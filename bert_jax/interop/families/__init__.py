@@ -12,7 +12,7 @@ mobilebert.py  MobileBERT
 modernbert.py  ModernBERT
 mpnet.py       MPNet
 nomic_bert.py  NomicBERT
-research.py    architectures that transformers does not have, in directories that bert_jax alone reads
+research.py    architectures that transformers does not have, in directories that only bert_jax can read
 roberta.py     RoBERTa, XLM-RoBERTa, CamemBERT
 """
 

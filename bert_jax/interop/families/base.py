@@ -42,7 +42,7 @@ class ModelClass(NamedTuple):
 
 
 class Field(NamedTuple):
-    """The fields of `EncoderConfig` that a field of `config.json` sets, all to an equal value."""
+    """The fields of `EncoderConfig` that a field of `config.json` sets; all get the value of this field."""
 
     name: str
     default: int | float | str | None  # value of transformers for a file without the field; None: the field may be null
@@ -218,7 +218,7 @@ def bert_masked_head(head: str = "masked_token") -> tuple[NamedModule, ...]:
 
 
 def tied_decoder_names(head: str, embeddings: str) -> dict[str, str]:
-    """Return second name -> first name for the table and the bias that a head also stores as its `decoder`."""
+    """Return second name -> first name of the table and the bias, which a head stores again as its `decoder`."""
     return {f"{head}.decoder.weight": f"{embeddings}.word_embeddings.weight", f"{head}.decoder.bias": f"{head}.bias"}
 
 

@@ -1,8 +1,8 @@
 """ModernBERT (Warner et al. 2024): a pre-norm encoder with rotary positions, gated MLPs and local attention.
 
-transformers applies dropout elsewhere in a block: inside the MLP, and to the output of the attention, at the rate
-`attention_dropout`. Rates above 0 are read and written unchanged, so training differs from transformers. Results at
-inference are equal.
+transformers applies dropout at other places of a block than bert_jax: inside the MLP, and to the output of the
+attention, at the rate `attention_dropout`. Rates above 0 are read and written unchanged, so training differs from
+transformers. At inference, both give equal results.
 """
 
 from collections.abc import Mapping
@@ -154,7 +154,7 @@ def read_layer_fields(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _global_layer_interval(types: Any, fields: Mapping[str, Any], where: str) -> int:
     """Return n if layers 0, n, 2n, ... of `types` are the global layers; 0 if no layer is global.
 
-    If the file states n as well, this n is returned; UserError if it contradicts `types`.
+    If the file states n as well, this n is returned; UserError if the stated n contradicts `types`.
     """
     if not isinstance(types, list) or not types or any(kind not in (GLOBAL, LOCAL) for kind in types):
         raise UserError(f"{where}: layer_types is not a list of {GLOBAL} and {LOCAL}")

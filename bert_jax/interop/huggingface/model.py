@@ -55,7 +55,7 @@ from bert_jax.models import Head, Params, draw_missing
 from bert_jax.tokenizer import Tokenizer, copy_tokenizer, load_tokenizer
 
 TASK_FILE = "task.json"  # file in a fine-tuned model's directory: the task that `predict` answers
-CARD = "README.md"  # the model card, for people, who may edit it
+CARD = "README.md"  # the model card, which people may edit
 LABELED = ("sequence_classification", "token_classification")  # heads with one output per label
 OVER_VOCABULARY = ("masked_token", "next_token")  # heads that share the table of the embeddings
 SHOWN = 5  # number of names in a message
@@ -86,16 +86,16 @@ def load_model(
     rng: jax.Array | None = None,
     projection: np.ndarray | None = None,
 ) -> Loaded:
-    """Load the architecture and the parameters of a directory of transformers, of any family and head in families/.
+    """Load the architecture and the parameters of a directory of transformers, for any family and head in families/.
 
     Args:
         directory: a directory with `config.json` and the weights (`model.safetensors`, its shards, or
             `pytorch_model.bin`); or a directory of a `peft` adapter, which is merged into its base model. float16 and
             bfloat16 are widened to float32, which is exact; float64 is rounded to float32.
-        wanted: the heads to load. None: the heads of the class in `architectures` that the file has; if the file names
-            no class, the heads of the largest class that the tensors fill.
-        rng: random key for `init`, which draws the parts of `wanted` that the checkpoint lacks. A head
-            whose number of classes differs from the checkpoint's counts as lacking.
+        wanted: the heads to load. None: the heads of the class in `architectures`, except heads that the file lacks; if
+            the file names no class, the heads of the largest class that the tensors fill.
+        rng: random key for `init`, which draws the parts of `wanted` that the checkpoint lacks. A head with another
+            number of classes than the checkpoint's head is treated as lacking.
         projection: kernel of the head `token_embedding` from another file, float32 `[hidden, outputs]`.
 
     Raises:
@@ -264,7 +264,7 @@ def _first_names_text(names: Sequence[str]) -> str:
 
 
 def _checked_labels(labels: Labels | UserError, source: ModelClass, wanted: tuple[Head, ...] | None) -> Labels:
-    """Return the labels; if they are an error, raise it only if a classification head of the checkpoint is wanted."""
+    """Return the labels; if `labels` is an error, raise it only if a classification head in the file is wanted."""
     if not isinstance(labels, UserError):
         return labels
     if {*source.heads} & {*LABELED} & ({*LABELED} if wanted is None else {head.name for head in wanted}):

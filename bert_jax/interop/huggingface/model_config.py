@@ -116,7 +116,7 @@ def family_has_config_field(family: str, name: str) -> bool:
 def label_fields(labels: tuple[str, ...], classes: int) -> dict[str, Any]:
     """Return `id2label`, `label2id` and `num_labels`; if `labels` is empty, the names are the defaults of transformers.
 
-    Text Embeddings Inference reads the number of a ModernBERT's labels from `num_labels` alone.
+    Text Embeddings Inference reads the number of a ModernBERT's labels only from `num_labels`.
     """
     names = labels or _default_labels(classes)
     return {
@@ -137,7 +137,7 @@ def _default_labels(classes: int) -> tuple[str, ...]:
 
 
 def _normalized_config(config: EncoderConfig) -> EncoderConfig:
-    """Return the config in a normal form: equal architectures have equal configs, and the initialization is reset."""
+    """Return the config in a normal form: configs of equal architectures become equal; the initialization is reset."""
     every, base = min(config.global_every, config.num_layers), config.local_rotary_base
     is_local = every != 1 and config.local_window is not None
     return dataclasses.replace(
@@ -219,7 +219,7 @@ def _parse_architecture(fields: Mapping[str, Any], where: str) -> str:
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
-    """Return a question with the known name that differs from `name` by about a letter; '' without such a name."""
+    """Return a question that suggests a known name, about a letter away from `name`; '' without such a name."""
     near = nearest(name, known, cutoff=0.9)
     return f" (did you mean '{near}'?)" if near else ""
 

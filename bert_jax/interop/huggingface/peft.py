@@ -260,7 +260,7 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
 
 
 def base_model_directory(directory: pathlib.Path, fields: Mapping[str, Any] | None = None) -> pathlib.Path:
-    """Return the base model's directory of a directory of `peft`; `fields` is the content of adapter_config.json."""
+    """Return the base model's directory for a directory of `peft`; `fields` is the content of adapter_config.json."""
     fields = strict_json.read_object(directory / CONFIG) if fields is None else fields
     name, revision = fields.get("base_model_name_or_path"), fields.get("revision")
     if not isinstance(name, str) or not name:
@@ -329,7 +329,7 @@ def _read_adapter_tensors(path: pathlib.Path) -> PeftTensors:
 def _class_of_adapter(
     fields: Mapping[str, Any], family: Family, saved: Tensors, described: ModelConfig, where: pathlib.Path
 ) -> ModelClass:
-    """Return the adapter's class of transformers, by its task_type, its auto_mapping, or the base model's class."""
+    """Return the adapted model's class in transformers, by task_type, auto_mapping, or the base model's class."""
     heads = {task_type: head for head, task_type in TASK_TYPES.items()}
     auto, wanted = fields.get("auto_mapping"), heads.get(str(fields.get("task_type")))
     name = auto.get("base_model_class") if isinstance(auto, dict) else described.architecture

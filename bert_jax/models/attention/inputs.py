@@ -178,7 +178,7 @@ def readable_key_mask(inputs: AttentionInputs) -> jax.Array:
 
 
 def is_within_radius(row: jax.Array, column: jax.Array, radius: Any, window: WindowSpec | None) -> jax.Array:
-    """Return whether a key's column is in the window of a query's row, as bool in the broadcast shape of both."""
+    """Return whether each key column is in the window of each query row, bool in the broadcast shape of both."""
     size = window.block_size if window else 1
     if size > 1:
         row, column = row // size * size, column // size * size

@@ -55,7 +55,7 @@ def _fastest_attention(inputs: AttentionInputs, rate: float) -> Attend:
 
 
 def _prefers_fused_qkv(inputs: AttentionInputs, rate: float) -> bool:
-    """Return whether `auto` prefers FusedQKV: with our Triton kernel, and, for short sequences, instead of cuDNN."""
+    """Return whether `auto` prefers FusedQKV: our Triton kernel reads it, and replaces cuDNN for short sequences."""
     fastest = _fastest_attention(inputs, rate)
     is_short = inputs.q.shape[1] <= MAX_FUSED_QKV_LENGTH
     replaces_cudnn = fastest is cudnn.cudnn_attention and is_short and triton.fits_triton(inputs, rate)

@@ -1,8 +1,8 @@
 """Attention within a window, by plain operations over chunks of queries; memory and time are linear in the length.
 
 The queries of a chunk attend to the chunk, to the columns on both sides within the window's radius, as in Longformer
-(Beltagy et al. 2020), and to the global tokens, if any. Results and dropout equal xla.py with equal masks. In names, C
-is the chunks, Q the queries of a chunk, and K the keys to which a chunk may attend.
+(Beltagy et al. 2020), and to the global tokens, if any. With equal masks, results and dropout equal the results and
+dropout of xla.py. In names, C is the chunks, Q the queries of a chunk, and K the keys to which a chunk may attend.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ MIN_CHUNK = 128  # queries; smaller products lose more time than they save
 
 
 def chunks_save_work(inputs: AttentionInputs) -> bool:
-    """Return whether chunks can compute these inputs with at most half of the work of all pairs."""
+    """Return whether attention in chunks takes at most half of the work of attention over all pairs."""
     length = inputs.q.shape[1]  # may be symbolic in an export
     if inputs.window is None or inputs.bias is not None or inputs.distances is not None or not isinstance(length, int):
         return False

@@ -25,7 +25,7 @@ def local_window_spec(config: EncoderConfig) -> WindowSpec:
 
 
 def with_gathered_tokens(metadata: AttentionMetadata, num_gathered: int, gathers_all: bool) -> AttentionMetadata:
-    """Return metadata with the columns of global tokens for chunks; `gathers_all` means that no sequence has more."""
+    """Return metadata with the columns of `num_gathered` global tokens; `gathers_all` means no more exist."""
     window, tokens = metadata.window, metadata.global_tokens
     assert window
     assert tokens
@@ -43,8 +43,8 @@ def block_sparse_metadata(metadata: AttentionMetadata, size: int, random_blocks:
 
     The first and the last block of `size` tokens are global. A token of any other block attends to the global blocks,
     to its block and to the two neighboring blocks. transformers draws random blocks only in training; at inference,
-    copies of the first block replace them, so the keys of the first block count `1 + random_blocks` times. In sequences
-    of up to `5 + 2 * random_blocks` blocks, all tokens attend to all tokens.
+    copies of the first block replace them, so the keys of the first block are counted `1 + random_blocks` times. In
+    sequences of up to `5 + 2 * random_blocks` blocks, all tokens attend to all tokens.
 
     Raises:
         UserError: longer sequences are packed, but this pattern is defined for a single text.

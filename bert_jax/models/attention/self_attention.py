@@ -113,7 +113,7 @@ class SelfAttention(nn.Module):
         return q, k, save_for_backward(_sharded_by_heads(value(value_input)))
 
     def _may_fuse_qkv(self, metadata: AttentionMetadata) -> bool:
-        """Return whether a GPU kernel may add the biases, since nothing else changes queries and keys before it."""
+        """Return whether a GPU kernel may add the biases: no other step changes queries and keys before the kernel."""
         config, rotate = self.config, POSITIONS[self.config.positions].rotate
         changes = (rotate, config.query_key_norm, metadata.distances, metadata.global_tokens)
         return (
@@ -124,7 +124,7 @@ class SelfAttention(nn.Module):
         )
 
     def _fused_qkv(self, x: jax.Array, projections: list[Linear]) -> FusedQKV:
-        """Compute queries, keys and values by one product; a kernel reads parts of it, which XLA would copy."""
+        """Compute queries, keys and values by one product; a kernel reads parts of the product without a copy."""
         kernels, biases = zip(*(linear.kernel_and_bias() for linear in projections), strict=True)
         kernel = save_for_backward(jnp.stack(kernels, axis=1))
         products = jnp.einsum("blw,wmh->blmh", x.astype(self.dtype), kernel)

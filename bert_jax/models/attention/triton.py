@@ -4,8 +4,8 @@ A program computes a block of queries of a head, and passes over the keys with a
 recomputes the scores twice, for a block of keys and for a block of queries. Each element of the dropout mask equals the
 mask of models/dropout.py; JAX's cuDNN kernel supports no such dropout.
 
-The number of instructions per score limits the speed; memory does not. So a value that all scores of a row or a column
-share is computed once. Scores are multiplied by log2(e), so that exp2 replaces exp. The bias of the keys is left out,
+The number of instructions per score limits the speed; memory does not. So a value shared by all scores of a row or a
+column is computed once. Scores are multiplied by log2(e), so that exp2 replaces exp. The bias of the keys is left out,
 since it adds one number to all scores of a query and so does not change probabilities.
 """
 
@@ -65,7 +65,7 @@ def triton_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def _radius_counts(inputs: AttentionInputs) -> RadiusCounts:
-    """Return each radius, and its number of layers, among the layers of this program; a scan computes all layers."""
+    """Return each window radius with the number of its layers in this program; the program of a scan has all layers."""
     if isinstance(inputs.radius, int):
         return ((inputs.radius, 1),)
     if inputs.radius is None:

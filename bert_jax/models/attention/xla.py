@@ -32,7 +32,7 @@ def xla_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def recomputed_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, in the shape of `inputs.q`, without `has_score_terms`; only the inputs are saved."""
+    """Return the context, shaped like `inputs.q`, for inputs without `has_score_terms`; only the inputs are saved."""
     if inputs.radius is not None:
         inputs = dataclasses.replace(inputs, radius=jnp.asarray(inputs.radius, jnp.int32))
     return _recomputed_attention(inputs, rate)
@@ -120,7 +120,7 @@ def xla_backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> G
 def _dense_or_windowed(
     windowed: Callable[..., Any], dense: Callable[..., Any], inputs: AttentionInputs, *gradient: jax.Array
 ) -> Any:
-    """Call `windowed` for a local layer if chunks compute its window, else `dense`; a scan contains both."""
+    """Call `windowed` for a local layer if chunks compute its window, else `dense`; the program of a scan has both."""
     if not local.chunks_save_work(inputs):
         return dense(inputs, *gradient)
     assert inputs.window

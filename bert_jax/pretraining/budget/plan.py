@@ -222,7 +222,8 @@ def _choose_by_measuring_sizes(
 ) -> _MeasuredChoice:
     """Choose the size for a budget; return the choice and the measured rates.
 
-    For a time, the FLOP/s are measured at the smallest size, then at each larger size that a measurement chooses.
+    If the budget is a time, the FLOP/s are measured for the smallest size. While the choice at the measured FLOP/s is a
+    larger size, this size is measured next.
     """
     if budget.seconds is None:
         console.say("budget, without a measurement:")
@@ -262,7 +263,7 @@ def resize_encoder(model: EncoderConfig, layers: int, hidden: int) -> EncoderCon
 
 
 def _values_user_did_not_set(section: str, given: Collection[str], **values: Any) -> dict[str, Any]:
-    """Return the given values of a config section, without the values whose keys the user set."""
+    """Return the values of a config section, except values whose keys the user set (`given`)."""
     return {name: value for name, value in values.items() if section + name not in given}
 
 

@@ -1,4 +1,4 @@
-"""Arrow files, in which Hugging Face `datasets` keeps data sets: a document per row, whose text is a column."""
+"""Arrow files, in which Hugging Face `datasets` keeps data sets: a row is a document, and a column holds its text."""
 
 import io
 import struct
@@ -12,9 +12,9 @@ from bert_jax.readers.documents import RawDocument, ReadOptions, UnpackedByteCou
 from bert_jax.readers.formats.arrow_columns import TextColumns
 from bert_jax.readers.rows import discard_rest_of_stream
 
-_MAX_BATCH_BYTES = 256 << 20  # size of a batch, in memory about three times; `datasets` writes batches of 1,000 rows
-_FILE_START = b"ARROW1\0\0"  # of a file, which has the messages of a stream between a head and a foot
-_HEADER, _COMPRESSION = 8, 10  # offsets of two fields: of Message and of RecordBatch in Arrow's Message.fbs
+_MAX_BATCH_BYTES = 256 << 20  # a batch takes three times this memory; `datasets` writes batches of 1,000 rows
+_FILE_START = b"ARROW1\0\0"  # first bytes of a file, whose messages lie between a head and a foot
+_HEADER, _COMPRESSION = 8, 10  # offsets of the fields in Message and RecordBatch (Arrow's Message.fbs)
 # Errors of pyarrow and flatbuffers for a broken file.
 _BROKEN = (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError, OSError)
 
@@ -23,8 +23,8 @@ def read_arrow_records(name: str, stream: IO[bytes], options: ReadOptions) -> It
     """Yield the text of each row, from a column or a template of columns; dots in a column's name lead into structs.
 
     Raises:
-        UserError: pyarrow is not installed, the file is broken, batches are compressed or dictionary-encoded, or there
-        is no such column with text.
+        UserError: pyarrow is not installed, the file is broken, batches are compressed or dictionary-encoded, or the
+        column is missing or has no text.
     """
     with needs_packages(name, "pyarrow"):
         import pyarrow
@@ -68,7 +68,7 @@ def _check_uncompressed_record_batch(message: Any) -> None:
 
 
 class _BoundedStream(io.RawIOBase):
-    """A stream of the messages of an Arrow stream or file, without the head of the file; reads are bounded."""
+    """A stream of the messages of an Arrow stream or file, without the file's head; the size of a read is limited."""
 
     def __init__(self, stream: IO[bytes]):
         super().__init__()
@@ -81,7 +81,7 @@ class _BoundedStream(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next `size` bytes; raise ValueError for more bytes than a batch may have."""
+        """Return the next `size` bytes; raise ValueError if `size` exceeds the limit of a batch."""
         if not 0 <= size <= _MAX_BATCH_BYTES:
             raise ValueError(f"a batch of {size:,} bytes: write smaller batches")
         begin, self._begin = self._begin[:size], self._begin[size:]

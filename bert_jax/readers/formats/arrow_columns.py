@@ -13,11 +13,11 @@ from bert_jax.readers.documents import (
 )
 from bert_jax.readers.formats.fields import parse_field_template
 
-_ROW_BYTES = 256  # that each row counts in addition to its text, as few bytes can express many empty rows
+_ROW_BYTES = 256  # bytes counted for each row in addition to its text, as few bytes can express many empty rows
 
 
 class TextColumns:
-    """The columns of the file `name` that `options.field` names; dots in a name lead into structs.
+    """The columns that `options.field` names in the file `name`; dots in the name of a column lead into structs.
 
     Raises:
         UserError: a name has no column or several columns, or a column has no text.
@@ -79,7 +79,7 @@ def _text_column_path(name: str, schema: Any, field: str) -> list[str]:
 
 
 def _column_values(column: Any, struct_fields: list[str]) -> list[bytes | None]:
-    """Return the UTF-8 bytes of each row of a column, or of a field in its structs; None for a missing value."""
+    """Return the UTF-8 bytes of each row of a column, or of a field inside the column; None if the value is missing."""
     import pyarrow
     from pyarrow import compute
 

@@ -32,7 +32,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, LookupError, RuntimeError, 
 
 
 def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the book as a document, rejected if the book is broken, encrypted or above MAX_RECORD_BYTES of HTML.
+    """Yield the book as a document; reject it if it is broken, is encrypted or has more than MAX_RECORD_BYTES of HTML.
 
     Raises:
         UserError: the book unpacks to more than `max_unpacked_bytes` and to more than MAX_RATIO times its size.
@@ -60,7 +60,7 @@ def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[Ra
 
 
 def epub_html_to_text(data: str, options: ReadOptions) -> str:
-    """Return the text of all chapters; each chapter is parsed alone, so an unclosed element ends with its chapter.
+    """Return the text of all chapters; each chapter is parsed separately, so an unclosed element ends with its chapter.
 
     Raises:
         UserError: lxml is not installed.

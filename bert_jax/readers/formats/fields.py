@@ -21,7 +21,7 @@ class FieldTemplatePart(NamedTuple):
 
 @functools.cache
 def parse_field_template(field: str) -> tuple[FieldTemplatePart, ...]:
-    """Return the parts of a field template; `\\n` and `\\t` in it become a line end and a tab; a name is one part.
+    """Return the parts of a field template, in which `\\n` and `\\t` mean a line end and a tab; a name is one part.
 
     Raises:
         UserError: braces do not match, or contain more than a name.
@@ -74,10 +74,10 @@ def texts_in_lists(record: dict[str, Any], options: ReadOptions) -> Iterator[str
 
 
 def check_document_text(value: Any, options: ReadOptions) -> str:
-    """Return `value` if it is a text without NUL; replace or reject half surrogate pairs in the text.
+    """Return `value` if it is a text without NUL; the options say whether unpaired surrogates are rejected.
 
     Raises:
-        RejectedError: 'not a text', 'binary', or 'invalid UTF-8' for half a surrogate pair.
+        RejectedError: 'not a text', 'binary' for a text with NUL, or 'invalid UTF-8' for an unpaired surrogate.
     """
     if not isinstance(value, str):
         raise RejectedError("not a text")
@@ -93,7 +93,7 @@ def check_document_text(value: Any, options: ReadOptions) -> str:
 
 
 def _values_or_errors_at_path(value: Any, steps: Sequence[str]) -> Iterator[Any]:
-    """Yield the values at the end of a path, or a RejectedError if the path ends earlier."""
+    """Yield the values at the end of a path; yield a RejectedError where the record lacks a part of the path."""
     if not steps:
         yield value
         return

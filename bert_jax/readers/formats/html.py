@@ -11,7 +11,7 @@ from bert_jax.errors import needs_packages
 from bert_jax.readers.documents import RawDocument, ReadOptions, RejectedError
 from bert_jax.readers.pieces import read_bounded_document
 
-MAX_PAGE_BYTES = 2 << 20  # size of a page; its tree takes about 20 times the memory, and at worst a minute
+MAX_PAGE_BYTES = 2 << 20  # maximum size of a page, whose tree takes about 20 times the memory, and at worst a minute
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _CHARSET_WITHIN = 1024  # bytes at the beginning that may declare the encoding, as in the HTML standard
 _HIDDEN = {"script", "style", "title"}
@@ -41,7 +41,7 @@ def html_page_to_main_text(data: str, options: ReadOptions) -> str:
     """Return the main text of a page, without menus, tables and comments; empty lines separate the blocks.
 
     Raises:
-        RejectedError: 'no main text'.
+        RejectedError: 'no main text', if the page has none.
     """
     text = _load_trafilatura("html").extract(data, include_comments=False, include_tables=False)
     if not text:
@@ -75,7 +75,7 @@ def _load_trafilatura(name: str) -> Any:
 
 
 def _page_in_utf8(data: bytes) -> bytes:
-    """Return a page converted to UTF-8; unchanged if it is UTF-8, or if its declared encoding does not fit."""
+    """Return a page converted to UTF-8; do not change it if it is UTF-8, or if its declared encoding is wrong."""
     try:
         data.decode()
         return data
@@ -89,7 +89,7 @@ def _page_in_utf8(data: bytes) -> bytes:
 
 
 class _TextCollector:
-    """Collector of the text of blocks from the events of a parser."""
+    """Collector of the text of each block, from the events of a parser."""
 
     def __init__(self) -> None:
         self._blocks: list[list[str]] = [[]]

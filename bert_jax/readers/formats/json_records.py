@@ -134,7 +134,7 @@ class _BrokenJsonError(UserError):
 
 
 class _ItemReader:
-    """Reader of the items of a JSON list, or of consecutive objects, with a single item in memory."""
+    """Reader of the items of a JSON list, or of consecutive objects; it holds a single item in memory."""
 
     def __init__(self, name: str, stream: IO[bytes], max_bytes: int = MAX_RECORD_BYTES):
         self._name, self._stream = name, stream

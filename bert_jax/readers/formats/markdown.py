@@ -72,7 +72,7 @@ class _ParsedSection(NamedTuple):
 
 
 def _parse_section(section: str) -> _ParsedSection:
-    """Return the blocks of a section that have text, and `_unclosed_code_fence`."""
+    """Return the nonempty texts of the blocks of a section, and the result of `_unclosed_code_fence`."""
     links: dict[str, Any] = {}  # definitions `[name]: URL`, to which a paragraph may refer
     tokens = _markdown_parser("blocks").parse(section, links)
     return _ParsedSection(

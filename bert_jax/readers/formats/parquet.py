@@ -1,8 +1,9 @@
 """Reader of Parquet: a row is a document, and a column holds its text.
 
 A few bytes can repeat a value, or the beginning of a value, for any number of rows. So this reader checks the size of
-every page before the library reads the page. The sizes in the footer do not matter: pyarrow allocates the sizes in the
-header of a page, which is in Thrift's compact protocol (https://parquet.apache.org/docs/file-format/data-pages/).
+every page before the library reads the page. The sizes in the footer do not matter, because pyarrow allocates memory by
+the sizes in the page headers. A page header is written in Thrift's compact protocol
+(https://parquet.apache.org/docs/file-format/data-pages/).
 """
 
 import contextlib
@@ -21,14 +22,14 @@ _MAX_BATCH_BYTES = 64 << 20  # size of a batch of the longest rows that the page
 _BATCH_ROWS = 4096
 _PAGE_BYTES = 64 << 20  # unpacked size that every page may have; a larger page may have MAX_RATIO times its packed size
 _VALUE_BYTES = 4  # size of an index into a dictionary, or of a length
-_HEADER_BYTES = (1 << 12, 1 << 24)  # read for a page's header; first the smaller size, which long statistics exceed
+_HEADER_BYTES = (1 << 12, 1 << 24)  # bytes read for a page's header; the larger size if statistics are long
 # Types of Thrift's compact protocol.
 _BOOLEANS, _INTEGERS = (1, 2), (4, 5, 6)
 _BYTE = 3
 _DOUBLE = 7
 _BINARY = 8
 _STRUCT = 12
-_MISSING_BYTES = 100  # that early writers may have left out of the size of a chunk; pyarrow allows them, too
+_MISSING_BYTES = 100  # bytes that early writers may leave out of a chunk's size; pyarrow allows them, too
 _PACKED, _UNPACKED = (3,), (2,)  # fields of a PageHeader with numbers of bytes
 _NUM_VALUES = ((5, 1), (7, 1), (8, 1))  # field of a data page, a dictionary page, a data page of version 2
 
@@ -40,8 +41,8 @@ def read_parquet_records(name: str, stream: IO[bytes], options: ReadOptions) -> 
     has so few rows that it stays below _MAX_BATCH_BYTES even if the text of each row fills a page.
 
     Raises:
-        UserError: pyarrow is not installed, the file is broken, there is no such column with text, or a column unpacks
-        to more than `max_unpacked_bytes` and to more than MAX_RATIO times the size of the file.
+        UserError: pyarrow is not installed, the file is broken, the column is missing or has no text, or a column
+        unpacks to more than `max_unpacked_bytes` and to more than MAX_RATIO times the size of the file.
     """
     with needs_packages(name, "pyarrow"):
         import pyarrow
@@ -99,7 +100,7 @@ class PageSizes(NamedTuple):
 def read_page_sizes(file: IO[bytes], chunk: Any) -> Iterator[PageSizes]:
     """Yield the sizes of the pages of a `pyarrow.parquet.ColumnChunkMetaData`; raise ValueError if it is damaged."""
     offset, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
-    if chunk.has_dictionary_page and (0 < dictionary < offset or not offset):  # as pyarrow; 0: no values
+    if chunk.has_dictionary_page and (0 < dictionary < offset or not offset):  # pyarrow does this as well; 0: no values
         offset = dictionary
     end = offset + chunk.total_compressed_size
     while offset < end:
@@ -131,7 +132,7 @@ class _CutShortError(ValueError):
 
 
 class _ThriftStruct:
-    """Reader of the integers of a Thrift struct; the key of an integer is the path of field ids to the integer."""
+    """Reader of the integers of a Thrift struct; an integer is stored under the path of field ids that leads to it."""
 
     def __init__(self, data: bytes):
         self._data, self.offset = data, 0

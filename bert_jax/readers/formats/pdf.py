@@ -26,7 +26,7 @@ def read_pdf(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[Raw
 
 
 def pdf_to_text(data: bytes, options: ReadOptions) -> str:
-    """Return the text of the pages of a PDF, with empty lines between them; words that a hyphen splits are joined.
+    """Return the text of the pages of a PDF, with empty lines between the pages; words that a hyphen splits are joined.
 
     Raises:
         RejectedError: 'encrypted', 'broken PDF', 'too large', or 'no text', for example for scanned pages.

@@ -8,7 +8,7 @@ from typing import Any
 from bert_jax.errors import needs_packages
 from bert_jax.readers.documents import ReadOptions, RejectedError
 
-_MAX_CHARACTERS = 1 << 20  # docutils takes some seconds and 500 MB for so many characters
+_MAX_CHARACTERS = 1 << 20  # docutils takes some seconds and 500 MB for this many characters
 _DIRECTIVE = re.compile(r"([ \t]*)\.\.[ \t]+([\w:+.-]+)::(?:[ \t]+(.*))?")
 _FIELD = re.compile(r"[ \t]+:(?![: ])[^:`]+:(?:[ \t].*)?")
 _OPTION = re.compile(r"[ \t]+:(?!subtitle:)[\w-]+:(?:[ \t].*)?")
@@ -44,7 +44,7 @@ _SETTINGS = {
 def restructured_text(data: str, options: ReadOptions) -> str:
     """Return the plain text of reStructuredText; a paragraph becomes one line, and empty lines separate the blocks.
 
-    A role becomes its text. A directive, also an unknown directive, becomes its words and indented text.
+    A role becomes its text. A directive, even an unknown directive, becomes its words and its indented text.
 
     Raises:
         RejectedError: 'too large', or 'broken reStructuredText'.
@@ -94,7 +94,7 @@ def _directives_to_containers_or_comments(lines: Sequence[str]) -> Iterator[str]
             yield line
         elif directive >= 0 and _OPTION.fullmatch(line):
             option = indent
-        elif not 0 <= option < indent:  # no line of the value of an option
+        elif not 0 <= option < indent:  # the line is no part of the value of an option
             if directive >= 0 and _FIELD.fullmatch(line):
                 yield ""
             option = -1

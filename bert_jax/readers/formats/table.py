@@ -118,12 +118,12 @@ _METADATA_PATTERNS = ("dataset_info.json", "dataset_dict.json", "state.json", "c
 
 
 def file_format_name(name: str, options: ReadOptions) -> str:
-    """Return the name of the row of FORMATS that reads a file of this name."""
+    """Return the name of the row of FORMATS that reads a file with this name."""
     return options.format if options.format != "auto" else _format_by_name(name) or "text"
 
 
 def has_known_format(name: str, options: ReadOptions) -> bool:
-    """Return whether a file of a directory is read: its name has a pattern of FORMATS or no suffix."""
+    """Return whether a file in a directory is read: its name matches a pattern of FORMATS, or has no suffix."""
     if options.format == "auto" and any(
         fnmatch.fnmatchcase(os.path.basename(name), pattern) for pattern in _METADATA_PATTERNS
     ):
@@ -138,7 +138,7 @@ def _format_by_name(name: str) -> str:
 
 
 def to_document(raw: RawDocument, options: ReadOptions) -> Document:
-    """Return the text of a document, or the reason for its rejection. A piece of a checked document always has text.
+    """Return the text of a document, or the reason for its rejection; a piece of a long document may be blank.
 
     Line ends become '\\n', and a byte order mark is dropped.
     """

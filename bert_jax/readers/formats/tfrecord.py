@@ -1,7 +1,8 @@
 """TFRecord files of tf.train.Example, which TensorFlow Datasets writes; reading does not need TensorFlow.
 
-Each record is its length (8 bytes, little-endian), the checksum of these bytes (4), its bytes, and their checksum:
-tensorflow/core/lib/io/record_writer.h. The messages are defined in tensorflow/core/example/{example,feature}.proto.
+Each record is stored as its length (8 bytes, little-endian), a checksum of the length (4 bytes), its content, and a
+checksum of the content; see tensorflow/core/lib/io/record_writer.h. The messages are defined in
+tensorflow/core/example/{example,feature}.proto.
 """
 
 import functools
@@ -69,7 +70,7 @@ def read_tfrecord_examples(name: str, stream: IO[bytes], options: ReadOptions) -
 
 
 def tfrecord_example_to_text(data: bytes, options: ReadOptions) -> str:
-    """Return the text of an example, from a feature or a template; a feature's name has a dot for each slash.
+    """Return the text of an example, from a feature or a template; a dot in a name stands for a slash.
 
     Raises:
         RejectedError: the record is not an example, or `fields.record_text` raises it.

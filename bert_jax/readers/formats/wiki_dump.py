@@ -11,8 +11,8 @@ from bert_jax.readers.rows import discard_rest_of_stream
 
 _ARTICLES = "0"  # number of the namespace of articles
 _NO_TEXT = ("-2", "6", "14")  # numbers of the namespaces of media, files and categories; their links are not text
-_MAX_DEPTH = 32  # of nested elements; a dump has five levels
-_MAX_TOKEN = MAX_PIECE_BYTES  # bytes of a tag, a comment and so on
+_MAX_DEPTH = 32  # maximum depth of nested elements; a dump has five levels
+_MAX_TOKEN = MAX_PIECE_BYTES  # maximum bytes of a tag, a comment and so on
 _REDIRECT = re.compile(r"\s*#redirect\b", re.IGNORECASE)
 _COLLECTED = {("page", "ns"), ("revision", "model"), ("revision", "text"), ("namespaces", "namespace")}
 
@@ -57,7 +57,7 @@ def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterat
 
 
 class _PageCollector:
-    """Collector of the pages of a dump from the events of an XML parser."""
+    """Collector of the pages of a dump, fed with the events of an XML parser."""
 
     def __init__(self, name: str):
         self.name, self.is_dump = name, False

@@ -14,7 +14,7 @@ _TITLE = re.compile(r'<doc id="[^\n]* title="([^"\n]*)">')
 
 
 def read_wikiextractor(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield a document per <doc>, with its first line. Consecutive lines outside of <doc> are a rejected document.
+    """Yield a document per <doc>, with the line <doc ...>; consecutive lines outside of <doc> are a rejected document.
 
     Raises:
         UserError: a <doc> does not end.

@@ -120,7 +120,7 @@ class _Renderer:
 
     def __call__(self, markup: str) -> str:
         if max(_max_open_marks(markup, pair) for pair in _PAIRS) > _MAX_OPEN:
-            return _MARK.sub(" ", markup)  # no markup of a wiki, but its words are kept
+            return _MARK.sub(" ", markup)  # this is no markup of a wiki, but its words are kept
         try:
             return self._text_of_wikicode(self._parse(markup))
         except self._parser_error:  # a bug of the parser

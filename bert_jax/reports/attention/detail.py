@@ -14,7 +14,7 @@ GAP, LARGE_GAP = 140, 420  # between the two columns of tokens
 
 
 def head_detail_section(tokens: list[str], weights: np.ndarray, layer: int, head: int) -> Html:
-    """Return the section about one head with its weights, float `[queries, keys]`."""
+    """Return the section about one head; `weights`, float `[queries, keys]`, are the attention weights of the head."""
     name, count, shown = f"layer {layer}, head {head}", weights.size, min(weights.size, MAX_FIELDS)
     values = "all weights" if shown == count else f"the {shown:,} largest of {count:,} weights"
     explanation = (
@@ -36,13 +36,13 @@ def head_detail_section(tokens: list[str], weights: np.ndarray, layer: int, head
 
 
 def attention_lines(tokens: list[str], weights: np.ndarray, name: str, large: bool = False) -> Html:
-    """Return a line for each weight from `MIN_LINE_WEIGHT` on, from the query token (left) to the key token (right).
+    """Return a line for each weight of at least `MIN_LINE_WEIGHT`; it leads from the query (left) to the key (right).
 
     Args:
         tokens: names of the tokens.
         weights: float `[queries, keys]`.
         name: name of the head.
-        large: draw in full size, with a wide gap between the columns; else in the width of the surrounding element.
+        large: True draws in full size, with a wide gap between the columns; False fits the surrounding element.
     """
     gap = LARGE_GAP if large else GAP
     middles = [ROW * index + ROW // 2 for index in range(len(tokens))]
@@ -71,7 +71,7 @@ def attention_lines(tokens: list[str], weights: np.ndarray, name: str, large: bo
 
 
 def _hover_fields(tokens: list[str], weights: np.ndarray) -> Html:
-    """Return transparent rectangles over the `MAX_FIELDS` largest weights, which show the weight under the pointer."""
+    """Return a transparent rectangle over each of the `MAX_FIELDS` largest weights, with the weight as its tooltip."""
     indexes = np.sort(np.argpartition(weights, -min(weights.size, MAX_FIELDS), axis=None)[-MAX_FIELDS:])
     fields = [
         element(

@@ -91,8 +91,8 @@ class WeightsAndRelevance(NamedTuple):
 def weights_and_relevance(model: OpenModel, batch: Batch) -> WeightsAndRelevance:
     """Return `attention_weights_by_layer` and the relevance of each token for the most probable answer.
 
-    The answer of a masked-token head is its token for the first mask of the text. The answer of a classifier is its
-    class. The relevance is None if the model has no such head, or the text has no mask.
+    The answer of a masked-token head is the token that it predicts at the first mask of the text. The answer of a
+    classifier is its class. The relevance is None if the model has no such head, or the text has no mask.
 
     Args:
         model: a model with its heads.
@@ -117,7 +117,7 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> WeightsAndRelevance
 
 
 def token_to_word_attention(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray:
-    """Return the attention between words, computed from the attention between tokens; the sum of a row stays.
+    """Return the attention between words, computed from the attention between tokens; row sums do not change.
 
     As in Clark et al. 2019, the attention to a word is the sum over its tokens, and the attention of a word is the mean
     over its tokens. A word gets a row only if all its tokens are queries.

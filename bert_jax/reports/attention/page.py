@@ -130,7 +130,7 @@ def _with_dots(attention: TextAttention) -> TextAttention:
 
 
 def _text_with_answer(text: str, mask: str, relevance: Relevance) -> list[Html]:
-    """Return a text with the answer of the model in place of the first mask; a class is after the text."""
+    """Return a text with the answer of the model in place of the first mask; a class is put after the text."""
     answer = element("mark", relevance.answer.removeprefix(SHOWN_SPACE), _probability_text(relevance), class_="answer")
     before, has_mask, after = text.partition(mask if relevance.is_token else "\0")
     if not has_mask:
@@ -143,7 +143,7 @@ def _probability_text(relevance: Relevance) -> str:
 
 
 def _map_with_hover_rows(tokens: list[str], weights: np.ndarray, description: str) -> Html:
-    """Return a small map; for a short text, its rows show their largest weights under the pointer."""
+    """Return a small map; for a short text, each row has a tooltip with its largest weights."""
     marks = [hover_rows(tokens, weights)] if len(tokens) <= MAX_LINED else []
     return small_heat_map(weights, tokens, description, *marks)
 
@@ -166,7 +166,7 @@ def _relevance_bars(tokens: list[str], relevance: Relevance) -> Html:
 
 
 def _head_figure(shown: TextAttention, layer: int, head: int, pattern: HeadPattern) -> Html:
-    """Return the map of a head, titled with its pattern; for a short text, also its lines."""
+    """Return the map of a head, titled with its pattern; for a short text, also return a drawing of its lines."""
     weights, name = shown.weights[layer][head], f"layer {layer}, head {head}"
     fractions = ", ".join(f"{pattern_name} {fraction:.0%}" for pattern_name, fraction in pattern.fractions.items())
     caption = f"{fractions}; entropy {pattern.entropy:.2f} nats"

@@ -31,9 +31,9 @@ class HeadPattern(NamedTuple):
 def head_pattern(weights: np.ndarray, ids: np.ndarray, special: Special, first: int = 0) -> HeadPattern:
     """Return the pattern of a head in a text.
 
-    The fraction of a pattern is the mean attention to its keys, over the queries that have such a key. The name is the
-    pattern with the largest fraction, if the fraction is at least `NAMED_FROM`. Otherwise the name is "broad" if the
-    entropy is close to the entropy of equal weights, else "mixed".
+    The fraction of a pattern is the attention to the keys of the pattern, averaged over the queries that have such a
+    key. The name is the pattern with the largest fraction, if the fraction is at least `NAMED_FROM`. Otherwise the name
+    is "broad" if the entropy is close to the entropy of equal weights, else "mixed".
 
     Args:
         weights: float `[queries, keys]`; each row sums to 1.

@@ -17,8 +17,8 @@ def draw_attention(attention: TextAttention, output: str, layer: int | None = No
     Args:
         attention: attention of a model in a text; for a long text, a line below the maps names the shown window.
         output: file to create; its directory must exist.
-        layer: the only layer to draw, from 0; None: all.
-        head: the only head of that layer to draw, from 0, with the names of tokens; None: all.
+        layer: the only layer to draw, counted from 0; None: all layers.
+        head: the only head of that layer to draw, counted from 0, with the names of tokens; None: all heads.
 
     Raises:
         UserError: matplotlib is not installed, the model has no such layer or head, a single head has more tokens

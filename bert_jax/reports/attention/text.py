@@ -48,7 +48,7 @@ def text_attention(model: OpenModel, text: str, pair: str | None = None, first: 
     In a single text, the tokenizer's spelling of the mask token, such as `[MASK]`, becomes the mask token. The model
     reads the whole text. The queries are at most `MAX_TOKENS` tokens, beginning at token `first`.
 
-    Raise UserError if the text has more tokens than the model reads, or if `first` is beyond the text.
+    Raise UserError if the text has more tokens than the model reads, or if `first` is beyond the end of the text.
     """
     ids, types = _encode(model, text, pair)
     if not 0 <= first < len(ids):

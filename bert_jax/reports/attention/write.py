@@ -29,13 +29,14 @@ def write_attention_file(
         text: a text, as in `text_attention`.
         pair: a second text.
         output: an .html file for `attention_page`, or a file of PICTURE_SUFFIXES for `draw_attention`.
-        words: show attention between words; else between tokens.
-        layer: the only layer of a picture, from 0; with `head`, a page shows the details of this head of the layer.
+        words: True shows attention between words, False between tokens.
+        layer: the only layer of a picture, counted from 0; with `head`, a page shows the details of this head of the
+            layer.
         head: head of `layer`, from 0.
         first_token: index of the first token of the window of a long text.
 
     Raises:
-        UserError: `head` is given without `layer`, or an error of the functions that are called.
+        UserError: `head` is given without `layer`, or a function that is called raises it.
     """
     is_picture = pathlib.Path(output).suffix in PICTURE_SUFFIXES
     if layer is None and head is not None:

@@ -65,7 +65,7 @@ class CorpusFigures:
     no_sequences: str  # the reason why there are no sequences
     coverage: (
         tuple[float, float] | None
-    )  # fraction of the tokens that sequences of one epoch, and of two epochs, contain
+    )  # fraction of the tokens that one epoch contains, and fraction that two epochs contain
     data: DataConfig
 
 
@@ -180,7 +180,7 @@ def figures_json(
 
 
 def _sequences_json(figures: SequenceFigures) -> dict[str, Any]:
-    """Return the figures of sequences under their names in the JSON output."""
+    """Return the figures of sequences as a dict with the names of the JSON output."""
     names = {"unchanged": "kept", "positive_pairs": "labelled"}
     return {names.get(name, name): value for name, value in vars(figures).items()}
 

@@ -72,7 +72,7 @@ def open_inspection(
         console: console that prints progress for a large corpus.
 
     Raises:
-        UserError: `sequence_number` is out of range, or an error of the functions that are called.
+        UserError: `sequence_number` is out of range, or a function that is called raises it.
     """
     config = read_config(PretrainConfig, recipe, overrides)
     data, phase, train = config.data, config.train.phases[0], config.train
@@ -118,7 +118,7 @@ def inspection_json(inspection: Inspection) -> dict[str, Any]:
 
 
 def inspection_page(inspection: Inspection) -> str:
-    """Return an HTML page with all figures and sequences; the first sequence is the chosen sequence."""
+    """Return an HTML page with all figures and sequences; the chosen sequence is shown first."""
     first = inspection.sequence_number or 0
     return inspect_page(inspection.figures(), inspection.tokenizer, inspection.sequences, first)
 
@@ -129,7 +129,7 @@ def inspect_corpus(inspection: Inspection, as_json: bool, html: str | None = Non
     Args:
         inspection: corpus and sequences.
         as_json: print one JSON object with all figures and the chosen sequence or the first sequences.
-        html: .html file for `inspection_page`, whose name is then printed in place of the figures.
+        html: .html file for `inspection_page`; the name of the file is then printed in place of the figures.
     """
     if html is not None:
         print(escaped(write_page(html, lambda: inspection_page(inspection))))

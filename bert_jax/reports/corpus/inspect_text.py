@@ -80,7 +80,7 @@ def sequences_lines(
 
 
 def example_lines(examples: Sequence[SequenceExample], sentence_pairs: str, width: int, color: bool) -> list[str]:
-    """Return the lines of the examples of a sequence: label, meaning of the label, and texts, at most `width` wide."""
+    """Return lines of at most `width` columns about the examples of a sequence: label, its meaning, and texts."""
     meanings = SENTENCE_PAIRS[sentence_pairs].label_meanings or ("", "")
     lines = []
     for rank, example in enumerate(examples, 1):

@@ -46,7 +46,7 @@ class ShownToken(NamedTuple):
 def sequence_for_page(
     batch: Batch, row: int, data: DataConfig, tokenizer: "Tokenizer", begins_word: np.ndarray | None = None
 ) -> ShownSequence:
-    """Return sequence `row` of a batch for the page; the batch has two token types and was made with `data`.
+    """Return sequence `row` of a batch for the page; the batch has two token types, and `data` has its settings.
 
     `begins_word`: bool [seq_len], True for the first token of a word; None: the vocabulary marks the words.
     """
@@ -120,7 +120,7 @@ def _examples_html(
 
 
 def _split_into_masking_units(tokens: Sequence[ShownToken], data: DataConfig) -> Iterator[list[ShownToken]]:
-    """Yield units, which are tokens that are masked together, or single tokens; two adjacent spans form a unit."""
+    """Yield units: single tokens, or several tokens that are masked together; two adjacent spans form a unit."""
     masking = MASKINGS[data.masking]
     in_spans = masking.max_words > 1 and data.max_span_length != 1
     unit: list[ShownToken] = []

@@ -68,7 +68,7 @@ def styled_lines(spans: Sequence[StyledText], width: int, color: bool) -> list[s
 
 
 class _CharacterRange(NamedTuple):
-    """The first character of a range, and the character after its last."""
+    """The index of the first character of a range, and the index after its last character."""
 
     start: int
     end: int

@@ -61,7 +61,7 @@ class Chart:
 
 
 def charts_by_axis_html(charts: Mapping[str, Sequence[Chart]]) -> Html:
-    """Return charts with one legend; buttons choose the horizontal axis, which is the first axis of `charts` at first.
+    """Return charts with one legend; buttons choose the horizontal axis, initially the first axis of `charts`.
 
     Args:
         charts: name of an axis (steps, tokens, time) -> the charts over this axis.
@@ -135,8 +135,8 @@ def chart_in_words(chart: Chart) -> str:
 def downsample(points: Sequence[Point], buckets: int) -> list[Point]:
     """Return the points; if there are many, only the lowest and the highest point of each of `buckets` intervals of x.
 
-    The first and the last point stay. Points without a number stay, at most one per interval, so that the line has a
-    gap there.
+    The first and the last point are kept. Points without a number are kept, at most one per interval, so that the line
+    has a gap there.
     """
     if len(points) <= 2 * buckets:
         return list(points)
@@ -170,7 +170,7 @@ def ticks(low: float, high: float, count: int = NUM_TICKS) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return powers of ten that enclose `low` to `high` (both above 0); a short range also has 2 and 5 times these."""
+    """Return powers of ten that enclose `low` to `high` (both above 0); for a short range, also 2 and 5 times each."""
     begin, end = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, -(-(end - begin) // NUM_TICKS))
     sizes = (1, 2, 5) if end - begin <= 2 else (1,)

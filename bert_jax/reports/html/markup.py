@@ -61,7 +61,7 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
 def table(head: Iterable[object], rows: Iterable[Iterable[object]], label: str, class_: str | None = None) -> Html:
     """Return a table that scrolls horizontally on a narrow screen, also by keyboard.
 
-    Each row begins with its name; a cell may be a `td` element. For a table without titles, `head` is ().
+    Each row begins with its name; a cell may be a `td` element. For a table without column titles, `head` is ().
     """
     cells = [element("th", cell, scope="col") for cell in head]
     top = element("thead", element("tr", *cells)) if cells else ""
@@ -143,7 +143,7 @@ def page(title: str, *children: object, command: str = "", style: str = "") -> s
 
 
 def _links_and_anchored_sections(children: Iterable[object]) -> tuple[list[Html], list[Html]]:
-    """Return links to the children that are sections, and the children, in which these sections have an id."""
+    """Return a link to each child that is a section, and all children, in which each section has an id for its link."""
     links, parts = list[Html](), list[Html]()
     for child in map(escape_html, children):
         if title := SECTION.match(child):

@@ -35,7 +35,7 @@ LOG_FROM = 30.0  # ratio of highest to lowest gradient norm from which on the ax
 
 
 class XAxis(NamedTuple):
-    """A horizontal axis: the name of its values, and for each training the value of a step."""
+    """A horizontal axis: its title, and for each training a function that converts a step to a value of the axis."""
 
     title: str
     positions: Sequence[Callable[[float], float]]

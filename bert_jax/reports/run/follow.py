@@ -59,7 +59,7 @@ def serve_live_page(workdirs: Sequence[str], port: int, assumed: AssumedPower, c
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    """A server of at most `MAX_CONNECTIONS` open connections; it closes further connections at once."""
+    """A server of at most `MAX_CONNECTIONS` open connections; it closes further connections immediately."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -86,7 +86,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 def _end_connection(request: socket.socket) -> None:
-    """End both directions of a connection, which ends a read that waits."""
+    """Shut down both directions of a connection, so that a waiting read ends."""
     with contextlib.suppress(OSError):
         request.shutdown(socket.SHUT_RDWR)
 
@@ -136,7 +136,7 @@ def request_handler_class(make: Callable[[], bytes], secret: str) -> type[http.s
     """
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        """Handler of `GET /`; it refuses other host names than this machine's, against DNS rebinding."""
+        """Handler of `GET /`; it refuses host names other than this machine's, to prevent DNS rebinding."""
 
         timeout = IDLE_SECONDS
         server_version, sys_version = "bert-jax", ""

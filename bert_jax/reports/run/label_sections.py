@@ -24,7 +24,7 @@ MIN_SUPPORT = 5  # examples of a label that are needed for a warning about its r
 
 
 def read_label_reports(path: pathlib.Path) -> dict[str, Any]:
-    """Return the reports on the labels of each dev set; {} where there are none, or the file is damaged."""
+    """Return the reports on the labels of each dev set; {} if there are no reports, or if their file is damaged."""
     try:
         reports = strict_json.parse(read_file(path / LABELS_FILE, strict_json.MAX_BYTES).decode())
         for report in filter(None, reports.values()):
@@ -86,7 +86,7 @@ def _confusion_html(report: dict[str, Any]) -> Html:
 
 
 def _confusion_cell(count: int, num_gold: int, is_right: bool) -> Html:
-    """Return a count of the confusion matrix; its fraction of the gold label and its color show large counts."""
+    """Return a cell with a count of the confusion matrix; a large count also has its percentage and a color."""
     if count < MIN_CONFUSED * num_gold or not count:
         return element("td", count or "")
     return element("td", f"{count} ({count / num_gold:.0%})", class_="right" if is_right else "wrong")

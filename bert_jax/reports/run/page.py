@@ -82,7 +82,7 @@ def report_page(
 def _without_unreliable_utilization(run: Run) -> Run:
     """Return the run without FLOPs utilization if its device has no published peak.
 
-    The peak of a CPU is measured at the start of a run. Other programs that run at that time make it too low.
+    The peak of a CPU is measured at the start of a run. Other programs that run at that time make the peak too low.
     """
     if run.machine.get("device_kind") in CHIPS:
         return run
@@ -108,7 +108,7 @@ def _overview(run: Run, assumed: AssumedPower) -> list[Html]:
 
 
 def _health_html(summary: RunSummary) -> Html:
-    """Return the verdict on a run, and the warnings or the checks without a warning."""
+    """Return the verdict on a run with its reasons: the warnings, or that all checks passed."""
     return verdict_html(summary.verdict, bool(summary.warnings), summary.warnings or (HEALTHY_REASON,))
 
 

@@ -190,7 +190,7 @@ def sequence_html(
 
 
 def _piece_html(piece: TextPiece, predictions: Iterator[Prediction], tokenizer: Tokenizer) -> Html:
-    """Return a piece of a text; for a token to predict, show the next prediction with a mark."""
+    """Return a piece of a text; for a token to predict, take the next prediction, and mark it as right or wrong."""
     if piece.style == "special":
         return element("span", replace_control_characters(piece.text), class_="special")
     if piece.style not in PREDICTED:

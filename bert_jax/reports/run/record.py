@@ -262,7 +262,7 @@ def _read_results(path: pathlib.Path) -> FinetuningResults | None:
 
 
 def _strip_directories_from_paths(value: Any) -> Any:
-    """Return a config value with the last name of each path in place of the path."""
+    """Return a config value in which the last part of each path replaces the path."""
     if isinstance(value, dict):
         return {key: _strip_directories_from_paths(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -98,7 +98,7 @@ def _beginning_of_first_document(mixture: Mixture) -> Html:
 
 
 def _duplicates_note(mixture: Mixture) -> Html:
-    """Return a paragraph on duplicates in the training split, and on held-out documents that are also in it."""
+    """Return a paragraph on duplicates in the training split, and on held-out documents that it also contains."""
     try:
         copies = count_duplicates(mixture.split("train"), mixture.split("heldout"), MAX_COMPARED_TOKENS)
     except UserError as error:

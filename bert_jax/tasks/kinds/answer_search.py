@@ -52,7 +52,7 @@ def find_answers(
     """Return the `n_best` answers to each question, over all its windows.
 
     An answer begins and ends inside the context and has at most `max_answer_length` tokens. If several windows contain
-    its first token, the window with the most context around this token counts. These are the rules of run_squad.py of
+    its first token, the window with the most context around this token is used. These are the rules of run_squad.py of
     google-research/bert, which searches only the `n_best` starts and ends of a window; this search is exact. The text
     of an answer is a part of the context, without white space around it.
 

@@ -30,8 +30,8 @@ def window_features(examples: Sequence[Example], tokenizer: Tokenizer, settings:
     and windows have no targets. The alignment has two arrays. `context_offsets`, int32 `[n, 2]`, has the characters of
     the context at each token, or (-1, -1) outside of the context. `max_context`, bool `[n]`, is True if no other window
     shows more context around the token. `COUNTS` has the names of the counts. `split_contexts` counts questions whose
-    context has several windows. A question counts as above `max_answer_length` if all its answers are longer. WordPiece
-    does not split words of more than 100 characters; a context with such words is counted once.
+    context has several windows. A question is counted as above `max_answer_length` if all its answers are longer than
+    this. WordPiece does not split words of more than 100 characters; a context with such words is counted once.
 
     Raises:
         UserError: a question leaves no space for its context, a context has no token, or an answer is not at its
@@ -115,7 +115,8 @@ def max_context_masks(bounds: Sequence[WindowBounds]) -> list[np.ndarray]:
     """Return a mask for each window, bool `[tokens]`: True if no other window shows more context around the token.
 
     The context of a token is the smaller of the numbers of tokens before and after it in the window, plus a hundredth
-    of the length of the window. If two windows show equal context, the first window counts, as in google-research/bert.
+    of the length of the window. If two windows show equal context, the first window is used, as in
+    google-research/bert.
     """
     if len(bounds) == 1:
         return [np.ones(bounds[0][1] - bounds[0][0], bool)]

@@ -36,7 +36,7 @@ class BenchmarkRule(NamedTuple):
 def benchmark_scores(
     rule: BenchmarkRule, examples: Sequence[Example], predictions: Mapping[str, str]
 ) -> dict[str, float]:
-    """Return `exact` and `f1` in percent, as means over questions; a question's score is its best over its answers.
+    """Return `exact` and `f1` in percent, as means over questions; each question has the best score over its answers.
 
     A question without a prediction scores 0; if there are such questions, `missing` is their number.
 
@@ -83,7 +83,7 @@ def normalize_for_korquad(text: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 16)
 def split_for_cmrc(text: str) -> tuple[str, ...]:
-    """Return the Chinese characters of a text and, for the text between them, NLTK's words; without CMRC_SYMBOLS.
+    """Return the segments of a text without CMRC_SYMBOLS: each Chinese character, and NLTK's words for the other text.
 
     The published script also splits the text between Chinese characters into sentences, with a model that the package
     of NLTK does not contain. The only difference is that a full stop before white space stays with its word here.
@@ -109,7 +109,7 @@ def normalize_for_cmrc(text: str) -> str:
 
 
 def cmrc_f1(answer: str, prediction: str) -> float:
-    """Return the F1 of CMRC: the F1 of the longest run of segments that both texts have."""
+    """Return the F1 of CMRC, which is computed from the longest run of segments that both texts contain."""
     gold, predicted = split_for_cmrc(answer), split_for_cmrc(prediction)
     longest, ends = 0, [0] * (len(predicted) + 1)  # ends[j]: length of the common run that ends at predicted[j - 1]
     for segment in gold:

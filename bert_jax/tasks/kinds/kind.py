@@ -32,7 +32,7 @@ class Loss(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """Predictions for examples, in their order."""
+    """Predictions for examples, in the order of the examples."""
 
     values: Values  # a predicted value for each example, which metrics and submission formats read
     details: Values | None = None  # data for each example, such as probabilities, which `TaskKind.details` reads
@@ -48,7 +48,7 @@ class Tuned(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskKind:
-    """A kind of task: its fields, and the functions that make examples, features, predictions and files of them.
+    """A kind of task: its fields, and its functions, which make examples, features, predictions and output files.
 
     Each kind is a row of `KINDS`. The comment above a function describes the result of the function.
     """

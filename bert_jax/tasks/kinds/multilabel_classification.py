@@ -64,10 +64,10 @@ def _predict(
 
 
 def _tune_thresholds(examples: Examples, predictions: Predictions, settings: TaskConfig) -> Tuned:
-    """Choose a threshold for all labels and a threshold per label by F1, and apply the configured kind.
+    """Choose, by F1, a common threshold and a threshold per label; apply the configured kind of threshold.
 
-    The result also has the scores of the kind that is not applied. A label that no example has gets the threshold for
-    all labels.
+    The result also has the scores with the kind of threshold that is not applied. A label that no example has gets the
+    common threshold.
     """
     gold, probabilities = np.stack([example["label"] for example in examples]), np.asarray(predictions.details)
     num_labels = gold.shape[1]

@@ -7,8 +7,8 @@ def multilabel_scores(gold: np.ndarray, predicted: np.ndarray) -> dict[str, floa
     """Return micro, macro and sample F1, and the fraction of examples whose labels are all right.
 
     F1 is 2 TP / (2 TP + FP + FN), as in scikit-learn's `f1_score`. Micro F1 counts the decisions about all labels
-    together. Macro F1 is the mean over the labels, where a label that neither occurs nor is predicted counts 0. Sample
-    F1 is the mean over the examples, where an example without labels and without predicted labels counts 1.
+    together. Macro F1 is the mean over the labels; a label that neither occurs nor is predicted has the F1 0. Sample F1
+    is the mean over the examples; an example without labels and without predicted labels has the F1 1.
 
     Args:
         gold: bool `[examples, labels]`.

@@ -66,7 +66,7 @@ def parse_verbalizers(verbalizers: str | None) -> dict[str, list[str]]:
 
 
 def fill_verbalizers(settings: TaskConfig, labels: Sequence[str], tokenizer: Tokenizer) -> TaskConfig:
-    """Return the settings with verbalizers for all labels; a label for which the user gives no word is itself the word.
+    """Return the settings with verbalizers for all labels; a label to which the user gives no word is its own word.
 
     Raises:
         UserError: the template is wrong, a label is unknown, a word is not one token, or two labels share a word.
@@ -119,7 +119,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
 
     A text that is too long loses its last tokens, in a pair the longer text first; the words of the template stay. The
     targets `masked_positions`, int32 `[1, 1]`, and `verbalizers`, int32 `[1, labels, words]`, are inputs of the head,
-    which unlabeled examples also have.
+    so unlabeled examples have them, too.
     """
     parts = parse_template(settings.template)
     ids = [*verbalizer_ids(settings, tokenizer).values()]

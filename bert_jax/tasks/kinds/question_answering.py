@@ -64,7 +64,7 @@ def _checked_answer(record: Record, answer: Mapping[str, Any]) -> dict[str, Any]
 def _check_and_place_answers(
     record: Record, example: dict[str, Any], training: bool, tally: Counter[str]
 ) -> dict[str, Any]:
-    """Return the example with only the usable answers: in training, those at their `start` in the context; else all.
+    """Return the example with its usable answers: in training, the answers found at their `start`; else all answers.
 
     In a set to score, only the texts of the answers are kept.
 

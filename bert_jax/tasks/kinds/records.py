@@ -1,4 +1,4 @@
-"""Checks of the values of a record for all kinds; a check returns the value, or raises UserError with its location."""
+"""Checks of the values of a record for all kinds; a check returns the value, or raises UserError with the location."""
 
 import math
 import re
@@ -102,7 +102,7 @@ def is_missing_label(value: Any) -> bool:
 
 
 def class_index(record: Record, task: Task, value: Any) -> int:
-    """Return the index, in the labels of the task, of a label given by its name or its code.
+    """Return the index of a label among the labels of the task; the label is given by its name or its code.
 
     In a user's own files, the label may also be given by its index, as in data sets of Hugging Face, if no name of a
     label is a number.

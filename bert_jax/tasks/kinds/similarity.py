@@ -1,7 +1,7 @@
 """Similarity of two texts, computed from a vector for each text; in training, other pairs of a batch are negatives.
 
 `config.task.vector_loss` names the loss. By default, training leaves out pairs whose label is below
-`config.task.positive_from`; a pair without a label counts as positive. A record may also have texts in the field
+`config.task.positive_from`; a pair without a label is treated as positive. A record may also have texts in the field
 `negative`, and in the field `scores` the scores that a teacher gives to `text_pair` and to each negative.
 """
 
@@ -45,7 +45,7 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
 
 
 def _teacher_scores(record: Record, num_texts: int) -> list[float]:
-    """Return the teacher's scores of a record: a number for `text_pair` and for each negative, else raise UserError."""
+    """Return the teacher's scores for `text_pair` and for each negative; raise UserError if a number is missing."""
     scores = record.fields[SCORES]
     are_numbers = isinstance(scores, list) and all(
         isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score) for score in scores

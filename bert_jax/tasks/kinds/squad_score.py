@@ -94,7 +94,7 @@ class ScoreAtThreshold(NamedTuple):
 
 
 def best_no_answer_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> ScoreAtThreshold:
-    """Return the threshold for "no answer" with the best mean score, and the score; of equal thresholds, the lowest.
+    """Return the best threshold for "no answer", by mean score, and this score; of equally good thresholds, the lowest.
 
     A question is answered if its margin is at most the threshold.
 

@@ -22,7 +22,7 @@ def text_features(
     max_seq_len: int,
     target: Callable[[Example], Mapping[str, Any]] = lambda example: {},
 ) -> FeaturesAndCounts:
-    """Return the sequence [CLS] text [SEP], or [CLS] text [SEP] text_pair [SEP], of each example, and counts.
+    """Return the sequence [CLS] text [SEP], or [CLS] text [SEP] text_pair [SEP], of each example, and its counts.
 
     The counts are `truncated_texts`, `SPELLED` and, if it is not 0, `UNKNOWN`.
 
@@ -105,7 +105,7 @@ class TruncatedLengths(NamedTuple):
 
 
 def truncated_pair_lengths(first: int, second: int, limit: int) -> TruncatedLengths:
-    """Return the lengths of two texts after truncation: the longer text loses its last token until both fit `limit`.
+    """Return the lengths of two texts after truncation: the longer text loses its last token until both texts fit.
 
     Of two equally long texts, the second text loses a token, as in google-research/bert. For a single text, `second` is
     0.

@@ -54,8 +54,8 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
     """Return the features of sentences; the first piece of a word carries the label and the prediction of the word.
 
     The BERT paper, section 5.3, describes this rule. A sentence that is too long is split between words into
-    overlapping windows. Each word is predicted in exactly one window, so no word loses its label. A word that is too
-    long keeps its first pieces.
+    overlapping windows. Each word is predicted in exactly one window, so no word loses its label. Of a word that is too
+    long, only the first pieces are kept.
 
     The targets are `token_labels`, int32 `[n]`, and `token_weights`, float32 `[n]`, which is 1 where a word is
     predicted, else 0. The alignment has the array `words`, int32 `[n]`, with the index of the word that is predicted at
@@ -124,7 +124,7 @@ def word_windows(sizes: Sequence[int], capacity: int) -> list[WordWindow]:
         end = int(np.searchsorted(totals, totals[start] + capacity, side="right")) - 1
         if end == len(sizes):
             return [*windows, WordWindow(range(start, end), range(predicted, end))]
-        # The word after the window must fit into the next window together with the shared words.
+        # The next window must hold the shared words and also the word after this window.
         shared = min(capacity // OVERLAP, capacity - sizes[end])
         following = int(np.searchsorted(totals, totals[end] - shared))
         middle = (following + end) // 2

@@ -50,7 +50,7 @@ class DataSet:
 
 
 def _with_class_names(value: Any, names: Sequence[str]) -> Any:
-    """Return a value with names instead of class numbers, and None instead of -1; if `names` is empty, the value."""
+    """Return a value with names instead of class numbers, and None instead of -1; unchanged if `names` is empty."""
     if not names:
         return value
     if isinstance(value, list):

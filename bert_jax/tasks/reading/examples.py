@@ -39,7 +39,7 @@ def read_task_examples(
         task: a task of `TASKS`, or a custom task (`table.resolve_task`).
         config: settings with the directory of the files, and with files that replace published files.
         split: name of the set: 'train', 'dev', 'test', or another name that `existing_sets` returns.
-        report: function that is called with a line about each problem of the data that is only counted, not raised.
+        report: function that is called with a line about each problem of the data that is counted but raises no error.
 
     Returns:
         Examples with the fields of their kind, all labeled unless the kind allows unlabeled examples in `split`.

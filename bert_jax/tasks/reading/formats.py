@@ -92,10 +92,10 @@ def read_delimited(
 
 
 def _find_separator(data: bytes, usual: str, required: Set[str]) -> str:
-    """Return the separator with which the header has most of the required columns; of equal separators, `usual`.
+    """Return the separator with which the header has the most required columns; if several have as many, `usual`.
 
-    If no column is required, or if the header lacks a required column with every separator, the separator with the most
-    columns is chosen among equal separators, so that an error can name the columns.
+    If no column is required, or if every separator leaves a required column missing, the separator with the most
+    columns is chosen among these separators, so that an error can name the columns.
     """
 
     def matching_columns(separator: str) -> tuple[int, int]:
@@ -206,7 +206,7 @@ def read_conll(
 
 
 def _present_columns(where: str, indices: dict[str, int], width: int, optional: Sequence[str]) -> dict[str, int]:
-    """Return field -> index for the columns that exist in a file of `width` columns; raise UserError for others.
+    """Return field -> index for the columns that exist in a file of `width` columns; raise UserError for other fields.
 
     Columns of optional fields may be missing.
     """
@@ -228,8 +228,8 @@ def read_json_objects(
     A column is a key of an object or, for objects inside of objects, several keys joined by dots.
 
     Raises:
-        UserError: a line is not JSON or not an object, or a key is missing. The message names the file and the line; in
-            a list, the number of the item.
+        UserError: a line is not JSON or not an object, or a key is missing. The message names the file and the line or,
+            in a list, the number of the item.
     """
     for where, value in _read_json_values(path, read_task_text(path)):
         yield _object_record(where, value, columns, optional)

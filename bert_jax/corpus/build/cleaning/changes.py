@@ -23,7 +23,7 @@ _EMAIL = (
 # begins with a set of characters.
 _IPV4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}" rf"(?!{_WORD}|\.[0-9])"
 _IPV6 = rf"(?<!{_WORD})(?<![:.])[0-9A-Fa-f:]{{2,39}}(?!{_WORD}|:)"
-_INSIDE = re.compile(rf"{_WORD}|\.")  # a character before an address that is a part of a longer word
+_INSIDE = re.compile(rf"{_WORD}|\.")  # after such a character, an address is a part of a longer word
 _MIN_COLONS = 7  # number of colons in an address of IPv6 without `::`
 
 
@@ -57,7 +57,7 @@ def mask_emails(text: str, *, replacement: str = "email@example.com") -> str:
 def mask_ip_addresses(
     text: str, *, ipv4: str = "192.0.2.1", ipv6: str = "2001:db8::1", public_only: bool = True
 ) -> str:
-    """Replace the IP addresses of a text by `ipv4` and `ipv6`, by default addresses reserved for documentation.
+    """Replace the IP addresses in a text by `ipv4` and `ipv6`, whose defaults are reserved for documentation.
 
     With `public_only`, private, local and reserved addresses stay, since they belong to no person. The text `a::b` in
     code is a reserved address, so it stays, too.

@@ -18,7 +18,7 @@ from bert_jax.corpus.build.encoding import Chunk, DocumentCounts
 from bert_jax.readers import RawDocument, ReadOptions, storage, to_document
 from bert_jax.readers.rejections import Rejections, alphabetically_first_fields
 
-EMPTIED = "piece removed: "  # prefix of the rule's name if the rule removes a piece of a long document
+EMPTIED = "piece removed: "  # prefix of a rule's name in the count of pieces that the rule removed
 BoundRule = tuple[str, Callable[[str], str | Removed]]  # name of a rule, and the rule with its parameters
 
 
@@ -32,7 +32,7 @@ class CleaningCounts:
         changed: rule -> number of documents, or pieces of long documents, that the rule changed.
         characters: number of characters of the documents that were read.
         characters_kept: number of characters of the kept documents, after all changes.
-        fields: field names of a record that lacks the requested field.
+        fields: field names of a record that lacks the requested field, for a message.
     """
 
     documents: int = 0
@@ -91,7 +91,7 @@ def clean_chunk(
         repeated_lines_file: file of the repeated lines, which the rule `repeated_lines` reads.
 
     Raises:
-        UserError: as `readers.to_document`.
+        UserError: `readers.to_document` raises it.
     """
     rules = bind_rules(steps, repeated_lines_file)
     rejections = Rejections()
@@ -146,7 +146,7 @@ class RulesResult(NamedTuple):
 
 
 def apply_rules(text: str, rules: Sequence[BoundRule], changed: collections.Counter[str]) -> RulesResult:
-    """Apply rules to a text until one removes it; count in `changed` the rules that changed a text that stays."""
+    """Apply rules to a text until a rule removes it; if it stays, count in `changed` the rules that changed it."""
     changes = []
     for name, rule in rules:
         result = rule(text)
@@ -162,7 +162,7 @@ def apply_rules(text: str, rules: Sequence[BoundRule], changed: collections.Coun
 def count_documents_per_line_hash(
     chunk: Chunk, earlier_steps: Sequence[Step], step: Step, read_options: ReadOptions
 ) -> HashCounts:
-    """Return the hashes of different lines, uint64, ascending, and the number of documents with each line, uint32.
+    """Return the hashes of distinct lines, uint64, ascending, and the number of documents with each line, uint32.
 
     Args:
         chunk: a chunk that `read_chunks` made.
@@ -182,7 +182,7 @@ def count_documents_per_line_hash(
 
 
 def read_cleaned_documents(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the documents of files or URLs with lines of `clean_chunk`, like `readers.read_raw_documents`."""
+    """Yield the documents in files or URLs of JSON lines from `clean_chunk`, as `readers.read_raw_documents` does."""
     del options  # the input was read with these options already
     bytes_read = 0
     for path in files:

@@ -50,13 +50,13 @@ def remove_contaminated_text(text: str, *, files: Sequence[str], ngram: int = 13
 
 
 def check_evaluation_files(*, files: Sequence[str], ngram: int) -> None:
-    """Raise UserError if the files cannot be read, or have no n-gram of that length."""
+    """Raise UserError if the files cannot be read, or contain no n-gram of `ngram` words."""
     if ngram < 1:
         raise UserError(f"ngram: {ngram} words; give at least 1")
     for name in files:
         if "://" in name or name.startswith("tfds:"):
             raise UserError(f"files: {name} is no local file; copy it to this machine, and name the copy")
-    read_ngram_index.cache_clear()  # files of the same names may have changed
+    read_ngram_index.cache_clear()  # files of these names may have changed since the last call
     read_ngram_index(tuple(files), ngram)
 
 
@@ -107,7 +107,7 @@ def _read_text_within_limit(name: str, stream: IO[bytes]) -> str:
 
 
 def _read_json_strings(text: str) -> Iterator[str]:
-    """Yield the strings in a JSON value, or in a JSON value on each line."""
+    """Yield the strings in a text that is a JSON value, or that has a JSON value on each line."""
     try:
         values = [strict_json.parse(text)]
     except json.JSONDecodeError:

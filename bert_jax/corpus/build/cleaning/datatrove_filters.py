@@ -56,7 +56,7 @@ def check_filter(*, rule: str, **parameters: Any) -> None:
 
 
 def filter_parameters(rule: str) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a filter, except the writer of removed documents; raise UserError without datatrove."""
+    """Return a filter's parameters except the writer of removed documents; raise UserError if datatrove is missing."""
     parameters = dict(inspect.signature(_filter_class(rule)).parameters)
     del parameters["exclusion_writer"]
     return parameters

@@ -19,7 +19,7 @@ def remove_other_languages(
     Args:
         text: text of a document.
         keep: ISO 639-1 codes.
-        min_probability: minimum probability of the most likely language; FineWeb has 0.65.
+        min_probability: minimum probability of the most likely language; FineWeb uses 0.65.
         sample_characters: maximum number of classified characters; a longer text is classified by five excerpts.
     """
     code, probability = identify_language(text, sample_characters)

@@ -39,7 +39,7 @@ _PARAMETER_TYPES |= {
 _DEDUPLICATE, _AGAINST = "deduplicate", "against"
 _CONTAMINATION, _FILES = "contamination", "files"  # a rule, and the name of its parameter with file names
 _MAX_BYTES = 1 << 20
-LIBRARIES = ("datatrove", "ftfy", "py3langid", "spacy")  # other versions may give other results
+LIBRARIES = ("datatrove", "ftfy", "py3langid", "spacy")  # other versions of these packages may give other results
 
 
 class Step(NamedTuple):
@@ -87,7 +87,8 @@ def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Sequence[str] 
     Args:
         recipe: path of a file, or name of a file in configs/clean, such as `web`.
         evaluation_files: files, directories or globs for the rule `contamination`, in place of its parameter `files`;
-            the rule is added to a recipe without it. None: the files that the recipe names, below its directory.
+            if the recipe lacks this rule, the rule is added. None: the files that the recipe names, which are below its
+            directory.
 
     Raises:
         UserError: no such file; not TOML; an unknown rule or parameter; a parameter of the wrong type; a missing
@@ -145,7 +146,7 @@ def _check_files_below_recipe(recipe: pathlib.Path, names: Sequence[str]) -> lis
 
 
 def make_cleaning_step(path: str, rule: str, given: Any) -> Step:
-    """Return a rule with the parameters in `given`, and defaults for all others; raise UserError for errors."""
+    """Return a rule with the parameters `given` and defaults for the rest; raise UserError for a wrong parameter."""
     if rule not in RULES:
         raise UserError(f"{path}: there is no rule '{rule}'{did_you_mean(rule, [*RULES, _DEDUPLICATE, _AGAINST])}")
     if not isinstance(given, dict):
@@ -156,7 +157,7 @@ def make_cleaning_step(path: str, rule: str, given: Any) -> Step:
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise UserError(f"{path}: [{rule}] has no parameter '{name}'{did_you_mean(name, known)} ({has})")
         description, accepts = _PARAMETER_TYPES[known[name].annotation]
-        is_default = value is None and known[name].default is None  # null in the manifest of a corpus
+        is_default = value is None and known[name].default is None  # None comes from null in a corpus's manifest
         if not is_default and not accepts(value):
             raise UserError(f"{path}: [{rule}] {name}: {value!r} is not {description}")
     missing = [name for name, parameter in known.items() if parameter.default is parameter.empty and name not in given]

@@ -16,7 +16,7 @@ import numpy as np
 from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.readers import storage
 
-LINES, COUNTS = "lines", "counts"  # parts of a block: hashes of lines, and numbers of documents with them
+LINES, COUNTS = "lines", "counts"  # parts of a block: hashes of lines, and the number of documents with each line
 _RANGES = 64  # number of ranges of hashes that are merged separately, to bound the memory
 _NUMBER = re.compile(r"\d+")
 _EMPTY_LINES = re.compile(r"\n\s*\n\s*\n")
@@ -29,7 +29,7 @@ def remove_repeated_lines(text: str, repeated: str, *, min_documents: int = 20, 
         text: text of a document.
         repeated: path or URL of a file that `save_repeated_line_hashes` wrote.
         min_documents: minimum number of documents with a line that is removed.
-        min_words: minimum number of words of a line that is removed; 'Yes.' in dialogs stays.
+        min_words: minimum number of words of a line that is removed, so that 'Yes.' in a dialog stays.
     """
     del min_documents
     hashes = _load_repeated_line_hashes(repeated)
@@ -70,7 +70,7 @@ def write_repeated_line_hashes(
 
 
 def split_into_hash_ranges(hashes: np.ndarray, counts: np.ndarray) -> Iterator[HashCounts]:
-    """Yield the ascending hashes and their counts in each of `_RANGES` ranges of hashes."""
+    """Split hashes into `_RANGES` ranges; yield the ascending hashes of each range, and their counts."""
     for index in range(_RANGES):
         first = np.searchsorted(hashes, np.uint64(index << 58))
         end = len(hashes) if index == _RANGES - 1 else np.searchsorted(hashes, np.uint64((index + 1) << 58))
@@ -86,7 +86,7 @@ def select_frequent_hashes(hashes: np.ndarray, counts: np.ndarray, *, min_docume
 def save_repeated_line_hashes(path: pathlib.Path, parts: Sequence[np.ndarray]) -> None:
     """Write the hashes of repeated lines to the file that `remove_repeated_lines` reads."""
     np.save(path, np.concatenate(parts))
-    _load_repeated_line_hashes.cache_clear()  # a file of this name may have changed
+    _load_repeated_line_hashes.cache_clear()  # a file of this name may have changed since the last call
 
 
 @functools.lru_cache(maxsize=1)
@@ -105,7 +105,7 @@ def _hash_line(line: str) -> int:
 def _remove_rejected_lines(text: str, keep: Callable[[str], bool]) -> str | Removed:
     """Return the text without the lines that `keep` rejects.
 
-    Empty lines stay; several empty lines in a row, after the removal, become a single empty line.
+    Empty lines stay; if several empty lines follow each other after the removal, they become a single empty line.
     """
     lines = text.split("\n")
     kept_lines = [line for line in lines if not line.strip() or keep(line.strip())]

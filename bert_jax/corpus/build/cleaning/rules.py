@@ -18,7 +18,7 @@ class CleaningRule(NamedTuple):
         versions: (parameters) -> versions of the files that the rule reads, as JSON.
         survey: (text, parameters) -> hashes of a text; an earlier pass counts the documents with each hash. None: no
             earlier pass.
-        describe: () -> the parameters; None: the keyword-only arguments of `apply`.
+        describe: () -> the parameters; None: the parameters are the keyword-only arguments of `apply`.
     """
 
     apply: Callable[..., str | Removed]

@@ -1,6 +1,6 @@
 """The words and sentences of datatrove's spaCy tokenizers, ten times faster: spaCy reads each different word once.
 
-spaCy splits a text at white space and then splits each part alone, so that the tokens of a part depend only on this
+spaCy splits a text at white space, and then splits each part separately. So the tokens of a part depend only on this
 part.
 """
 
@@ -25,7 +25,7 @@ class Token(NamedTuple):
 
 
 class CachedTokenizer(WordTokenizer):
-    """A tokenizer with the words and sentences of a `SpaCyTokenizer`."""
+    """A tokenizer that finds the words and sentences that a `SpaCyTokenizer` finds."""
 
     def __init__(self, tokenizer: SpaCyTokenizer):
         super().__init__(tokenizer.language)
@@ -46,7 +46,7 @@ class CachedTokenizer(WordTokenizer):
         """Return the sentences of a text; a sentence includes all punctuation after its end, as in spaCy."""
         starts, is_ended, position = [0], False, 0
         for match in re.finditer(r"\S+", text):
-            is_spaced = text[position : match.start()] not in ("", " ")  # spaCy makes a token of further white space
+            is_spaced = text[position : match.start()] not in ("", " ")  # spaCy makes a token of any other white space
             position = match.start()
             for token in self._tokens_of(match[0]):
                 if is_ended and (is_spaced or not (token.is_punctuation or token.ends_sentence)):
