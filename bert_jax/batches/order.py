@@ -76,14 +76,14 @@ def epochs_and_items_of_sequences(order: Order, seed: int, sequence_numbers: np.
 
     All arrays are int64 [sequences].
     """
-    source, epoch, index = positions_in_sources(order, seed, numbers)
+    source, epoch, index = positions_in_sources(order, seed, sequence_numbers)
     item = permuted_indices(index, order.num_items[source], random_bits(seed, Stream.ORDER, epoch, source))
     return SequenceItems(epoch, running_total(order.num_items)[source] + item)
 
 
 def sources_of_sequences(order: Order, seed: int, sequence_numbers: np.ndarray) -> np.ndarray:
     """Return the source of each sequence number, int64 [sequences]."""
-    return positions_in_sources(order, seed, numbers).source
+    return positions_in_sources(order, seed, sequence_numbers).source
 
 
 class SourcePositions(NamedTuple):

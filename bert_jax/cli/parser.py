@@ -357,7 +357,7 @@ def _suggested_options(name: str, value: str, verb: Verb, parser: Parser) -> lis
     if len(plain) == 1:  # a letter of other tools, such as -o
         return [f"'{option}'" for option in parser.option_names() if option.startswith(f"--{plain}")][:1]
     words = {plain, OTHER_CHOICES.get(plain, plain)}
-    has_meaning = any(option in parser.options() for option in ALIASES.get(plain.replace("_", ""), ()))
+    has_meaning = any(option in parser.option_names() for option in ALIASES.get(plain.replace("_", ""), ()))
     for action in () if has_meaning else parser._actions:
         for choice in action.choices or ():
             if choice in words or str(choice).endswith(f"_{plain}"):

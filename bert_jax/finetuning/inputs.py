@@ -342,7 +342,7 @@ def _warn_about_shared_texts(
     def token_bytes_of_inputs(split: TaskSplit) -> list[bytes]:
         return [b"|".join(ids.tobytes() for ids, _ in features.sequences) for features in split.features]
 
-    trained = {key for split in train_sets for key in inputs_of(split)}
+    trained = {key for split in train_sets for key in token_bytes_of_inputs(split)}
     for split in dev_sets:
         if shared := sum(key in trained for key in token_bytes_of_inputs(split)):
             console.say(

@@ -24,8 +24,8 @@ def read_delimited_records(
     """Yield the text of each row of a CSV or TSV file; the first row holds the column names.
 
     `options.field` is the name of a column, or a template of columns. If it is the number of a column (from 0), the
-    first row is a document instead of a header. CSV may have semicolons in place of commas: they separate the columns if the
-    first line has more columns with semicolons, and lacks a column of the field with commas.
+    first row is a document instead of a header. CSV may have semicolons in place of commas: they separate the columns
+    if the first line has more columns with semicolons, and lacks a column of the field with commas.
 
     Raises:
         UserError: there is no such column, or a quote does not end.
