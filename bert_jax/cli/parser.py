@@ -50,6 +50,8 @@ OTHER_TASKS = dict.fromkeys(
     ("resume", "continue", "restart"),
     "to resume a run, repeat the `bert-jax pretrain` or `bert-jax finetune` command with its --workdir",
 )
+# Values of options with these metavars may be empty.
+MAY_BE_EMPTY = ("TEXT", "CHARACTER", "GLOB", "PATTERN")
 # Words for choices in other tools -> the choices of bert-jax.
 OTHER_CHOICES = {
     "sentencepiece": "unigram",
@@ -115,7 +117,9 @@ class Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse a value that is no choice of the option, and suggest a choice."""
+        """Refuse an empty path, name or number, and a value that is no choice of the option, and suggest a choice."""
+        if value == "" and action.metavar not in MAY_BE_EMPTY:
+            raise argparse.ArgumentError(action, "the value is empty, as by a shell variable that is not set")
         if action.choices is None or value in action.choices:
             return
         near = OTHER_CHOICES.get(str(value), "")

@@ -66,6 +66,15 @@ def test_every_verb_explains_each_of_its_options(run, verb: str) -> None:
     assert f"\n  {verb:<10}  {VERBS[verb].summary}\n" in run("--help")[1]
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_empty_path_is_refused(refused, verb: str) -> None:
+    (subparsers,) = (action for action in make_parser({verb: VERBS[verb]})._actions if action.choices)
+    for action in subparsers.choices[verb]._actions:
+        if action.option_strings and str(action.metavar).startswith(("DIR", "FILE", "PATH", "CORPUS")):
+            option = action.option_strings[0]
+            refused(verb, option, "", says=(option, ": the value is empty"))
+
+
 def test_without_a_word_the_command_prints_its_help(run) -> None:
     assert run() == run("--help")
     status, out, err = run()
