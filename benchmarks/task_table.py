@@ -164,7 +164,7 @@ def wnut(path: pathlib.Path) -> Rows:
     return rows
 
 
-# (data, tokens of the encoder, examples a label, seed) -> the set.
+# (data, tokens of the encoder, examples per label, seed) -> the set.
 SETS: dict[str, Callable[[pathlib.Path, set[str], int | None, int], LabeledSet]] = {
     "topics": lambda data, vocabulary, examples, seed: topics(data, vocabulary, seed),
     "answers": lambda data, vocabulary, examples, seed: answers(data, examples, seed),
@@ -173,7 +173,7 @@ SETS: dict[str, Callable[[pathlib.Path, set[str], int | None, int], LabeledSet]]
 
 
 def jobs() -> list[tuple[str, int | None, str, int]]:
-    """Return (set, examples a label, way, seed) of all lines: seed by seed, the main table first."""
+    """Return (set, examples per label, way, seed) of all lines: first the main table, then the others, each by seed."""
     main_table = [("topics", None, way) for way in WAYS] + [("answers", 64, way) for way in WAYS]
     main_table += [("entities", None, way) for way in WAYS[:-1]]  # a mask has a single word
     few = [("answers", examples, way) for examples in (16, 256, None) for way in ("trainer", "plain", "prompt")]
@@ -292,7 +292,7 @@ def read_rows(path: pathlib.Path) -> Rows:
 
 
 def key_of(row: dict[str, Any]) -> tuple[str, int | None, str, int]:
-    """Return (set, examples a label, way, seed)."""
+    """Return (set, examples per label, way, seed)."""
     return row["set"], row["examples"], row["way"], row["seed"]
 
 
@@ -300,7 +300,8 @@ def print_table(path: pathlib.Path) -> None:
     """Print the mean scores in percent, and the mean difference from the Trainer with its 95 % interval."""
     rows = read_rows(path)
     by_key = {key_of(row): row for row in rows}
-    print("| set | examples a label | way | seeds | score, % | difference from the Trainer (95 % interval) | seconds |")
+    columns = ("set", "examples per label", "way", "seeds", "score, %", "difference from the Trainer (95 % interval)")
+    print(f"| {' | '.join(columns)} | seconds |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, examples, way in dict.fromkeys((row["set"], row["examples"], row["way"]) for row in rows):
         of_way = {

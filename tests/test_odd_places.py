@@ -18,7 +18,7 @@ from bert_jax import files, strict_json
 from bert_jax.checkpoints.verify import verify_directory
 from bert_jax.cli import main as cli
 from bert_jax.errors import StorageError, UserError, escaped, file_error, reading, writing
-from bert_jax.readers.archives import open_members, refuse_overlapping_members
+from bert_jax.readers.archives import open_file_or_members, refuse_overlapping_members
 
 SMALL_FILE = "config.json"
 
@@ -273,12 +273,12 @@ def test_members_of_a_zip_share_no_bytes() -> None:
     ):
         refuse_overlapping_members(archive)
     with pytest.raises(zipfile.BadZipFile, match="shares bytes"):
-        list(open_members("x.zip", io.BytesIO(overlapping(60_000))))
+        list(open_file_or_members("x.zip", io.BytesIO(overlapping(60_000))))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for index in range(100):
             archive.writestr(f"{index}.txt", b"x" * index)
-    assert len(list(open_members("x.zip", buffer))) == 100
+    assert len(list(open_file_or_members("x.zip", buffer))) == 100
 
 
 def test_members_count_as_unpacked_bytes() -> None:
@@ -287,7 +287,7 @@ def test_members_count_as_unpacked_bytes() -> None:
         for index in range(1000):
             archive.writestr(f"{index}", b"")
     with pytest.raises(UserError, match="unpack to more than"):
-        list(open_members("x.zip", _Small(buffer.getvalue()), 1))
+        list(open_file_or_members("x.zip", _Small(buffer.getvalue()), 1))
 
 
 class _Small(io.BytesIO):

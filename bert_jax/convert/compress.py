@@ -18,7 +18,7 @@ from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.config import ComputeConfig
 from bert_jax.console import Console
 from bert_jax.convert.eval_sets import EvalSet, Runner, compare_scores, eval_set_of
-from bert_jax.convert.expected_outputs import FILE, compute_expected_outputs, serialize_expected_outputs
+from bert_jax.convert.expected_outputs import FILE, compute_outputs_of_bert_jax, serialize_expected_outputs
 from bert_jax.convert.export import card_text, with_exported_heads, write_huggingface, write_onnx
 from bert_jax.convert.prune import TARGETS, prune
 from bert_jax.convert.runtimes import open_runtime, select_outputs
@@ -91,7 +91,7 @@ def compress_model(
                 if path.name not in ("SHA256SUMS", CARD):
                     shutil.copyfile(path, partial / path.name)
             if METHODS[method] is _quantize:  # `verify --run` compares the ONNX file with these outputs
-                (partial / FILE).write_bytes(serialize_expected_outputs(compute_expected_outputs(weights, method)))
+                (partial / FILE).write_bytes(serialize_expected_outputs(compute_outputs_of_bert_jax(weights, method)))
             (partial / CARD).write_text(f"{card.rstrip()}\n\n{compression_card_section(lines)}", encoding="utf-8")
     return lines
 

@@ -100,7 +100,7 @@ def random_example_batch(config: EncoderConfig, heads: tuple[Head, ...], tokeniz
     return arrays
 
 
-def compute_expected_outputs(weights: Weights, format_name: str) -> ExpectedOutputs:
+def compute_outputs_of_bert_jax(weights: Weights, format_name: str) -> ExpectedOutputs:
     """Make a batch; return it with the outputs of a model, which bert_jax computes in float32."""
     heads = heads_of_exported_program(weights.heads, weights.sentences)
     batch = random_example_batch(weights.config, heads, load_tokenizer(weights.directory))

@@ -12,7 +12,7 @@ from bert_jax.checkpoints.load_model import Weights
 from bert_jax.console import Console
 from bert_jax.convert.expected_outputs import (
     FILE,
-    compute_expected_outputs,
+    compute_outputs_of_bert_jax,
     has_sentence_vectors,
     serialize_expected_outputs,
 )
@@ -62,7 +62,7 @@ def write_program(
     with files.output_directory(output) as partial:
         write(weights, partial / "program")
         move_files_to_parent(partial / "program")
-        (partial / FILE).write_bytes(serialize_expected_outputs(compute_expected_outputs(weights, format_name)))
+        (partial / FILE).write_bytes(serialize_expected_outputs(compute_outputs_of_bert_jax(weights, format_name)))
         readme = program_readme(weights, title, runtimes[0], is_int8)
         if measure:
             printed = run_readme_code(readme, partial)

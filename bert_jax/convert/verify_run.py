@@ -14,7 +14,7 @@ from bert_jax.convert.eval_sets import EvalSet, compare_scores, eval_set_of
 from bert_jax.convert.expected_outputs import (
     FILE,
     ExpectedOutputs,
-    compute_expected_outputs,
+    compute_outputs_of_bert_jax,
     largest_relative_difference,
     read_expected_outputs,
     rows_without_padding,
@@ -85,7 +85,7 @@ def read_or_compute_expected_outputs(directory: pathlib.Path, console: Console) 
     weights = with_exported_heads(read_weights(directory, console=console), is_class=True)
     if weights.sentences and weights.sentences.is_sparse:  # transformers computes logits alone
         weights = dataclasses.replace(weights, sentences=None)
-    return compute_expected_outputs(weights, "huggingface")
+    return compute_outputs_of_bert_jax(weights, "huggingface")
 
 
 def check_runtime(

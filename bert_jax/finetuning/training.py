@@ -27,7 +27,7 @@ from bert_jax.models import Params, draw_missing
 from bert_jax.models.adapters import init_adapter_matrices, merge_adapter_into_weights
 from bert_jax.models.layers import ADAPTER
 from bert_jax.objectives.base import Batch
-from bert_jax.objectives.frozen_encoder import encoder_and_teacher, join_model_params, part_without_encoder
+from bert_jax.objectives.frozen_encoder import frozen_encoder_and_teacher, join_model_params, part_without_encoder
 from bert_jax.objectives.tasks import model_for_predictions
 from bert_jax.objectives.vectors import LOG_TEMPERATURE, log_temperature
 from bert_jax.parallel import sharding
@@ -142,7 +142,9 @@ def data_with_frozen_encoder(data: Data, params: Params) -> Data:
     def evaluate_joined_params(trained: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         return evaluate(join_model_params(trained, frozen), frozen, batches)
 
-    return dataclasses.replace(data, frozen=encoder_and_teacher(params, data.frozen), evaluate=evaluate_joined_params)
+    return dataclasses.replace(
+        data, frozen=frozen_encoder_and_teacher(params, data.frozen), evaluate=evaluate_joined_params
+    )
 
 
 def read_finished_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ def with_frozen_encoder(objective: Objective, num_layers: int) -> Objective:
         return objective.loss(join_model_params(params, frozen), frozen.get(TEACHER, ()), batch, rngs, normalizers)
 
     def init_frozen(rng: jax.Array) -> Params:
-        frozen: Params = encoder_and_teacher(objective.init(rng), objective.init_frozen(rng))
+        frozen: Params = frozen_encoder_and_teacher(objective.init(rng), objective.init_frozen(rng))
         return frozen
 
     whole_batch_loss = objective.whole_batch_loss
@@ -51,7 +51,7 @@ def with_frozen_encoder(objective: Objective, num_layers: int) -> Objective:
         logical_axes=part_without_encoder(objective.logical_axes),
         sections=part_without_encoder(objective.sections),
         flops=flops,
-        frozen_axes=encoder_and_teacher(objective.logical_axes, objective.frozen_axes),
+        frozen_axes=frozen_encoder_and_teacher(objective.logical_axes, objective.frozen_axes),
         init_frozen=init_frozen,
         whole_batch_loss=whole_batch_loss,
     )
@@ -62,7 +62,7 @@ def part_without_encoder(tree: Any) -> Any:
     return {name: part for name, part in tree.items() if name != ENCODER}
 
 
-def encoder_and_teacher(tree: Any, teacher: Any) -> Any:
+def frozen_encoder_and_teacher(tree: Any, teacher: Any) -> Any:
     """Return the encoder in `tree`, the tree of a whole model, together with the tree of a teacher; (): no teacher."""
     return {ENCODER: tree[ENCODER], **({TEACHER: teacher} if teacher else {})}
 

@@ -55,7 +55,7 @@ def uncompressed_name(name: str) -> str:
     return bare + ".tar" if suffix in _TAR_SUFFIXES else bare if suffix in _OPENERS else name
 
 
-def open_members(
+def open_file_or_members(
     path: str, file: IO[bytes], max_unpacked_bytes: int = MAX_UNPACKED_BYTES, pattern: str = "*"
 ) -> Iterator[Member]:
     """Yield the decompressed streams of an open file: the file itself, or each member of an archive.

@@ -173,7 +173,7 @@ class _InputKind(NamedTuple):
 def _read_file(path: str, options: ReadOptions) -> Iterator[RawDocument]:
     """Yield the documents of a file, or of the members of an archive."""
     with storage.open_file(path) as file:
-        members = archives.open_members(path, file, options.max_unpacked_bytes, options.members)
+        members = archives.open_file_or_members(path, file, options.max_unpacked_bytes, options.members)
         for name, bare_name, stream, rejected in members:
             if stream is None:
                 yield RawDocument(name=name, rejected=rejected, bytes_read=file.tell())

@@ -45,7 +45,7 @@ class QueryHead(NamedTuple):
     logits: Callable[[Mapping[str, jax.Array]], jax.Array]  # arrays of the model -> float [batch, classes]
 
 
-def _second_text_mask(batch: Batch) -> jax.Array:
+def _pair_token_type_ids(batch: Batch) -> jax.Array:
     """Return 1 for each token of the second text of a pair, else 0, int32 `[batch, length]`.
 
     The second text begins at the batch's `masked_positions`.
@@ -56,7 +56,7 @@ def _second_text_mask(batch: Batch) -> jax.Array:
 
 QUERY_HEADS = {
     MASKED: QueryHead(lambda batch: jnp.zeros_like(batch["input_ids"]), lambda arrays: arrays["mlm_logits"][:, 0]),
-    NEXT: QueryHead(_second_text_mask, lambda arrays: arrays["nsp_logits"]),
+    NEXT: QueryHead(_pair_token_type_ids, lambda arrays: arrays["nsp_logits"]),
 }
 
 

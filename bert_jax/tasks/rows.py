@@ -81,7 +81,7 @@ def batches_of_similar_length(
     Args:
         lengths: number of tokens of each example (of all its sequences), int `[examples]`.
         batch_size: number of examples in a batch.
-        shape: shape of the rows; each part of a batch gets examples of all strata.
+        shape: shape of the rows and number of parts; each part of a batch gets examples of all strata.
         seed: seed of the run.
         epoch: counted from 0.
         shuffle: True to shuffle the order of the batches, for training.

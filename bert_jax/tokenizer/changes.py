@@ -31,7 +31,7 @@ class ChangeKind(NamedTuple):
 
 
 def _has_normalizer_step(*types: str) -> Callable[[Tokenizer], bool]:
-    """Return a function of a tokenizer: whether its normalizer has a step of one of the given types."""
+    """Return a function that tells whether the normalizer of a tokenizer has a step of one of the given types."""
 
     def has_step(tokenizer: Tokenizer) -> bool:
         return any(

@@ -126,7 +126,7 @@ def tokenizer_class_name(config: Mapping[str, Any], model_config: Mapping[str, A
 
 
 def class_for_vocabulary_file(class_name: str, file_name: str) -> TokenizerClass:
-    """Return the row of CLASSES whose rules apply to a vocabulary file in a directory that names a class.
+    """Return the row of CLASSES for a vocabulary file, given the class name in the config of its directory.
 
     Raises:
         UserError: the class is unknown, or reads a different file.

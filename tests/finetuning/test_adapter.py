@@ -24,7 +24,7 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.loaded_model import load
 from bert_jax.models import Adapter, make_model
 from bert_jax.models.adapters import init_adapter_matrices, merge_adapter_into_weights, with_adapter
-from bert_jax.objectives.frozen_encoder import encoder_and_teacher, part_without_encoder, with_frozen_encoder
+from bert_jax.objectives.frozen_encoder import frozen_encoder_and_teacher, part_without_encoder, with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.tasks.batching import Feed
@@ -94,7 +94,7 @@ def test_losses_and_weights_follow_peft(tmp_path, family, targets, saved, scan):
         jax.random.PRNGKey(0),
         jnp.zeros((), jnp.int32),
         jnp.zeros((), jnp.int32),
-        jax.tree.map(jnp.asarray, encoder_and_teacher(loaded.params, ())),
+        jax.tree.map(jnp.asarray, frozen_encoder_and_teacher(loaded.params, ())),
     )
     schedule = functools.partial(learning_rate, config.optimizer, (Phase(end=STEPS, seq_len=32, batch_size=BATCH),))
     step = jax.jit(functools.partial(train_step, objective, optimizer, schedule, 1))

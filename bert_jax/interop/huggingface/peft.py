@@ -184,7 +184,7 @@ def peft_files(
 
 
 def _top_module_below_prefix(module_name: str, family: Family) -> str:
-    """Return the outermost module around a module, without the family's prefix: `pooler` for `bert.pooler.dense`."""
+    """Return the first part of a module's name after the family's prefix: `pooler` for `bert.pooler.dense`."""
     return first_path_part(module_name.removeprefix(f"{family.prefix}."), ".")
 
 

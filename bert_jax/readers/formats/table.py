@@ -119,7 +119,7 @@ _METADATA_PATTERNS = ("dataset_info.json", "dataset_dict.json", "state.json", "c
 
 def file_format_name(name: str, options: ReadOptions) -> str:
     """Return the name of the row of FORMATS that reads a file with this name."""
-    return options.format if options.format != "auto" else _format_by_name(name) or "text"
+    return options.format if options.format != "auto" else _format_of_file_name(name) or "text"
 
 
 def has_known_format(name: str, options: ReadOptions) -> bool:
@@ -128,10 +128,10 @@ def has_known_format(name: str, options: ReadOptions) -> bool:
         fnmatch.fnmatchcase(os.path.basename(name), pattern) for pattern in _METADATA_PATTERNS
     ):
         return False
-    return options.format != "auto" or "." not in os.path.basename(name) or bool(_format_by_name(name))
+    return options.format != "auto" or "." not in os.path.basename(name) or bool(_format_of_file_name(name))
 
 
-def _format_by_name(name: str) -> str:
+def _format_of_file_name(name: str) -> str:
     base = os.path.basename(name).lower()
     rows = (key for key, row in FORMATS.items() if any(fnmatch.fnmatchcase(base, pattern) for pattern in row.patterns))
     return next(rows, "")

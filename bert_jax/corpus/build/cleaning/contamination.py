@@ -89,7 +89,7 @@ def _read_texts(path: str) -> Iterator[str]:
     """Yield the texts of a file: the strings of JSON, the cells of CSV and TSV, the paragraphs of other files."""
     with storage.open_file(path) as file:
         try:
-            for name, bare_name, stream, rejected in archives.open_members(path, file, _MAX_FILE_BYTES):
+            for name, bare_name, stream, rejected in archives.open_file_or_members(path, file, _MAX_FILE_BYTES):
                 if stream is None:
                     raise UserError(f"{name}: {rejected}; give files of text")
                 suffix = os.path.splitext(bare_name)[1].lower()
