@@ -78,7 +78,7 @@ def test_every_alias_names_keys_or_options_that_exist() -> None:
     from bert_jax.cli.parser import make_parser
 
     actions = [action.choices for action in make_parser(VERBS)._actions if isinstance(action.choices, dict)]
-    options = {option for choices in actions for verb in choices.values() for option in verb.options()}
+    options = {option for choices in actions for verb in choices.values() for option in verb.option_names()}
     for keys in ALIASES.values():
         assert {*keys} <= {*PRETRAIN, *FINETUNE, *options}
     assert sum(len(aliases.split()) for aliases in SPELLINGS.values()) == len(ALIASES), "an alias has two meanings"

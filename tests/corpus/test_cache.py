@@ -190,8 +190,8 @@ def process(source, cache, prelude):
     code = textwrap.dedent(prelude) + textwrap.dedent(
         """
         import sys
-        from bert_jax.corpus.cache import local_corpus
-        print(local_corpus(sys.argv[1], sys.argv[2]))
+        from bert_jax.corpus.cache import copy_corpus_to_cache
+        print(copy_corpus_to_cache(sys.argv[1], sys.argv[2]))
         """
     )
     return subprocess.Popen(

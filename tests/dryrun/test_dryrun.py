@@ -166,7 +166,7 @@ def phase(fits: bool = True, steps: int = 3600) -> PhaseReport:
 
 
 def test_the_whole_recipe() -> None:
-    found = recipe_total(report(phase(), phase(steps=1800)), price=2.0, watts=500.0)
+    found = recipe_total(report(phase(), phase(steps=1800)), price_per_chip_hour=2.0, watts_per_chip=500.0)
     assert (found.steps, found.tokens) == (5400, 5400 * 16 * 128)
     assert found.chip_hours == (4.0 * 1.5 * 4, 18.0 * 1.5 * 4)  # seconds a step x hours of steps x chips
     assert found.days == (4.0 * 1.5 / 24, 18.0 * 1.5 / 24)

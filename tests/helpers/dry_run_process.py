@@ -36,10 +36,10 @@ def dry_run(config: str, topology: str, *words: str) -> dict[str, Any]:
 
 RECIPE = """
 from bert_jax.config import phases
-from bert_jax.config.recipes import devlin2019
+from bert_jax.config.recipes import bert_recipe_of_devlin2019
 
 def get_config():
-    config = devlin2019({size!r})
+    config = bert_recipe_of_devlin2019({size!r})
     config.train.batch_size = {rows}
     config.train.phases = phases({{"seq_len": {length}}})
     config.evaluate.batch_size = {rows}

@@ -126,7 +126,7 @@ def finetune(*arguments, **keywords):
 
 def stop_after(monkeypatch, steps, how=signal.SIGTERM):
     """Send this process a signal, or raise an exception, when its `steps`-th line of training metrics is printed."""
-    printed = Console.training
+    printed = Console.print_training_step
     left = [steps]
 
     def training(self, *arguments):
@@ -137,4 +137,4 @@ def stop_after(monkeypatch, steps, how=signal.SIGTERM):
         elif left[0] == 0:
             raise how
 
-    monkeypatch.setattr(Console, "training", training)
+    monkeypatch.setattr(Console, "print_training_step", training)

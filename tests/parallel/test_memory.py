@@ -77,7 +77,7 @@ def test_the_suggested_accumulation_fits(
 ) -> None:
     """Of 16 GiB, 2 hold the arguments and 0.7 the sum of gradients: the temporaries must shrink to 13.3."""
     needed = Memory(2 * GIB, temporaries * GIB, (2 + temporaries) * GIB)
-    changes = memory.overrides_to_fit_memory(needed, 16 * GIB, mesh, settings, parameters=2 * GIB // 3)
+    changes = memory.overrides_to_fit_memory(needed, 16 * GIB, mesh, settings, parameter_bytes=2 * GIB // 3)
     assert expected in changes[-1]
     assert any("remat" in change for change in changes) == (2 + temporaries <= 48)
 
@@ -165,7 +165,7 @@ def test_jax_takes_a_fraction_of_a_gpus_memory(
 
 def test_a_larger_fraction_is_suggested_where_it_is_enough(mesh: jax.sharding.Mesh) -> None:
     needed = Memory(10 * GIB, 60 * GIB, 70 * GIB)
-    first = memory.overrides_to_fit_memory(needed, 60 * GIB, mesh, SETTINGS, 3 * GIB, taken=0.75)[0]
+    first = memory.overrides_to_fit_memory(needed, 60 * GIB, mesh, SETTINGS, 3 * GIB, usable_fraction=0.75)[0]
     assert first.startswith("XLA_CLIENT_MEM_FRACTION=0.95 in the environment")
     for larger in (Memory(10 * GIB, 67 * GIB, 77 * GIB), 0.75), (needed, 1.0):
         assert not any(
