@@ -37,7 +37,7 @@ class Shot(NamedTuple):
 SHOTS = {
     "report.png": Shot("run", 1100, 780),
     "report_phone.png": Shot("run", 390, 780, dark=True),
-    "values.png": Shot("run", 1100, 440, ".filters", script=BY_TIME, pointer=".by-time label:nth-of-type(24)"),
+    "values.png": Shot("run", 1100, 440, ".filters", script=BY_TIME, pointer=".by-time label:nth-of-type(12)"),
     "attention.png": Shot("attention", 1100, 620),
     "inspect.png": Shot("corpus", 1100, 700),
     "predictions.png": Shot("books", 1000, 560, "details[open]:has(mark)", dark=True),
