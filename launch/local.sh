@@ -19,7 +19,7 @@ if [[ ${1-} == --cpu_devices ]]; then
     shift 2
 fi
 count=${1-}
-[[ $count =~ ^[1-9][0-9]*$ ]] || die "usage: launch/local.sh [--cpu_devices K] N [arguments of bert-jax pretrain...]"
+[[ $count =~ ^[1-9][0-9]*$ ]] || die "give the number of processes first, as in: launch/local.sh [--cpu_devices 4] 2 --config=demo --workdir runs/two"
 shift
 
 gpus=()

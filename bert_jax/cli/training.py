@@ -364,7 +364,7 @@ FINETUNE = Verb(
     add_options=_add_finetune_options,
     run=run_finetune,
     config_kinds=("finetune",),
-    positional_hint="; give weights as --init_from {0}, a file as --data {0}, two columns as --text COLUMN,COLUMN",
+    positional_hint="; give two columns as --text COLUMN,COLUMN, weights as --init_from {0}, a file as --data {0}",
     other_options={
         "--mesh": MESH_ADVICE,
         "--task": "give your own file as --data FILE --kind KIND, such as token_classification, or a benchmark as "
