@@ -45,12 +45,12 @@ ROUNDS = 8  # measurements of a step of both sides
 SAVED_EVERY = 100  # steps
 
 # Sizes of BERT-mini (Turc et al. 2019) and of `modern_mini`, the architecture of the baseline.
-MODELS: dict[str, Callable[[int], transformers.PretrainedConfig]] = {
-    "bert_mini": lambda size: transformers.BertConfig(
-        vocab_size=size, num_hidden_layers=4, hidden_size=256, num_attention_heads=4, intermediate_size=1024
+MODELS: dict[str, Callable[..., transformers.PretrainedConfig]] = {
+    "bert_mini": lambda **vocabulary: transformers.BertConfig(
+        num_hidden_layers=4, hidden_size=256, num_attention_heads=4, intermediate_size=1024, **vocabulary
     ),
-    "modern_mini": lambda size: transformers.ModernBertConfig(
-        vocab_size=size, num_hidden_layers=6, hidden_size=192, num_attention_heads=3, intermediate_size=512
+    "modern_mini": lambda **vocabulary: transformers.ModernBertConfig(
+        num_hidden_layers=6, hidden_size=192, num_attention_heads=3, intermediate_size=512, **vocabulary
     ),
 }
 
@@ -97,7 +97,11 @@ def train(race: pathlib.Path, workdir: pathlib.Path, name: str, setting: str, se
     collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
     sequences = training_sequences(race, tokenizer)
     row = SETTINGS[setting]
-    model = transformers.AutoModelForMaskedLM.from_config(MODELS[name](len(tokenizer)))
+    special = {
+        f"{role}_token_id": getattr(tokenizer, f"{other}_token_id")
+        for role, other in (("pad", "pad"), ("cls", "cls"), ("sep", "sep"), ("bos", "cls"), ("eos", "sep"))
+    }
+    model = transformers.AutoModelForMaskedLM.from_config(MODELS[name](vocab_size=len(tokenizer), **special))
     steps = steps_in_time(race, workdir, model, lambda: collator(sequences[: row.batch_size])) * fraction
     print(f"{name}, {setting}, seed {seed}, {steps:,.0f} steps", flush=True)
     training = transformers.Trainer(
