@@ -97,10 +97,9 @@ def train(race: pathlib.Path, workdir: pathlib.Path, name: str, setting: str, se
     collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
     sequences = training_sequences(race, tokenizer)
     row = SETTINGS[setting]
-    special = {
-        f"{role}_token_id": getattr(tokenizer, f"{other}_token_id")
-        for role, other in (("pad", "pad"), ("cls", "cls"), ("sep", "sep"), ("bos", "cls"), ("eos", "sep"))
-    }
+    begin, end = tokenizer.cls_token_id, tokenizer.sep_token_id
+    special = {"cls_token_id": begin, "bos_token_id": begin, "sep_token_id": end, "eos_token_id": end}
+    special["pad_token_id"] = tokenizer.pad_token_id
     model = transformers.AutoModelForMaskedLM.from_config(MODELS[name](vocab_size=len(tokenizer), **special))
     steps = steps_in_time(race, workdir, model, lambda: collator(sequences[: row.batch_size])) * fraction
     print(f"{name}, {setting}, seed {seed}, {steps:,.0f} steps", flush=True)
