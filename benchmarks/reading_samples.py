@@ -59,7 +59,7 @@ def all_sentences() -> Iterator[str]:
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(pages)):
         yield from (
             f"{path.relative_to(ROOT)}: {sentence}"
-            for _, sentence in sentences_of_page(path.read_text(encoding="utf-8"))
+            for _, sentence in sentences_of_page(path.read_text(encoding="utf-8"), as_read=True)
         )
 
 

@@ -241,17 +241,32 @@ def sentences(text: str) -> Iterator[tuple[int, str]]:
         paragraph += row + " "
 
 
-def sentences_of_page(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (line from 0, sentence) of a Markdown page: no code, no addresses; a cell of a table is a sentence."""
+def sentences_of_page(text: str, *, as_read: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield (line from 0, sentence) of a Markdown page without blocks of code and addresses.
+
+    The cell of a table is a sentence, and code within a sentence becomes `x`. With `as_read`, the code stays, and a
+    cell of four words or more follows the header of its column, as a reader of the page sees them.
+    """
     text = re.sub(r"^( *)```.*?^ *```", lambda match: "\n" * match[0].count("\n"), text, flags=re.S | re.M)
     text = re.sub(r"<!--.*?-->|<[^>\n]+>", "", text, flags=re.S)
-    text = re.sub(r"`[^`\n]*`", "`x`", re.sub(r"\]\([^)\s]*\)", "]", text)).replace("**", "")
+    text = re.sub(r"\]\([^)\s]*\)", "]", text).replace("**", "")
+    if not as_read:
+        text = re.sub(r"`[^`\n]*`", "`x`", text)
     blocks: list[tuple[int, str, bool]] = []
     rows = text.split("\n")
+    headers: list[str] = []
     for at, row in enumerate(rows):
         if row.lstrip().startswith("|"):
             head = at + 1 < len(rows) and re.match(r"[\s|:-]+$", rows[at + 1]) is not None
-            blocks += [(at, cell.strip(), head) for cell in row.strip().strip("|").split("|")]
+            cells = [cell.strip() for cell in row.strip().strip("|").split("|")]
+            if head:
+                headers = cells
+            elif as_read and len(cells) == len(headers):
+                cells = [
+                    f"{header}: {cell}" if len(cell.split()) >= 4 else cell
+                    for header, cell in zip(headers, cells, strict=True)
+                ]
+            blocks += [(at, cell, head) for cell in cells]
         elif row.startswith("#"):
             blocks.append((at, row.lstrip("# "), True))
         elif (
