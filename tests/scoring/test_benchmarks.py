@@ -483,6 +483,10 @@ def test_broken_files_are_refused(tmp_path):
             read(benchmark, tmp_path / name)
 
     refused("pairs", "odd.txt", b"a\nb\nc\n", "odd.txt: 3 sentences, an odd number")
+    prose = [
+        line for line in (pathlib.Path(__file__).parents[2] / "README.md").read_bytes().splitlines() if line.strip()
+    ][:40]
+    refused("pairs", "prose.txt", b"\n".join(prose), "prose.txt: most pairs of lines have little in common.*--text")
     refused("pairs", "a.jsonl", b'{"sentence_good": "a"}', "a.jsonl:1: the object has no 'sentence_bad'")
     refused("pairs", "empty.jsonl", b"", "empty.jsonl holds no pair")
     refused("pairs", "a.csv", b"", "a.csv: pairs are read from .jsonl and .txt files")
