@@ -105,6 +105,8 @@ def retrieval_table(report: RetrievalReport) -> str:
         f"retrieval {report.source}, {report.split}: {len(counts.queries):,} queries, {len(counts.documents):,} "
         f"documents, similarity {report.similarity}",
         *(f"  {count:,} {remark}" for count, remark in remarks if count),
+        "  numbers stored for each text: "
+        + ", ".join(f"{mean:,.1f} ({role})" for role, mean in report.numbers_per_text.items()),
     ]
     names = list(next(iter(report.rows.values())))
     table = [["", *names]]

@@ -101,3 +101,15 @@ def join_vectors(parts: Sequence[Any]) -> TextVectors:
     """Return the vectors of all parts, TextVectors of one kind."""
     kind = type(parts[0])
     return np.concatenate(parts) if kind is np.ndarray else kind.joined(parts)
+
+
+def mean_numbers_per_text(vectors: TextVectors) -> float:
+    """Return how many numbers a text has in `vectors`, as the mean over the texts.
+
+    A dense vector has as many numbers as its width, a sparse vector has its weights above 0, and vectors of tokens have
+    the width for each token.
+    """
+    if isinstance(vectors, SparseVectors):
+        return len(vectors.weights) / max(1, len(vectors))
+    array = vectors if isinstance(vectors, np.ndarray) else vectors.vectors
+    return array.size / max(1, len(vectors))

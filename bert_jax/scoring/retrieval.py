@@ -11,6 +11,7 @@ import numpy as np
 from bert_jax.checkpoints.load_model import OpenModel, weights_digest
 from bert_jax.errors import UserError
 from bert_jax.inference.embed import VectorsAndCount
+from bert_jax.inference.vectors import mean_numbers_per_text
 from bert_jax.scoring.ranking import DEPTH, NOT_RETRIEVED, ndcg_recall_mrr_map, rank_by_bm25, rank_by_vectors
 from bert_jax.scoring.retrieval_files import Collection, read_collection
 from bert_jax.search.smaller_vectors import (
@@ -41,6 +42,7 @@ class RetrievalReport:
         collection: the documents, queries and judgments.
         num_truncated: number of queries and documents that were truncated to the length that the model reads.
         similarity: name of the function that compares vectors.
+        numbers_per_text: for QUERIES and DOCUMENTS, the mean of the numbers that a text's vectors have.
         rows: for MODEL and BM25, measure -> mean over the queries.
         intervals: for MODEL and BM25, measure -> 95 % confidence interval of the mean, by a bootstrap over queries.
         difference: measure -> 95 % confidence interval of the mean of (model minus BM25), by the same bootstrap.
@@ -54,6 +56,7 @@ class RetrievalReport:
     collection: Collection
     num_truncated: int
     similarity: str
+    numbers_per_text: Mapping[str, float]
     rows: Mapping[str, Mapping[str, float]]
     intervals: Mapping[str, Mapping[str, tuple[float, float]]]
     difference: Mapping[str, tuple[float, float]]
@@ -137,6 +140,7 @@ def score_retrieval(
         collection=collection,
         num_truncated=sum(of_role.num_truncated for of_role in embedded),
         similarity=similarity.name,
+        numbers_per_text=dict(zip((QUERIES, DOCUMENTS), map(mean_numbers_per_text, arrays), strict=True)),
         rows={name: {key: float(value.mean()) for key, value in of_name.items()} for name, of_name in queries.items()},
         intervals={
             name: {key: _bootstrap_interval(value, samples) for key, value in of_name.items()}
@@ -190,6 +194,7 @@ def retrieval_json(report: RetrievalReport, queries: bool = False) -> dict[str, 
         "unknown_judged_documents": collection.num_unknown,
         "empty_documents": collection.num_empty,
         "truncated_texts": report.num_truncated,
+        "numbers_per_text": report.numbers_per_text,
         "rows": report.rows,
         "intervals": report.intervals,
         "difference": report.difference,

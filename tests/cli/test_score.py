@@ -195,9 +195,11 @@ def test_retrieval_finds_equal_texts(world, test_collection, tmp_path, run) -> N
     argv = ["score", "--model", world.model, "--retrieval", test_collection, "--split", "dev"]
     status, out, err = run(*argv)
     assert (status, err) == (0, "")
-    head, remark, columns, model, _, bm25, _, difference = out.splitlines()
+    head, remark, size, columns, model, _, bm25, _, difference = out.splitlines()
     assert head == f"retrieval {test_collection}, dev: 15 queries, 30 documents, similarity cosine"
     assert remark.split() == ["15", "queries", "without", "a", "judgment", "left", "out"]
+    width = json.loads((world.model / "config.json").read_text())["hidden_size"]
+    assert size == f"  numbers stored for each text: {width}.0 (queries), {width}.0 (documents)"
     assert columns.split() == ["ndcg@10", "recall@10", "recall@100", "mrr@10", "map"]
     assert model.split() == ["model", *["1.0000"] * 5]  # a text is nearest to itself
     assert bm25.split() == ["BM25", *["1.0000"] * 5]

@@ -112,6 +112,8 @@ def test_retrieval_equals_the_evaluator_of_the_library(masked_model, tmp_path, s
     for ours, theirs in (("ndcg@10", "ndcg@10"), ("recall@10", "recall@10"), ("mrr@10", "mrr@10"), ("map", "map@60")):
         assert report.rows["model"][ours] == pytest.approx(expected[theirs], abs=1e-9), ours
     assert report.similarity == name
+    for role, theirs in (("queries", "query_active_dims"), ("documents", "corpus_active_dims")):
+        assert report.numbers_per_text[role] == pytest.approx(expected[theirs]), role
 
 
 @pytest.mark.parametrize(("pooling", "activation"), [("sum", "relu"), ("max", "log1p_relu")])
