@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ from bert_jax.finetuning.negatives import (
 from bert_jax.inference.embed import HEADS
 from bert_jax.inference.inputs import Input, read_inputs, texts_by_key
 from bert_jax.inference.predict import make_predictor
-from bert_jax.scoring.retrieval_files import read_corpus_texts
+from bert_jax.scoring.retrieval_files import CorpusDocument, read_corpus_documents
 from bert_jax.search.bm25 import make_bm25_scorer
 from bert_jax.search.text_vectors import DOCUMENTS, text_vectors
 from bert_jax.search.top_documents import DOCUMENT_BLOCK
@@ -69,15 +69,15 @@ def mine_negatives(
 ) -> MinedCounts:
     """Write pairs of texts with hard negatives, as JSON lines that a fine-tuning of sentence vectors reads.
 
-    A negative is a document that ranks high for the query and is not one of its positives. Documents equal to the query
-    or to any positive of the query are never negatives. A pair for which too few documents remain is left out and
-    counted. The search is exact. Memory holds all texts, and the scores of a single block of pairs. If a call is
-    killed, its finished blocks are kept; the same call then continues, and the output has the same bytes as without the
-    interruption.
+    A negative is a document that ranks high for the query and is not one of its positives. A document that equals the
+    query or a positive of the query is never a negative; the comparison ignores the document's title and extra spaces.
+    A pair for which too few documents remain is left out and counted. The search is exact. Memory holds all texts, and
+    the scores of a single block of pairs. If a call is killed, its finished blocks are kept; the same call then
+    continues, and the output has the same bytes as without the interruption.
 
     Args:
         pairs: file of JSON lines with `text`, a query, and `text_pair`, its positive.
-        corpus: the documents, as in `read_corpus_texts`.
+        corpus: the documents, as in `read_corpus_documents`.
         output: .jsonl file to create.
         model: model whose vectors are compared; None: BM25.
         ranks: the first rank of negatives and the rank after the last, counted from 0 after positives are left out.
@@ -99,28 +99,32 @@ def mine_negatives(
             f"--ranks {rule.first}:{rule.end} and --number {num_negatives}: give a range such as 10:50, and from 1 to "
             "as many negatives as the range has ranks"
         )
-    lines, read = _read_pairs(pathlib.Path(pairs)), read_corpus_texts(pathlib.Path(corpus))
+    lines, read = _read_pairs(pathlib.Path(pairs)), read_corpus_documents(pathlib.Path(corpus))
     texts = [QueryAndPositive(line.fields["text"], line.fields["text_pair"]) for line in lines]
-    documents = [text for text in dict.fromkeys(read) if text.strip()]
-    num_empty = sum(not text.strip() for text in read)
-    index_of_text = {text: index for index, text in enumerate(documents)}
+    documents = [text for text in dict.fromkeys(document.title_and_text for document in read) if text.strip()]
+    num_empty = sum(not document.title_and_text.strip() for document in read)
+    positions = _positions_of_texts(documents, read)
     opened = None if model is None else open_model(model, HEADS)
     if opened and not opened.sentences.has_pooling:
         raise UserError(f"{model}: has no dense vectors, which --model compares; give another model, or --bm25")
     needs_positive = opened is None and margin is not None and cross_encoder is None
     for line, pair in zip(lines, texts, strict=True):
-        if needs_positive and pair.positive not in index_of_text:
+        if needs_positive and _without_extra_spaces(pair.positive) not in positions:
             raise UserError(
                 f"{line.where}: text_pair is no document of {corpus}, so BM25 has no score for --margin; add the "
                 "document, or leave out --margin"
             )
     judge = None if cross_encoder is None else open_model(cross_encoder)
     scores_of_pairs = make_cross_encoder_scorer(make_predictor(judge)) if judge else None
-    excluded = _excluded_documents(texts, index_of_text)
+    excluded = _excluded_documents(texts, positions)
+
+    def position_of(text: str) -> int | None:
+        return min(positions.get(_without_extra_spaces(text), ()), default=None)
+
     depth = rule.end + max(map(len, excluded))
     identity = {
         "the pairs": sha256_of(pairs),
-        "the corpus": _texts_digest(read),
+        "the corpus": _texts_digest([text for document in read for text in document]),
         "the model": opened and [weights_digest(opened.params), repr(opened.sentences)],
         "the cross-encoder": judge and weights_digest(judge.params),
         "the settings": [*rule],
@@ -130,9 +134,9 @@ def mine_negatives(
     with _resumable_blocks(pathlib.Path(output), identity, say) as (embedded, mined):
         if opened:
             _embed_unfinished_documents(embedded, opened, documents, progress)
-            retrieve = retriever_by_vectors(opened, _join_and_map_vectors(embedded, len(documents)), index_of_text)
+            retrieve = retriever_by_vectors(opened, _join_and_map_vectors(embedded, len(documents)), position_of)
         else:
-            retrieve = retriever_by_bm25(make_bm25_scorer(documents), index_of_text)
+            retrieve = retriever_by_bm25(make_bm25_scorer(documents), position_of)
         for first in range(0, len(texts), PAIR_BLOCK):
             key, block = (0, first // PAIR_BLOCK), slice(first, min(first + PAIR_BLOCK, len(texts)))
             progress("mining", first, len(texts))
@@ -192,12 +196,31 @@ def _read_pairs(path: pathlib.Path) -> list[Input]:
     return lines
 
 
-def _excluded_documents(pairs: Sequence[QueryAndPositive], index_of_text: Mapping[str, int]) -> list[Set[int]]:
+def _without_extra_spaces(text: str) -> str:
+    """Return the words of a text with single spaces between them, so that texts can be compared."""
+    return " ".join(text.split())
+
+
+def _positions_of_texts(documents: Sequence[str], read: Iterable[CorpusDocument]) -> Mapping[str, Set[int]]:
+    """Return text without extra spaces -> indices in `documents` of the documents with this text.
+
+    Both the text alone and the text after its title lead to a document, because a pair may have either.
+    """
+    index_of = {text: index for index, text in enumerate(documents)}
+    positions: dict[str, set[int]] = {}
+    for document in read:
+        if (index := index_of.get(document.title_and_text)) is not None:
+            for text in document:
+                positions.setdefault(_without_extra_spaces(text), set()).add(index)
+    return positions
+
+
+def _excluded_documents(pairs: Sequence[QueryAndPositive], positions: Mapping[str, Set[int]]) -> list[Set[int]]:
     """Return the documents of each pair that equal its query, or a positive of any pair with this query."""
     of_query: dict[str, set[int]] = {}
     for pair in pairs:
         equal = of_query.setdefault(pair.query, set())
-        equal |= {index_of_text[text] for text in pair if text in index_of_text}
+        equal.update(*(positions.get(_without_extra_spaces(text), ()) for text in pair))
     return [of_query[pair.query] for pair in pairs]
 
 

@@ -1,6 +1,6 @@
 """Hard negatives: documents that rank high for a query but do not answer it, and the rule that chooses them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 import jax
@@ -41,46 +41,43 @@ class QueryAndPositive(NamedTuple):
 
 # (pairs, documents of a query) -> the candidates of each pair.
 Retriever = Callable[[Sequence[QueryAndPositive], int], Candidates]
+PositionOf = Callable[[str], int | None]  # text -> position of a document with this text; None: no document has it
 PairScores = Callable[[Sequence[tuple[str, str]]], np.ndarray]  # pairs of texts -> float32 [pairs]
 
 
-def retriever_by_vectors(model: OpenModel, documents: np.ndarray, index_of_text: Mapping[str, int]) -> Retriever:
+def retriever_by_vectors(model: OpenModel, documents: np.ndarray, position_of: PositionOf) -> Retriever:
     """Return a retriever that ranks documents by the scores of their vectors.
 
     Args:
         model: the model of the vectors.
         documents: float32 `[documents, width]`, vectors of the documents.
-        index_of_text: text of a document -> its position.
+        position_of: the position of the document that has a text.
     """
     scores = similarity_of(model).scores
     score_rows = jax.jit(jax.vmap(lambda query, document: scores(query[None], document[None])[0, 0]))
 
     def retrieve(pairs: Sequence[QueryAndPositive], depth: int) -> Candidates:
         queries = text_vectors(model, [pair.query for pair in pairs], QUERIES).vectors
-        unknown = list(dict.fromkeys(pair.positive for pair in pairs if pair.positive not in index_of_text))
-        encoded: dict[str, np.ndarray] = {}
-        if unknown:
-            encoded = dict(zip(unknown, np.asarray(text_vectors(model, unknown, DOCUMENTS).vectors), strict=True))
-        positives = np.stack(
-            [
-                encoded[pair.positive] if pair.positive in encoded else documents[index_of_text[pair.positive]]
-                for pair in pairs
-            ]
-        )
+        positions = {pair.positive: position_of(pair.positive) for pair in pairs}
+        vectors = {text: documents[position] for text, position in positions.items() if position is not None}
+        if unknown := [text for text, position in positions.items() if position is None]:
+            encoded = np.asarray(text_vectors(model, unknown, DOCUMENTS).vectors)
+            vectors |= dict(zip(unknown, encoded, strict=True))
+        positives = np.stack([vectors[pair.positive] for pair in pairs])
         best = top_documents(queries, documents, depth, scores)
         return Candidates(best.scores, best.indices, np.asarray(score_rows(queries, positives)))
 
     return retrieve
 
 
-def retriever_by_bm25(bm25: Bm25, index_of_text: Mapping[str, int]) -> Retriever:
+def retriever_by_bm25(bm25: Bm25, position_of: PositionOf) -> Retriever:
     """Return a retriever that ranks documents by BM25; a positive that is not among the documents has the score NaN."""
 
     def retrieve(pairs: Sequence[QueryAndPositive], depth: int) -> Candidates:
         candidates = []
         for pair, scores in zip(pairs, bm25([pair.query for pair in pairs]), strict=True):
             best = np.argsort(-scores, kind="stable")[:depth]
-            position = index_of_text.get(pair.positive)
+            position = position_of(pair.positive)
             positive = np.asarray(np.nan if position is None else scores[position], np.float32)
             candidates.append(Candidates(np.where(scores[best] > 0, scores[best], -np.inf), best, positive))
         return Candidates(*(np.stack(arrays) for arrays in zip(*candidates, strict=True)))

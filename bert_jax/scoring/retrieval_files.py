@@ -8,7 +8,7 @@ import gzip
 import pathlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
 from bert_jax.errors import UserError
 from bert_jax.files import open_regular_file
@@ -26,6 +26,7 @@ NANO = tuple(
         *("QuoraRetrieval", "SCIDOCS", "SciFact", "Touche2020"),
     )
 )
+Text = TypeVar("Text")  # a text, or a CorpusDocument
 TEXT_SUFFIXES = ("", ".gz")  # suffixes after corpus.jsonl and queries.jsonl
 
 
@@ -111,7 +112,14 @@ def sort_in_tie_order(document_ids: Iterable[str]) -> list[str]:
     return sorted(document_ids, key=str.encode, reverse=True)
 
 
-def read_corpus_texts(path: pathlib.Path) -> list[str]:
+class CorpusDocument(NamedTuple):
+    """A document: its title and text, joined as a search reads them, and its text alone."""
+
+    title_and_text: str
+    text: str
+
+
+def read_corpus_documents(path: pathlib.Path) -> list[CorpusDocument]:
     """Return the documents of a file of JSON lines, or of a directory with corpus.jsonl.
 
     A line has `text` and perhaps `title`. The file may be compressed with gzip.
@@ -119,8 +127,12 @@ def read_corpus_texts(path: pathlib.Path) -> list[str]:
     Raises:
         UserError: the file is absent or has a wrong format.
     """
+
+    def document_of(fields: Mapping[str, Any]) -> CorpusDocument:
+        return CorpusDocument(_join_title_and_text(fields), _text_field(fields))
+
     file = _find_plain_or_gzip_file(path, "corpus.jsonl") if path.is_dir() else path
-    return list(_read_jsonl_texts(file, _join_title_and_text, needs_id=False).values())
+    return list(_read_jsonl_texts(file, document_of, needs_id=False).values())
 
 
 def _find_plain_or_gzip_file(directory: pathlib.Path, name: str) -> pathlib.Path:
@@ -146,8 +158,8 @@ def _text_field(fields: Mapping[str, Any]) -> str:
 
 
 def _read_jsonl_texts(
-    path: pathlib.Path, text_of: Callable[[Mapping[str, Any]], str], needs_id: bool = True
-) -> dict[str, str]:
+    path: pathlib.Path, text_of: Callable[[Mapping[str, Any]], Text], needs_id: bool = True
+) -> dict[str, Text]:
     """Return id -> text for the lines of a JSON-lines file; if `needs_id` is False, a line's id is its `file:line`."""
     rows = ((where, check_json_object(where, parse_json(where, line))) for where, line in _read_located_lines(path))
     return _texts_by_id(rows, text_of, str(path), needs_id)
@@ -155,13 +167,13 @@ def _read_jsonl_texts(
 
 def _texts_by_id(
     rows: Iterable[tuple[str, Mapping[str, Any]]],
-    text_of: Callable[[Mapping[str, Any]], str],
+    text_of: Callable[[Mapping[str, Any]], Text],
     source: str,
     needs_id: bool = True,
-) -> dict[str, str]:
+) -> dict[str, Text]:
     """Return id -> text of rows, each a location and fields; if `needs_id` is False, the id is the location."""
     needed = "_id and text" if needs_id else "text"
-    texts: dict[str, str] = {}
+    texts: dict[str, Text] = {}
     for where, fields in rows:
         identifier = fields.get("_id") if needs_id else where
         if not isinstance(identifier, str):

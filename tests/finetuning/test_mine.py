@@ -134,6 +134,20 @@ def test_negatives_by_bm25_equal_brute_force(world, tmp_path) -> None:
         assert set(line["negative"]) <= texts
 
 
+@pytest.mark.parametrize("spell", [str, str.strip, lambda text: f" {text.replace(' ', '  ')} "])
+@pytest.mark.parametrize("title", [None, "Cats"])
+def test_a_positive_is_not_its_own_negative(tmp_path, spell, title) -> None:
+    texts = [f"cats like milk, word{n} " for n in range(12)]
+    documents = [{"text": text} | ({"title": title} if title else {}) for text in texts]
+    pairs = [{"text": f"cats and word{n}", "text_pair": spell(text)} for n, text in enumerate(texts)]
+    files = write_lines(tmp_path / "pairs.jsonl", pairs), write_lines(tmp_path / "corpus.jsonl", documents)
+    mine_negatives(*files, tmp_path / "mined.jsonl", ranks=(0, 1))
+    mined = lines_of(tmp_path / "mined.jsonl")
+    assert len(mined) == 12
+    for number, line in enumerate(mined):
+        assert f"word{number} " not in f"{line['negative'][0]} "
+
+
 @pytest.mark.parametrize("stop_at", [("embedding documents", 32), ("mining", 8), ("mining", 16)])
 def test_a_killed_call_continues_to_equal_bytes(world, tmp_path, stop_at) -> None:
     directory, _, _ = world
