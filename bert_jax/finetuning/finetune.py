@@ -33,7 +33,7 @@ from bert_jax.training import workdir
 from bert_jax.training.checkpoint import package_versions
 from bert_jax.training.plan import Plan, Session
 from bert_jax.training.profile import profiled_steps
-from bert_jax.training.step import check_divisible_by_mesh
+from bert_jax.training.step import check_divisible_batches, check_divisible_by_mesh
 
 
 def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, session: Session) -> dict[str, Any] | None:
@@ -63,6 +63,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     # Resolve the config: fill in the lengths to pad to, the numbers of steps, and absolute paths.
     mesh = sharding.make_mesh(config.mesh)
     feed, phase, order = plan_training(inputs, settings, config.train)
+    check_divisible_batches(mesh, (phase,))  # before examples are dealt to the devices and the micro-batches
     sets = [TrainingSet(split.features, feed) for split in inputs.train]
     if not settings.buckets:  # lengths that the user chose are kept
         of_run = (inputs.architectures, inputs.weights.heads, config.compute, mesh)

@@ -208,6 +208,13 @@ def check_divisible_by_mesh(
     """
     sharding.check_mesh_divides_heads(mesh, objective.num_heads)
     sharding.check_mesh_divides_parameters(objective.logical_axes, objective.shapes, mesh)
+    check_divisible_batches(mesh, phases, evaluation_batch_size)
+
+
+def check_divisible_batches(
+    mesh: jax.sharding.Mesh, phases: tuple[Phase, ...], evaluation_batch_size: int | None = None
+) -> None:
+    """Raise UserError unless the batches and the micro-batches divide evenly over the mesh."""
     for phase in phases:
         if phase.batch_size % phase.grad_accum_steps:
             raise UserError(

@@ -65,6 +65,7 @@ def refused(world, tmp_path, capfd):
         (["train.batch_size=0"], "config.train.batch_size=0 must be at least 1"),
         (["task.learning_rates=(1e-3,0.001)"], "give each once"),
         (["train.batch_size=9", "train.grad_accum_steps=2"], "9 sequences does not divide into 2"),
+        (["train.batch_size=8", "train.grad_accum_steps=3", "task.buckets=None"], "8 sequences does not divide into 3"),
         (["optimizer.warmup_steps=1000"], "config.optimizer.warmup_steps=1000, but the run has 10 steps"),
         (["evaluate.batch_size=0"], "config.evaluate.batch_size=0 must be at least 1"),
         (["model.num_layers=3"], "no key 'model.num_layers'"),
