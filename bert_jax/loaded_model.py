@@ -119,16 +119,17 @@ class LoadedModel:
             raise self.head_error
         return fill_mask.fill_masks(self.model, text, top_k)
 
-    def predict(self, examples: Sequence[str | Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def predict(self, examples: Sequence[str | tuple[str, str] | Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the predictions of a fine-tuned model, one per example, in the form that `bert-jax predict` writes.
 
-        An example is a text, or a dict with the fields that the kind of task needs, such as `text` and `text_pair`.
-        Raises UserError if the model has no head of a task, or if an example lacks a field.
+        An example is a text, a pair of texts, or a dict with the fields that the kind of task needs, such as `text` and
+        `text_pair`. Raises UserError if the model has no head of a task, or if an example is none of these or lacks a
+        field.
         """
         if isinstance(examples, str):
             raise UserError("examples is one string; give a list of strings")
         inputs = [
-            Input(f"example {index}", index, {"text": example} if isinstance(example, str) else example)
+            Input(f"example {index}", index, _fields_of_example(f"example {index}", example))
             for index, example in enumerate(examples)
         ]
         return list(predict_inputs(self._predictor, inputs, Counter()))
@@ -180,3 +181,14 @@ class LoadedModel:
         if self.head_error:
             raise self.head_error
         return make_predictor(self.model)
+
+
+def _fields_of_example(where: str, example: str | tuple[str, str] | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of an example of `LoadedModel.predict`; `where` names the example in messages."""
+    if isinstance(example, str):
+        return {"text": example}
+    if isinstance(example, tuple) and len(example) == 2:
+        return {"text": example[0], "text_pair": example[1]}
+    if not isinstance(example, Mapping):
+        raise UserError(f"{where}: give a text, a pair of texts (a tuple), or a dict of fields")
+    return example

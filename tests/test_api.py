@@ -152,6 +152,10 @@ def test_predictions_and_their_ids(tmp_path) -> None:
             likely = theirs(**tokenizer(*pair, return_tensors="pt")).logits.softmax(-1)[0].numpy()
         np.testing.assert_allclose(list(one["probabilities"].values()), likely, rtol=0, atol=2e-6)
         assert one["label"] == f"LABEL_{likely.argmax()}"
+    assert model.predict([("d", "e")])[0]["probabilities"] == found[1]["probabilities"]
+    for wrong in (None, 3, ("a",), ["a", "b"]):
+        with pytest.raises(UserError, match="example 0: give a text, a pair of texts"):
+            model.predict([wrong])
     with pytest.raises(UserError, match="example 1: has no 'text'"):
         model.predict(["a", {"texts": "b"}])
     with pytest.raises(UserError, match="which cannot fill masks"):

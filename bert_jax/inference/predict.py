@@ -31,16 +31,16 @@ from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.models import Head, make_model
 from bert_jax.models.heads import OF_PRETRAINING
 from bert_jax.objectives.tasks import model_for_predictions, task_head
+from bert_jax.readers.rows import ABSENT, look_up_field
 from bert_jax.strict_json import json_line
 from bert_jax.tasks.batching import Feed, doubling_buckets
-from bert_jax.tasks.custom import parse_columns_setting
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind, Threshold, make_features
 from bert_jax.tasks.kinds.records import EMPTY, record_id
 from bert_jax.tasks.kinds.regression import OUTPUT as REGRESSION_OUTPUT
 from bert_jax.tasks.reading.formats import check_not_spreadsheet, format_of_suffix, read_file_records
-from bert_jax.tasks.table import source_of_prediction_file
+from bert_jax.tasks.table import named_columns, source_of_prediction_file
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer
@@ -232,7 +232,7 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
     check_not_spreadsheet(source)
     if format_name is None or (format_name == "json" and not source.endswith(".json")):
         return OpenedInputs(num_inputs(source), lambda: read_inputs(source))
-    named = parse_columns_setting(predictor.settings, kind).keys() - {*kind.label_fields}
+    named = named_columns(predictor.settings, kind).keys() - {*kind.label_fields}
     optional = [field for field in (*kind.optional_fields, *kind.label_fields) if field not in named]
     records = read_file_records(
         source, format_name, kind.suffixes, file.columns, optional, None, Counter(), predictor.settings.delimiter
@@ -247,9 +247,9 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
 def check_inputs(predictor: Predictor, inputs: Iterable[Input]) -> None:
     """Raise UserError, before any computation, for inputs whose fields `predict_inputs` does not accept."""
     kind = KINDS[predictor.task.kind]
-    columns = parse_columns_setting(predictor.settings, kind)
+    columns = named_columns(predictor.settings, kind)
     for line in inputs:
-        _make_example(predictor.task, kind, _with_task_field_names(line, columns), Counter())
+        _make_example(predictor.task, kind, _with_task_field_names(line, columns), columns, Counter())
 
 
 def predict_inputs(
@@ -269,12 +269,12 @@ def predict_inputs(
     """
     task, settings = predictor.task, predictor.settings
     kind = KINDS[task.kind]
-    columns = parse_columns_setting(settings, kind)
+    columns = named_columns(settings, kind)
     inputs = (_with_task_field_names(line, columns) for line in inputs)
     while chunk := list(itertools.islice(inputs, CHUNK)):
         # The number of the line is the id of an example, because ids of the input may be missing or occur twice.
         tally: Counter[str] = Counter()
-        examples = [{"id": line.where, **_make_example(task, kind, line, tally)} for line in chunk]
+        examples = [{"id": line.where, **_make_example(task, kind, line, columns, tally)} for line in chunk]
         features, cut = make_features(kind, examples, predictor.tokenizer, settings)
         # A long text may be several inputs of the model.
         of_chunk = functools.partial(
@@ -302,16 +302,24 @@ def _report_finished_examples(
 
 def _with_task_field_names(line: Input, columns: Mapping[str, str]) -> Input:
     """Return the input, with each field that has a column name of the training set copied to the task's name."""
-    renamed = {field: line.fields[name] for field, name in columns.items() if name in line.fields}
+    values = {field: look_up_field(line.fields, name) for field, name in columns.items()}
+    renamed = {field: value for field, value in values.items() if value is not ABSENT}
     return line._replace(fields={**line.fields, **renamed})
 
 
-def _make_example(task: Task, kind: TaskKind, line: Input, tally: Counter[str]) -> dict[str, Any]:
-    """Return the example of an input, without its id; count its empty texts."""
-    wanted = [field for field in kind.fields if field not in kind.label_fields]
+def _make_example(
+    task: Task, kind: TaskKind, line: Input, columns: Mapping[str, str], tally: Counter[str]
+) -> dict[str, Any]:
+    """Return the example of an input, without its id; count its empty texts.
+
+    Raises UserError for a missing text. `columns` has the names of columns in the training set: a model that was
+    trained on pairs of texts needs both texts.
+    """
+    wanted = [field for field in kind.text_fields if field in kind.fields or field in columns]
     for field in wanted:
         if field not in line.fields:
-            raise UserError(f"{line.where}: has no '{field}'; {task.kind} needs {', '.join(wanted)}")
+            column = f", in the column '{columns[field]}'" if columns.get(field, field) != field else ""
+            raise UserError(f"{line.where}: has no '{field}'{column}; this model needs {', '.join(wanted)}")
     # Labels are not read, because an input may have labels that the model does not know.
     record = Record(line.where, {key: value for key, value in line.fields.items() if key not in kind.label_fields})
     if "id" in line.fields:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.tasks.custom import FORMAT, NAME, custom_task, resolve_custom_columns
+from bert_jax.tasks.custom import FORMAT, NAME, custom_task, parse_columns_setting, resolve_custom_columns
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.task import Columns, SetSource, Task
@@ -417,6 +417,13 @@ def source_of_prediction_file(config: TaskConfig, kind: TaskKind, file: str) -> 
         return TASKS[config.name].sets["dev"]
     columns = resolve_custom_columns(dataclasses.replace(config, data=None, train=file), kind)
     return SetSource(format=columns.pop(FORMAT, ""), columns=columns)
+
+
+def named_columns(config: TaskConfig, kind: TaskKind) -> Mapping[str, str]:
+    """Return field -> column for the fields whose column a published task or `config.columns` names."""
+    if config.name in TASKS and "dev" in TASKS[config.name].sets:
+        return TASKS[config.name].sets["dev"].columns
+    return parse_columns_setting(config, kind)
 
 
 # Word that users give as a task, but that is a kind of task -> name of the kind.

@@ -243,3 +243,18 @@ def test_fields_have_the_names_of_the_training_set(models):
         for number, one in enumerate(records)
     ]
     assert run(renamed, mine)[0] == expected
+
+
+def test_a_model_of_text_pairs_needs_both_texts(models):
+    predictor = load_predictor(models / "sequence_classification")
+    records = [{"text": "ab", "text_pair": "cd"}, {"text": "ef", "text_pair": "gh"}]
+    expected, _ = run(predictor, records)
+    custom = predictor._replace(settings=dataclasses.replace(predictor.settings, columns="text=data.body,text_pair=b"))
+    nested = [{"data": {"body": record["text"]}, "b": record["text_pair"]} for record in records]
+    assert run(custom, nested)[0] == expected
+    with pytest.raises(UserError, match="record 2: has no 'text_pair', in the column 'b'; this model needs text, text"):
+        run(custom, [nested[0], {"data": nested[1]["data"]}])
+    published = predictor._replace(settings=dataclasses.replace(predictor.settings, name="mrpc"))
+    assert run(published, records)[0] == expected
+    with pytest.raises(UserError, match="record 1: has no 'text_pair'"):
+        run(published, [{"text": "ab"}])
