@@ -4,9 +4,12 @@ spaCy splits a text at white space, and then splits each part separately. So the
 part.
 """
 
+import contextlib
 import functools
 import itertools
+import locale
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from datatrove.utils.word_tokenizers import SpaCyTokenizer, WordTokenizer, load_word_tokenizer, strip_strings
@@ -70,7 +73,20 @@ def load_cached_word_tokenizer(language: str) -> WordTokenizer:
     Raises:
         ValueError: datatrove has no tokenizer for the language. ImportError: a package is missing.
     """
-    tokenizer = load_word_tokenizer(language)
+    with _utf8_as_default_encoding():
+        tokenizer = load_word_tokenizer(language)
     # Tokenizers of Chinese, Japanese, Thai and Vietnamese look at the whole text.
     is_by_word = isinstance(tokenizer, SpaCyTokenizer) and type(tokenizer.tokenizer.tokenizer) is Tokenizer
     return CachedTokenizer(tokenizer) if is_by_word else tokenizer
+
+
+@contextlib.contextmanager
+def _utf8_as_default_encoding() -> Iterator[None]:
+    """Make UTF-8 the default encoding of `open`: datatrove reads its tables with the encoding of the locale."""
+    before = locale.setlocale(locale.LC_CTYPE)
+    try:
+        with contextlib.suppress(locale.Error):  # a system without this locale
+            locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+        yield
+    finally:
+        locale.setlocale(locale.LC_CTYPE, before)
