@@ -28,7 +28,7 @@ from bert_jax.finetuning.training_sets import TrainingSet, describe_sets
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.initial_weights import print_initial_weights_summary
 from bert_jax.readers.hub import make_local_path_absolute
-from bert_jax.tasks.batching import describe_batch_shapes
+from bert_jax.tasks.batching import describe_batch_rule, describe_batch_shapes
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import package_versions
 from bert_jax.training.plan import Plan, Session
@@ -85,7 +85,8 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         console.say(describe_sets([split.name for split in inputs.train], order))
 
     # Check that all processes have equal inputs, and make the plan that all trainings share.
-    recorded_config, fingerprint = to_json(config), inputs.fingerprint
+    recorded_config = to_json(config)
+    fingerprint = inputs.fingerprint | {"batches": "; ".join(describe_batch_rule(each.feed) for each in sets)}
     agreed = {f"config.{key}": str(value) for key, value in flatten(recorded_config).items()}
     session.watchdog.check_agreement(agreed | package_versions() | fingerprint)
     plan = Plan(

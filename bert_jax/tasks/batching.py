@@ -143,6 +143,17 @@ def plan_training_epoch(feed: Feed, features: Sequence[Features], seed: int, epo
     return [PlannedBatch(indices, feed.buckets[-1], feed.batch_size, feed.rows) for indices in batches]
 
 
+def describe_batch_rule(feed: Feed) -> str:
+    """Return the rule that chooses the examples of training batches, as text.
+
+    Feeds with equal rules have equal batches, except for the order of the examples in a batch. The last length that
+    sequences are padded to changes no batch, because it holds the longest sequence of any set.
+    """
+    if feed.rows:
+        return "sequences in rows"
+    return f"sequences padded to {''.join(f'{length}, ' for length in feed.buckets[:-1])}the longest"
+
+
 def _sequence_lengths(features: Sequence[Features], planned: PlannedBatch) -> np.ndarray:
     """Return the length of each sequence of a batch, int64 `[batch, sequences of an example]`; 0 for filler."""
     lengths = np.zeros((planned.batch_size, len(features[planned.indices[0]].sequences)), np.int64)

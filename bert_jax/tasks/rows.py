@@ -6,7 +6,8 @@ not depend on rows.
 
 Every training step has the same shapes. The sequences of an epoch are sorted by length and cut into as many strata as a
 batch has sequences, and each batch takes a random sequence of each stratum. So all batches have nearly equal numbers of
-tokens.
+tokens. The devices and the micro-batches divide a batch, and do not change its sequences. So a training that is resumed
+on other devices reads the same batches.
 """
 
 import bisect
@@ -76,12 +77,12 @@ def batches_of_similar_length(
     """Return the indices of each batch's examples in an epoch; full batches have similar numbers of tokens.
 
     If the number of examples is not a multiple of the batch size, some random examples form a smaller batch. The result
-    depends only on the arguments.
+    depends only on the arguments. `shape` changes only the order of the examples in a batch.
 
     Args:
         lengths: number of tokens of each example (of all its sequences), int `[examples]`.
-        batch_size: number of examples in a batch.
-        shape: shape of the rows and number of parts; each part of a batch gets examples of all strata.
+        batch_size: number of examples in a batch, a multiple of the number of parts.
+        shape: the parts of a batch; all parts of a full batch get similar numbers of tokens.
         seed: seed of the run.
         epoch: counted from 0.
         shuffle: True to shuffle the order of the batches, for training.
@@ -92,11 +93,13 @@ def batches_of_similar_length(
     shuffled = np.argsort(of_example, kind="stable")
     left, dealt = shuffled[:num_left], shuffled[num_left:]
     by_length = dealt[np.argsort(-lengths[dealt], kind="stable")]  # equal lengths stay in random order
-    strata = by_length.reshape(batch_size // shape.num_parts, -1)  # one column for each part of each batch
+    strata = by_length.reshape(batch_size, num_full)
     within = random_bits(seed, Stream.PACKING, epoch, np.arange(strata.size)).reshape(strata.shape)
     columns = np.take_along_axis(strata, np.argsort(within, axis=1, kind="stable"), axis=1)
-    parts = columns.reshape(len(strata), num_full, shape.data_shards, shape.micro_batches)
-    batches = list(parts.transpose(1, 2, 0, 3).reshape(num_full, batch_size))
+    groups = columns.T.reshape(num_full, batch_size // shape.num_parts, shape.num_parts)  # the longest first
+    groups[:, 1::2] = groups[:, 1::2, ::-1]  # the longer examples go to the first parts, then to the last parts
+    parts = groups.reshape(*groups.shape[:2], shape.data_shards, shape.micro_batches)
+    batches = list(parts.swapaxes(1, 2).reshape(num_full, batch_size))
     batches += [left] if num_left else []
     order = np.argsort(of_batch[: len(batches)], kind="stable") if shuffle else range(len(batches))
     return [batches[index] for index in order]

@@ -27,6 +27,7 @@ ELSEWHERE = "make room, or choose another --workdir"
 RESTORE = "restore this run's copy, or delete the file and repeat the training command"
 # Files and directories that a process writes while it holds the lock.
 WRITTEN = ("run.json", "tokenizer", "*.lock", "metrics.jsonl", "result.json", "results.json", "model", "best-*", "*.id")
+SHA256_DIGITS = 64
 MAX_NAMED = 3  # maximum number of differences in a message; if there are more, the message has two and their number
 # Part of the fingerprint -> config key of its path.
 PATH_KEYS = {"corpus": "data.corpus", "task": "task.data", "weights": "init_from"}
@@ -149,7 +150,8 @@ def _run_differences(saved: Values, saved_data: Fingerprint, config: Values, dat
     def path_and_digest(values: Values, name: str, fingerprint: Fingerprint) -> str:
         path = flatten(values).get(PATH_KEYS.get(name, "")) or ""
         path = ",".join(parse_corpus_and_snapshot(corpus)[0] for corpus in path.split(","))
-        return f"{path} {str(fingerprint.get(name))[:12]}".strip()  # enough of a digest to tell digests apart
+        text = str(fingerprint.get(name))
+        return f"{path} {text[:12] if len(text) == SHA256_DIGITS else text}".strip()  # 12 digits tell digests apart
 
     return refused_changes(saved, config, step) + [
         f"{name}: {path_and_digest(saved, name, saved_data)} -> {path_and_digest(config, name, data)}"

@@ -10,6 +10,7 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.console import Console
+from bert_jax.finetuning import batch_shapes
 from bert_jax.training.trackers import TRACKERS, Tracker
 from tests.helpers.finetuning_runs import (
     finetune,
@@ -107,6 +108,22 @@ def test_a_run_in_rows_resumes_to_the_same_weights(world, tmp_path, monkeypatch,
     assert finetune(world, tmp_path / "twice", "sequence_classification", *in_rows) == results
     for name in ("model/model.safetensors", "predictions/custom-dev.jsonl"):
         assert (tmp_path / "twice" / name).read_bytes() == (tmp_path / "once" / name).read_bytes()
+
+
+def test_a_resumed_run_sees_the_same_batches_or_is_refused(world, tmp_path, monkeypatch, capsys):
+    """Micro-batches may change: the weights are those of the run that was not stopped. Rows and padding may not."""
+    in_rows = ("task.buckets=None", "task.dropout=0.0")
+    finetune(world, tmp_path / "once", "sequence_classification", *in_rows)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)  # in the middle of an epoch of 5 steps
+        assert finetune(world, tmp_path / "twice", "sequence_classification", *in_rows) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_shapes, "row_limits", lambda *_: None)  # as on a device where padding is cheaper
+        assert main(finetune_command(world, tmp_path / "twice", "sequence_classification", *in_rows)) == 2
+    assert "(batches: sequences in rows -> sequences padded to the longest); give its" in capsys.readouterr().err
+    finetune(world, tmp_path / "twice", "sequence_classification", *in_rows, "train.grad_accum_steps=2")
+    once, twice = (tensors(tmp_path / name / "model") for name in ("once", "twice"))
+    assert all(np.abs(once[name] - twice[name]).max() < 1e-4 for name in once)
 
 
 def test_a_signal_in_the_last_evaluation_loses_nothing(grid, world, tmp_path, monkeypatch):
