@@ -226,10 +226,21 @@ def needs_packages(subject: str, packages: str, advice: str = "") -> Iterator[No
         raise UserError(f"{subject} needs {packages}: pip install {packages}{advice}") from None
 
 
-def check_not_input(output: str | os.PathLike[str], inputs: Iterable[str]) -> None:
-    """Raise UserError if the output is one of the inputs, without the usual advice to remove the output."""
+def check_not_input(
+    output: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str]], option: str = "--input"
+) -> None:
+    """Raise UserError if the output is one of the inputs, without the usual advice to remove the output.
+
+    `option` is the option of the command line that names the inputs.
+    """
     if any(os.path.realpath(output) == os.path.realpath(path) for path in inputs):
-        raise UserError(f"{output}: --output is also --input; choose another --output")
+        raise UserError(f"{output}: --output is also {option}; choose another --output")
+
+
+def check_no_file(path: pathlib.Path) -> None:
+    """Refuse an output file that exists; call this before any work."""
+    if path.exists():
+        raise UserError(f"{path} exists; name another file, or remove it")
 
 
 def check_output(output: str | os.PathLike[str]) -> None:

@@ -17,7 +17,7 @@ from bert_jax import __version__, errors, strict_json
 from bert_jax.checkpoints.load_model import OpenModel, open_model, weights_digest
 from bert_jax.corpus.build.corpus_writer import write_json
 from bert_jax.corpus.build.passes import FinishedBlocks
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, check_not_input
 from bert_jax.files import new_file, read_file, sha256_of
 from bert_jax.finetuning.negatives import (
     NegativeRule,
@@ -99,6 +99,8 @@ def mine_negatives(
             f"--ranks {rule.first}:{rule.end} and --number {num_negatives}: give a range such as 10:50, and from 1 to "
             "as many negatives as the range has ranks"
         )
+    check_not_input(output, [pairs], "--pairs")
+    check_not_input(output, [corpus, *pathlib.Path(corpus).glob("corpus.jsonl*")], "--corpus")
     lines, read = _read_pairs(pathlib.Path(pairs)), read_corpus_documents(pathlib.Path(corpus))
     texts = [QueryAndPositive(line.fields["text"], line.fields["text_pair"]) for line in lines]
     documents = [text for text in dict.fromkeys(document.title_and_text for document in read) if text.strip()]

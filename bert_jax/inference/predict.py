@@ -15,7 +15,7 @@ import numpy as np
 from bert_jax import strict_json
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import ComputeConfig, TaskConfig, section_from_values
-from bert_jax.errors import UserError, writing
+from bert_jax.errors import UserError, check_not_input, writing
 from bert_jax.files import new_file
 from bert_jax.inference.inputs import (
     OBJECT_LINES,
@@ -186,6 +186,8 @@ def predict_file(
     of its input. Return the numbers of examples and of truncated texts. Raise UserError as `load_predictor`,
     `open_inputs` and `predict_inputs`.
     """
+    if target != "-":
+        check_not_input(target, [source])
     predictor = load_predictor(directory, batch_size)
     total, read = open_inputs(predictor, source)
     counts: Counter[str] = Counter()

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.errors import UserError, did_you_mean, writing
+from bert_jax.errors import UserError, check_no_file, did_you_mean, writing
 from bert_jax.files import new_file
 from bert_jax.objectives.vector_scores import Scores, inner_products
 from bert_jax.search.top_documents import TopDocuments, top_documents
@@ -189,16 +189,27 @@ def float_vectors_file_to_convert(output: pathlib.Path, name: str | None) -> Ite
     Args:
         output: `.npy` file to create.
         name: name of a form, as in `parse_vector_forms`; None: the float vectors are the output.
+
+    Raises:
+        UserError: a file to write exists; without `name`, the caller checks the output.
     """
     if name is None:
         yield output
         return
+    check_no_file(output)
+    if parse_vector_forms(name, MAX_WIDTH)[0].stored == INT8:
+        check_no_file(_ranges_file(output))
     with contextlib.ExitStack() as stack:
         with writing(output, "make room, or choose another --output"):
             directory = stack.enter_context(tempfile.TemporaryDirectory(dir=output.absolute().parent))
         path = pathlib.Path(directory, "vectors.npy")
         yield path
         _convert_vectors_file(path, output, name)
+
+
+def _ranges_file(output: pathlib.Path) -> pathlib.Path:
+    """Return the file for the ranges of int8 vectors in the file `output`."""
+    return output.with_suffix(".ranges.npy")
 
 
 def _convert_vectors_file(path: pathlib.Path, output: pathlib.Path, name: str) -> None:
@@ -209,7 +220,7 @@ def _convert_vectors_file(path: pathlib.Path, output: pathlib.Path, name: str) -
     stored = STORED_FORMS[form.stored].store(truncate_vectors(vectors, form.size, are_units))
     files = {output: stored.vectors}
     if stored.ranges.size:
-        files[output.with_suffix(".ranges.npy")] = stored.ranges
+        files[_ranges_file(output)] = stored.ranges
     for target, array in files.items():
         with writing(target, "make room, or choose another --output"), new_file(target, binary=True) as file:
             np.save(file, array)

@@ -57,16 +57,23 @@ def test_embed_writes_smaller_vectors(world, tmp_path, embed, run, refused) -> N
     lines, made = vocabulary()[:5], tmp_path / "out" / "vectors.npy"
     assert run(*embed(lines, "--normalize"))[0] == 0
     vectors = np.load(made)
+    for form in ("8", "binary"):
+        refused(*embed(lines, "--vectors", form), says=(f"{made} exists; name another file",))
+    np.testing.assert_array_equal(np.load(made), vectors)
+    made.unlink()
     assert run(*embed(lines, "--normalize", "--vectors", "8"))[0] == 0
     wanted = vectors[:, :8] / np.linalg.norm(vectors[:, :8], axis=1, keepdims=True)
     np.testing.assert_allclose(np.load(made), wanted, rtol=0, atol=1e-6)
+    made.unlink()
     assert run(*embed(lines, "--vectors", "binary"))[0] == 0
     np.testing.assert_array_equal(np.load(made), np.packbits(vectors > 0, axis=1))
+    made.unlink()
     assert run(*embed(lines, "--normalize", "--vectors", "8-int8"))[0] == 0
     low, high = np.load(tmp_path / "out" / "vectors.ranges.npy")
     decoded = low + (np.load(made).astype(np.float32) + 128.5) * (high - low) / 255
     np.testing.assert_allclose(decoded, wanted, rtol=0, atol=float((high - low).max() / 255))
     made.unlink()
+    refused(*embed(lines, "--vectors", "int8"), says=("vectors.ranges.npy exists; name another file",))
     (tmp_path / "out" / "vectors.ranges.npy").unlink()
     for form, says in (("int4", "int8"), ("8,int8", "one form"), ("40", f"from 1 to {WIDTH}")):
         refused(*embed(lines, "--vectors", form), says=(f"--vectors {form}", says))

@@ -12,7 +12,14 @@ from bert_jax.cli.main import main
 from bert_jax.errors import UserError
 from bert_jax.finetuning import mine
 from bert_jax.finetuning.mine import mine_negatives
-from bert_jax.finetuning.negatives import Candidates, NegativeRule, QueryAndPositive, choose_negatives
+from bert_jax.finetuning.negatives import (
+    Candidates,
+    NegativeRule,
+    QueryAndPositive,
+    choose_negatives,
+    make_cross_encoder_scorer,
+)
+from bert_jax.inference.predict import load_predictor
 from bert_jax.search import text_vectors, top_documents
 from bert_jax.tasks.kinds.similarity import SIMILARITY
 from bert_jax.tasks.task import Record, Task
@@ -200,6 +207,47 @@ def test_a_cross_encoder_decides_about_the_margin() -> None:
         lambda pairs: np.array([teacher[document] for _, document in pairs], np.float32),
     )
     assert list(chosen) == [([1, 3], [5.0, 2.0, -3.0])]
+
+
+@pytest.mark.parametrize(
+    ("labels", "relevant"),
+    [
+        (("0", "1"), 1),
+        (("entailment", "not_entailment"), 0),
+        (("match", "no_match"), 0),
+        (("Duplicate", "not duplicate"), 0),
+        (("LABEL_0", "LABEL_1"), 1),
+        (("no", "yes"), 1),
+        (("red", "green"), None),
+        (("match", "relevant"), None),
+    ],
+)
+def test_two_labels_of_a_cross_encoder_are_read_by_their_names(tmp_path, labels, relevant) -> None:
+    """The score is the log odds of the relevant label, as `transformers` computes the probabilities."""
+    import torch
+
+    model, tokenizer = tiny_models.save(
+        tmp_path, "bert", "ForSequenceClassification", id2label=dict(enumerate(labels)), num_labels=2
+    )
+    if relevant is None:
+        with pytest.raises(UserError, match=f"labels '{labels[0]}' and '{labels[1]}'"):
+            make_cross_encoder_scorer(load_predictor(tmp_path))
+        return
+    with torch.no_grad():
+        logits = model(**tokenizer(["ab"], ["cd"], return_tensors="pt")).logits[0]
+    odds = torch.log_softmax(logits, 0)[relevant] - torch.log_softmax(logits, 0)[1 - relevant]
+    np.testing.assert_allclose(make_cross_encoder_scorer(load_predictor(tmp_path))([("ab", "cd")]), odds, atol=1e-5)
+
+
+@pytest.mark.parametrize("option", ["pairs", "corpus", "corpus directory"])
+def test_an_output_that_is_an_input_is_refused_and_kept(tmp_path, option) -> None:
+    pairs = write_lines(tmp_path / "pairs.jsonl", [{"text": "ab", "text_pair": "cd"}])
+    corpus = write_lines(tmp_path / "corpus.jsonl", [{"text": "cd"}, {"text": "ab ef"}])
+    before = pairs.read_bytes(), corpus.read_bytes()
+    output = pairs if option == "pairs" else corpus
+    with pytest.raises(UserError, match=f"--output is also --{option.split()[0]}; choose another --output"):
+        mine_negatives(pairs, tmp_path if "directory" in option else corpus, output, ranks=(0, 1))
+    assert before == (pairs.read_bytes(), corpus.read_bytes())
 
 
 def test_scores_of_a_cross_encoder_equal_transformers(world, tmp_path) -> None:

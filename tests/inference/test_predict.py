@@ -193,6 +193,14 @@ def test_a_bad_line_is_named_and_nothing_is_left(models, tmp_path, line, says):
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
+def test_an_output_that_is_the_input_is_refused_and_kept(models, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "link.jsonl").symlink_to("in.jsonl")
+    with pytest.raises(UserError, match="--output is also --input; choose another --output"):
+        predict_file(models / "sequence_classification", str(tmp_path / "in.jsonl"), str(tmp_path / "link.jsonl"))
+    assert (tmp_path / "in.jsonl").read_text() == '{"text": "a"}\n'
+
+
 def test_other_refusals(models, tmp_path, capsys):
     save(tmp_path / "pretrained", "bert", "ForPreTraining")
     (tmp_path / "in.jsonl").write_text('{"text": "ab"}\n')
