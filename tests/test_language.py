@@ -281,7 +281,7 @@ def sentences_of_page(text: str, *, as_read: bool = False) -> Iterator[tuple[int
         elif row.strip():
             blocks.append((at, row.strip(), False))
     for at, block, is_heading in blocks:
-        if is_heading:
+        if is_heading and not as_read:
             block = re.sub(r"\bwhat\b", "that", block, flags=re.I)
         yield from (
             (at, part) for part in re.split(r"(?<=[.!?])\s+(?=[A-Z`(\[\"])", block) if re.search(r"[a-zA-Z]", part)
