@@ -15,7 +15,7 @@ from bert_jax.console import notebook_table
 from bert_jax.errors import UserError
 from bert_jax.inference import embed, fill_mask
 from bert_jax.inference.fill_mask import MaskPrediction
-from bert_jax.inference.inputs import Input
+from bert_jax.inference.inputs import Input, texts_by_key
 from bert_jax.inference.predict import Predictor, make_predictor, predict_inputs
 from bert_jax.inference.vectors import TextVectors
 from bert_jax.models import count_parameters
@@ -117,6 +117,7 @@ class LoadedModel:
         """
         if self.head_error:
             raise self.head_error
+        texts_by_key(Input("fill_mask", 1, {"text": text}))
         return fill_mask.fill_masks(self.model, text, top_k)
 
     def predict(self, examples: Sequence[str | tuple[str, str] | Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -150,6 +151,8 @@ class LoadedModel:
         """
         if isinstance(texts, str):
             raise UserError("texts is one string; give a list of strings")
+        for index, text in enumerate(texts):
+            texts_by_key(Input(f"text {index}", index, {"text": text}))
         model = self._scoring_model(masking, temperature)
         return np.array(
             [log_probabilities.sum() for log_probabilities in token_log_probabilities(model, texts, progress)]

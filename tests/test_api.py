@@ -135,6 +135,9 @@ def test_equal_calls_compile_once(bert, monkeypatch) -> None:
         (lambda model: model.predict("a text"), "give a list"),
         (lambda model: model.predict(["a"]), "this model predicts the masked token only; fine-tune it first"),
         (lambda model: model.fill_mask("no mask"), r"no \[MASK\]"),
+        (lambda model: model.fill_mask("\ud800 [MASK]"), "half of a surrogate pair"),
+        (lambda model: model.score(["a", None]), "text 1: 'text' is None; give a text"),
+        (lambda model: model.score(["\ud800"]), "half of a surrogate pair"),
     ],
 )
 def test_wrong_calls_are_refused(bert, call, says: str) -> None:

@@ -90,8 +90,8 @@ def score_retrieval(
     """Return the measures of a model and of BM25 on a collection in the layout of BEIR.
 
     The vectors equal the vectors of `bert-jax embed`. The model directory's prompts for queries and documents apply,
-    and texts that are too long for the model are truncated. As in BEIR, a document whose id equals the id of the query
-    is not ranked.
+    and texts that are too long for the model are truncated. A document that is the query itself is not ranked, as in
+    `ranking_measures`.
 
     Args:
         model: any model; its heads are used only if its directory names a head of vectors.
@@ -217,13 +217,19 @@ def retrieval_json(report: RetrievalReport, queries: bool = False) -> dict[str, 
 def ranking_measures(collection: Collection, rankings: np.ndarray) -> Mapping[str, np.ndarray]:
     """Return name of a measure -> value for each query; `rankings` has the ranked documents, int `[queries, depth]`.
 
-    A document whose id equals the id of the query is dropped, and the documents after it move up.
+    A document is dropped, and the documents after it move up, if it is the query itself: it has the id of the query,
+    contains the text of the query, and is not judged for the query. BEIR drops by the id alone, which would also drop
+    unrelated documents of a collection that numbers queries and documents independently.
     """
-    judgments = [collection.judgments[query] for query in collection.query_ids]
     gains = np.zeros(rankings.shape, np.int64)
-    for row, (query, judged) in enumerate(zip(collection.query_ids, judgments, strict=True)):
-        names = [collection.document_ids[index] if index != NOT_RETRIEVED else None for index in rankings[row]]
-        ranked = [judged.get(name, 0) if name else 0 for name in names if name != query]
+    judgments = [collection.judgments[query] for query in collection.query_ids]
+    for row, (query, text, judged) in enumerate(zip(collection.query_ids, collection.queries, judgments, strict=True)):
+        ranked = []
+        for index in rankings[row]:
+            name = "" if index == NOT_RETRIEVED else collection.document_ids[index]
+            if name == query and name not in judged and text.strip() in collection.documents[index]:
+                continue
+            ranked.append(judged.get(name, 0))
         gains[row, : len(ranked)] = ranked
     return ndcg_recall_mrr_map(gains, [list(judged.values()) for judged in judgments])
 

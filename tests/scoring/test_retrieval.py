@@ -1,6 +1,7 @@
 """Retrieval beside trec_eval, brute force, and the formula of BM25; broken collections."""
 
 import collections
+import dataclasses
 import gzip
 import json
 import math
@@ -87,11 +88,18 @@ def test_ties_rank_by_bytes_of_the_id() -> None:
     assert [ids[index] for index in rankings[0]] == ["é", "z", "Z", "3", "20", "2", "11", "100", "10", "1"]
 
 
-def test_a_document_with_the_id_of_its_query_is_not_ranked() -> None:
-    sample = collection(3, {"d1": {"d1": 1, "d2": 1}})
-    computed = ranking_measures(sample, np.array([[1, 2, 0]]))
-    assert computed["mrr@10"].tolist() == [0.5]
-    assert computed["recall@10"].tolist() == [0.5]  # as in BEIR, the query's own document stays among the judgments
+def test_only_the_query_itself_is_not_ranked() -> None:
+    """As BEIR in ArguAna, where queries are documents; a collection may also number both independently."""
+    sample = collection(3, {"d1": {"d2": 1}})
+    as_query = dataclasses.replace(sample, queries=["own"], documents=["", "Title own", ""])
+    ranking = np.array([[1, 2, 0]])
+    for case, judgments, rank in (
+        (as_query, {"d2": 1}, 2),
+        (dataclasses.replace(as_query, documents=["", "another text", ""]), {"d2": 1}, 3),
+        (as_query, {"d1": 1}, 1),
+    ):
+        computed = ranking_measures(dataclasses.replace(case, judgments={"d1": judgments}), ranking)
+        assert computed["mrr@10"].tolist() == [1 / rank]
 
 
 def test_bm25_equals_its_formula() -> None:
