@@ -17,7 +17,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from bert_jax.errors import WRONG_PATH, StorageError, UserError, check_output, escaped, file_error, writing
@@ -25,6 +25,9 @@ from bert_jax.errors import WRONG_PATH, StorageError, UserError, check_output, e
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 PIECE_BYTES = 1 << 20
+# One path or several paths.
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
 RUN_SCHEMES = ("gs", "s3")  # of URLs of a run or a model
 MAX_SPARSE_BYTES = 1 << 30  # of a file of which less than a MAX_RATIO-th is on disk
 MAX_RATIO = 100
@@ -263,6 +266,18 @@ def reason_not_a_local_path(text: str, run: bool = False) -> str:
     if scheme not in RUN_SCHEMES:
         return f"{text}: a run can be at {' and '.join(f'{known}://' for known in RUN_SCHEMES)}; {advice}"
     return "" if "/" in address.strip("/") else f"{text}: names no directory in a bucket; write {scheme}://BUCKET/NAME"
+
+
+def local_path(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Return a local path; raise UserError for a URL."""
+    if reason := reason_not_a_local_path(os.fspath(path)):
+        raise UserError(reason)
+    return pathlib.Path(path)
+
+
+def list_paths(paths: Paths) -> list[str]:
+    """Return one path or several paths as a list of texts."""
+    return [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
 
 
 def _partial_path(target: pathlib.Path) -> pathlib.Path:

@@ -6,7 +6,7 @@ Each function calls the same function as its verb. The other verbs are `train_to
 
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.api import Overrides, as_config
@@ -24,6 +24,7 @@ from bert_jax.dryrun.dry_run import dry_run, finetuning_compile_inputs, pretrain
 from bert_jax.dryrun.report import report_json
 from bert_jax.dryrun.topology import compile_only_devices
 from bert_jax.errors import UserError
+from bert_jax.files import Paths, list_paths, local_path
 from bert_jax.pretraining.evaluate import evaluate_checkpoint
 from bert_jax.reports.attention.write import write_attention_file
 from bert_jax.reports.bias_metric_notes import MEANINGS
@@ -37,9 +38,14 @@ from bert_jax.scoring.score import (
     heads_of_benchmarks,
     make_scoring_model,
 )
-from bert_jax.scoring.score_model import run_bias_benchmarks, score_benchmarks_and_collections, scores_json
+from bert_jax.scoring.score_model import (
+    DEFAULT_SPLIT,
+    run_bias_benchmarks,
+    score_benchmarks_and_collections,
+    scores_json,
+)
 from bert_jax.scoring.templates import PACKAGED
-from bert_jax.training.remote_workdir import local_copy
+from bert_jax.training.remote_workdir import directory_to_upload, local_copy
 
 PathLike = str | os.PathLike[str]
 
@@ -67,7 +73,7 @@ def evaluate(
 
 
 def report(
-    workdirs: PathLike | Sequence[PathLike],
+    workdirs: Paths,
     output: PathLike,
     *,
     watts: float | None = None,
@@ -84,13 +90,12 @@ def report(
         recipe: as in `evaluate`.
     """
     run_recipe_for_its_rows(recipe)
-    several = [workdirs] if isinstance(workdirs, str | os.PathLike) else workdirs
-    return write_report([os.fspath(workdir) for workdir in several], os.fspath(output), watts, grams_per_kwh)
+    return write_report(list_paths(workdirs), os.fspath(local_path(output)), watts, grams_per_kwh)
 
 
 def plot(workdir: PathLike, output: PathLike, *, console: Console | None = None) -> str:
     """Draw the learning curves of a run into a .png, .pdf or .svg file; return the name of the file."""
-    plot_run(local_copy(workdir), pathlib.Path(output), (console or Console()).say)
+    plot_run(local_copy(workdir), local_path(output), (console or Console()).say)
     return os.fspath(output)
 
 
@@ -146,7 +151,7 @@ def inspect(
     words = [f"--config.{key}={value}" for key, value in (overrides or {}).items()]
     inspection = open_inspection(os.fspath(corpus), recipe, words, sequence, console or Console())
     if html is not None:
-        write_page(os.fspath(html), lambda: inspection_page(inspection))
+        write_page(os.fspath(local_path(html)), lambda: inspection_page(inspection))
     return inspection_json(inspection)
 
 
@@ -208,7 +213,7 @@ def export(
 
     Args:
         model: a work directory, a model directory, or Google's TensorFlow checkpoint of a BERT.
-        output: directory to create.
+        output: directory to create, or its URL on object storage.
         format: a row of `bert_jax.convert.export.FORMATS`.
         head: the only head to write; None: all heads that the format can express.
         part: an auxiliary model of the run, such as "generator".
@@ -222,17 +227,18 @@ def export(
     run_recipe_for_its_rows(recipe)
     reports = (None if path is None else pathlib.Path(path) for path in (bias, retrieval))
     facts = CardFacts(license, base_model, *reports)
-    export_directory(
-        local_copy(model),
-        pathlib.Path(output),
-        format,
-        console or Console(),
-        step=step,
-        head=head,
-        part=part,
-        card_facts=facts,
-        measure=measure,
-    )
+    with directory_to_upload(os.fspath(output)) as directory:
+        export_directory(
+            local_copy(model),
+            directory,
+            format,
+            console or Console(),
+            step=step,
+            head=head,
+            part=part,
+            card_facts=facts,
+            measure=measure,
+        )
     return os.fspath(output)
 
 
@@ -264,13 +270,13 @@ def compress(
     if examples < 1:
         raise UserError(f"--examples {examples}: at least 1")
     source = None if data is None else os.fspath(data)
-    target = pathlib.Path(output)
+    target = local_path(output)
     return compress_model(local_copy(model), target, method, amount or 0.0, source, examples, console or Console())
 
 
 def vocabulary(model: PathLike, tokenizer: PathLike, output: PathLike, *, console: Console | None = None) -> str:
     """Write a model with the vocabulary of another tokenizer, for further pretraining; return its directory."""
-    change_vocabulary(local_copy(model), pathlib.Path(tokenizer), pathlib.Path(output), console or Console())
+    change_vocabulary(local_copy(model), pathlib.Path(tokenizer), local_path(output), console or Console())
     return os.fspath(output)
 
 
@@ -289,7 +295,9 @@ def attention(
 
     `write_attention_file` of bert_jax/reports/attention/write.py documents the arguments.
     """
-    return write_attention_file(os.fspath(model), text, pair, os.fspath(output), words, layer, head, first_token)
+    return write_attention_file(
+        os.fspath(model), text, pair, os.fspath(local_path(output)), words, layer, head, first_token
+    )
 
 
 def score(
@@ -298,11 +306,11 @@ def score(
     masking: str = "within_word_l2r",
     temperature: float = 1.0,
     fraction: float = 1.0,
-    retrieval: Sequence[PathLike] = (),
-    split: str = "test",
+    retrieval: Paths = (),
+    split: str = DEFAULT_SPLIT,
     vectors: str = "",
     console: Console | None = None,
-    **data: Sequence[str],
+    **data: Paths,
 ) -> dict[str, Any]:
     """Return the scores of a model on minimal pairs, text, bias pairs and test collections, as `score --json` prints.
 
@@ -310,17 +318,17 @@ def score(
         model: model directory.
         masking, temperature: as in `LoadedModel.score`.
         fraction: fraction of the items of each paradigm or group.
-        retrieval: test collections in the layout of BEIR.
+        retrieval: one or more test collections in the layout of BEIR.
         split: judgments of `retrieval`: qrels/SPLIT.tsv.
         vectors: forms of smaller vectors that `retrieval` also searches in, such as "int8,binary,64".
         console: printer of progress; None: a console on stderr.
-        data: name of a benchmark -> its sources: pairs=["zorro_small"], crows_pairs=["crows.csv"].
+        data: name of a benchmark -> its source, or several: pairs="zorro_small", crows_pairs=["crows.csv"].
     """
     wanted, console = _benchmarks_and_sources(data, BENCHMARKS), console or Console()
     if not wanted and not retrieval:
         raise UserError(f"nothing to score; give {' or '.join((*BENCHMARKS, 'retrieval'))}")
     scores = score_benchmarks_and_collections(
-        model, wanted, retrieval, masking, temperature, fraction, split, vectors, console
+        model, wanted, list_paths(retrieval), masking, temperature, fraction, split, vectors, console
     )
     return scores_json(model, scores, details=False)
 
@@ -331,7 +339,7 @@ def bias(
     fraction: float = 1.0,
     output: PathLike | None = None,
     console: Console | None = None,
-    **data: Sequence[str],
+    **data: Paths,
 ) -> dict[str, Any]:
     """Return a model's associations with their meanings and limits, as `bias --json` prints; `export` reads them.
 
@@ -343,22 +351,21 @@ def bias(
         data: name of a data set -> its sources: crows_pairs=["crows.csv"]; if none is given, the templates of
             occupations are used.
     """
+    page = None if output is None else os.fspath(local_path(output))
     wanted = _benchmarks_and_sources(data, MEANINGS) or [("templates", source) for source in PACKAGED]
     opened = open_model(model, heads_of_benchmarks(name for name, _ in wanted))
     reports = run_bias_benchmarks(make_scoring_model(opened), wanted, fraction, console or Console())
-    if output is not None:
-        write_page(os.fspath(output), lambda: bias_page(os.fspath(model), reports))
+    if page is not None:
+        write_page(page, lambda: bias_page(os.fspath(model), reports))
     return bias_json(os.fspath(model), weights_digest(opened.params), reports)
 
 
-def _benchmarks_and_sources(data: Mapping[str, Sequence[str]], known: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _benchmarks_and_sources(data: Mapping[str, Paths], known: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (benchmark, source) for each source, in the order of the table; raise UserError for an unknown name."""
-    for name, sources in data.items():
+    for name in data:
         if name not in known:
             raise UserError(f"{name}: no such data set; there are {', '.join(known)}")
-        if isinstance(sources, str):
-            raise UserError(f"{name}='{sources}' is one string; give a list of files")
-    return [(name, source) for name in known for source in data.get(name, ())]
+    return [(name, source) for name in known for source in list_paths(data.get(name, ()))]
 
 
 def run_recipe_for_its_rows(recipe: PathLike | None) -> None:

@@ -1,6 +1,7 @@
 """The verbs as functions: equal to the output of their commands; and runs whose recipe adds rows to tables."""
 
 import json
+import pathlib
 
 import pytest
 
@@ -8,6 +9,7 @@ import bert_jax
 from bert_jax.batches.masking import MASKINGS
 from bert_jax.cli.main import VERBS, main
 from bert_jax.console import Console
+from bert_jax.readers import storage
 from bert_jax.training.optimizers import OPTIMIZERS
 from tests.helpers.commands import World, make_world
 
@@ -104,6 +106,85 @@ def test_pages_and_directories_are_written(world, tmp_path):
         bert_jax.compress(world.model, tmp_path / "small", method="layers")
     with pytest.raises(bert_jax.UserError, match="no such data set"):
         bert_jax.score(world.model, pears=["zorro_small"])
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda world, out: bert_jax.export(world.model, out, format="torch"), "--format torch: unknown"),
+        (lambda world, out: bert_jax.compress(world.model, out, method="layer"), "did you mean 'layers'"),
+        (lambda world, out: bert_jax.report([], out / "page.html"), "no work directory"),
+        (lambda world, out: bert_jax.mine_negatives(out, out, out, ranks=(10,)), "give two ranks"),
+        (lambda world, out: bert_jax.score(world.model), "nothing to score"),
+        (lambda world, out: bert_jax.score(world.model, pairs="zorro_small", vectors="int8"), "--vectors needs"),
+        (lambda world, out: bert_jax.score(world.model, pairs="zorro_small", split="dev"), "--split needs"),
+        (lambda world, out: bert_jax.score(world.model, retrieval=out, temperature=2.0), "--temperature has no effect"),
+        (lambda world, out: bert_jax.score(world.model, retrieval=out, masking="pll"), "--masking has no effect"),
+        (lambda world, out: bert_jax.score(world.model, retrieval=out, fraction=0.5), "--fraction has no effect"),
+        (lambda world, out: bert_jax.verify_run(world.model, data="texts"), "--data: only with --original"),
+    ],
+)
+def test_a_mistake_is_a_user_error_in_python_too(world, tmp_path, call, says):
+    with pytest.raises(bert_jax.UserError, match=says):
+        call(world, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Each function that reads a list of paths or names, with a single path in place of the list.
+ONE_PATH = {
+    "train_tokenizer": lambda world, path, out: bert_jax.train_tokenizer(path, 150, out / "tok"),
+    "train_tokenizer, a list": lambda world, path, out: bert_jax.train_tokenizer([path], 150, out / "tok"),
+    "prepare": lambda world, path, out: bert_jax.prepare(path, world.tokenizer, out / "corpus", workers=1),
+    "clean_texts": lambda world, path, out: bert_jax.clean_texts(path, "web", out / "kept.jsonl", workers=1),
+    "evaluation_files": lambda world, path, out: bert_jax.clean_texts(
+        path, "web", out / "kept.jsonl", evaluation_files=path, workers=1
+    ),
+    "score": lambda world, path, out: bert_jax.score(world.model, text=path, console=QUIET),
+    "score --retrieval": lambda world, path, out: bert_jax.score(world.model, retrieval=path, console=QUIET),
+    "bias": lambda world, path, out: bert_jax.bias(world.model, templates=path, console=QUIET),
+    "report": lambda world, path, out: bert_jax.report(path, out / "page.html"),
+}
+
+
+@pytest.mark.parametrize("as_type", [str, pathlib.Path])
+@pytest.mark.parametrize("name", ONE_PATH)
+def test_one_path_is_a_list_of_one_path(world, tmp_path, name, as_type):
+    """The message about an absent file has its whole path, and no letter of it."""
+    path = as_type(tmp_path / "absent.txt")
+    with pytest.raises(bert_jax.UserError, match=f"{path}: "):
+        ONE_PATH[name](world, path, tmp_path)
+
+
+OUTPUTS = {
+    "report": lambda world, url: bert_jax.report(world.run, url + ".html"),
+    "plot": lambda world, url: bert_jax.plot(world.run, url + ".png"),
+    "inspect": lambda world, url: bert_jax.inspect(world.corpus, html=url + ".html", console=QUIET),
+    "compress": lambda world, url: bert_jax.compress(world.model, url, method="onnx_int8"),
+    "vocabulary": lambda world, url: bert_jax.vocabulary(world.model, world.tokenizer, url),
+    "attention": lambda world, url: bert_jax.attention(world.model, "a text", output=url + ".html"),
+    "bias": lambda world, url: bert_jax.bias(world.model, output=url + ".html", fraction=0.01, console=QUIET),
+    "mine_negatives": lambda world, url: bert_jax.mine_negatives("pairs.jsonl", "corpus.jsonl", url),
+    "write_unlabeled_pairs": lambda world, url: bert_jax.write_unlabeled_pairs(str(world.corpus), url),
+    "train_tokenizer": lambda world, url: bert_jax.train_tokenizer(world.texts, 150, url),
+    "prepare": lambda world, url: bert_jax.prepare(world.texts, world.tokenizer, url, workers=1),
+    "clean_texts": lambda world, url: bert_jax.clean_texts(world.texts, "web", url + ".jsonl", workers=1),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_an_output_is_no_url(world, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(bert_jax.UserError, match=r"gs://bucket/made\S* is a URL; mount the storage"):
+        OUTPUTS[name](world, "gs://bucket/made")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_export_writes_to_a_url_as_the_verb_does(world, monkeypatch):
+    asked = []
+    monkeypatch.setattr(storage, "list_file_versions", lambda url: asked.append(url) or {"config.json": "1"})
+    with pytest.raises(bert_jax.UserError, match="gs://bucket/made exists already"):
+        bert_jax.export(world.model, "gs://bucket/made", console=QUIET)
+    assert asked == ["gs://bucket/made"]
 
 
 def test_a_compiled_recipe_has_its_memory(world):

@@ -107,8 +107,6 @@ def run_score(args: argparse.Namespace) -> None:
     if not wanted and not args.retrieval:
         options = " or ".join(f"--{name}" for name in (*BENCHMARKS, "retrieval"))
         raise UserError(f"nothing to score; give {options}")
-    if args.vectors and not args.retrieval:
-        raise UserError("--vectors needs --retrieval")
     use_compilation_cache()
     choices = (args.masking, args.temperature, args.fraction, args.split, args.vectors)
     with open_console() as console, open_output_file(args.output) as file:

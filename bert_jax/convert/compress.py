@@ -22,7 +22,7 @@ from bert_jax.convert.expected_outputs import FILE, compute_outputs_of_bert_jax,
 from bert_jax.convert.export import card_text, with_exported_heads, write_huggingface, write_onnx
 from bert_jax.convert.prune import TARGETS, prune
 from bert_jax.convert.runtimes import open_runtime, select_outputs
-from bert_jax.errors import check_output
+from bert_jax.errors import UserError, check_output, did_you_mean
 from bert_jax.files import output_directory
 from bert_jax.interop.huggingface import CARD
 from bert_jax.interop.onnx_file import quantize_onnx
@@ -71,10 +71,12 @@ def compress_model(
         console: console that prints progress.
 
     Raises:
-        UserError: `model` holds no such model, `data` does not fit the model, `amount` removes nothing or everything, a
-        package is missing, or `output` exists and is not empty.
+        UserError: the method is unknown, `model` holds no such model, `data` does not fit the model, `amount` removes
+        nothing or everything, a package is missing, or `output` exists and is not empty.
     """
     check_output(output)
+    if method not in METHODS:
+        raise UserError(f"--method {method}: unknown; known are {', '.join(METHODS)}{did_you_mean(method, METHODS)}")
     weights = with_exported_heads(read_weights(model, console=console), is_class=True)
     eval_set = eval_set_of(weights, data, num_examples, console)
     with tempfile.TemporaryDirectory() as scratch:

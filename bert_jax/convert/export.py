@@ -14,7 +14,7 @@ from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.console import Console
 from bert_jax.convert.expected_outputs import add_sentence_vectors, has_sentence_vectors, heads_of_exported_program
 from bert_jax.convert.program import move_files_to_parent, write_program
-from bert_jax.errors import UserError, check_output
+from bert_jax.errors import UserError, check_output, did_you_mean
 from bert_jax.files import read_file
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import CARD, TASK_FILE, export_model
@@ -70,10 +70,12 @@ def export_directory(
         measure: True to write to README.md the output of its code, and the latency of each installed runtime.
 
     Raises:
-        UserError: `model` holds no model, the format cannot express the model or has no runtime to measure, or `output`
-            exists and is not empty.
+        UserError: the format is unknown, `model` holds no model, the format cannot express the model or has no runtime
+            to measure, or `output` exists and is not empty.
     """
     check_output(output)
+    if target not in FORMATS:
+        raise UserError(f"--format {target}: unknown; known are {', '.join(FORMATS)}{did_you_mean(target, FORMATS)}")
     if measure and not FORMATS[target].title:
         programs = ", ".join(name for name, row in FORMATS.items() if row.title)
         raise UserError(f"--measure: only for the formats {programs}")

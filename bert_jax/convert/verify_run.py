@@ -50,6 +50,8 @@ def check_runtimes(
     Raises:
         UserError: the format of `path` has no runtime, no runtime is installed, or the data cannot be read.
     """
+    if data and not original:
+        raise UserError("--data: only with --original")
     directory = resolve_model_dir(path)
     expected = read_or_compute_expected_outputs(directory, console)
     row = FORMATS.get(expected.format)

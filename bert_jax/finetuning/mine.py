@@ -18,7 +18,7 @@ from bert_jax.checkpoints.load_model import OpenModel, open_model, weights_diges
 from bert_jax.corpus.build.corpus_writer import write_json
 from bert_jax.corpus.build.passes import FinishedBlocks
 from bert_jax.errors import UserError, check_not_input
-from bert_jax.files import new_file, read_file, sha256_of
+from bert_jax.files import local_path, new_file, read_file, sha256_of
 from bert_jax.finetuning.negatives import (
     NegativeRule,
     QueryAndPositive,
@@ -93,6 +93,9 @@ def mine_negatives(
         UserError: a file is malformed, the ranks are no range, BM25 needs the score of a positive that is not in the
             corpus, or no pair has enough negatives.
     """
+    output = local_path(output)
+    if len(ranks) != 2:
+        raise UserError(f"ranks={ranks}: give two ranks, such as (10, 50)")
     rule = NegativeRule(*ranks, margin, num_negatives, seed)
     if not 0 <= rule.first < rule.end or not 1 <= num_negatives <= rule.end - rule.first:
         raise UserError(
@@ -133,7 +136,7 @@ def mine_negatives(
         "the program": [__version__, DOCUMENT_BLOCK, PAIR_BLOCK],
     }
 
-    with _resumable_blocks(pathlib.Path(output), identity, say) as (embedded, mined):
+    with _resumable_blocks(output, identity, say) as (embedded, mined):
         if opened:
             _embed_unfinished_documents(embedded, opened, documents, progress)
             retrieve = retriever_by_vectors(opened, _join_and_map_vectors(embedded, len(documents)), position_of)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 from bert_jax.batches.text_pairs import PAIR_RULES, TextLimits, TextPairs
 from bert_jax.corpus import store
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.files import output_directory
+from bert_jax.files import local_path, output_directory
 from bert_jax.tokenizer import load_tokenizer
 
 TRAIN, DEV = "train.jsonl", "dev.jsonl"
@@ -79,7 +78,7 @@ def write_unlabeled_pairs(
             for pair in pairs.pairs(np.arange(first, end))
         ]
 
-    with output_directory(pathlib.Path(output)) as directory:
+    with output_directory(local_path(output)) as directory:
         with (directory / TRAIN).open("w", encoding="utf-8") as file:
             for first in range(0, total, CHUNK):
                 progress(first, total)

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 from bert_jax.checkpoints.load_model import open_model
 from bert_jax.console import Console
+from bert_jax.errors import UserError
 from bert_jax.inference import embed
 from bert_jax.scoring.retrieval import RetrievalReport, retrieval_json, score_retrieval
 from bert_jax.scoring.score import (
     BENCHMARKS,
+    DEFAULT_MASKING,
     BenchmarkReport,
     BenchmarkResult,
     ScoringModel,
@@ -20,6 +22,8 @@ from bert_jax.scoring.score import (
     results_json,
     run_benchmark,
 )
+
+DEFAULT_SPLIT = "test"  # judgments of a test collection
 
 PathLike = str | os.PathLike[str]
 
@@ -45,7 +49,20 @@ def score_benchmarks_and_collections(
     """Score a model on benchmarks and on test collections for retrieval.
 
     `wanted` has the name and the source of each benchmark; the other arguments are as for the command `score`.
+
+    Raises:
+        UserError: an option has no effect on what is scored, or a file is absent or malformed.
     """
+    if not wanted:
+        options = {
+            "masking": masking != DEFAULT_MASKING,
+            "temperature": temperature != 1.0,
+            "fraction": fraction != 1.0,
+        }
+        if ignored := [name for name, is_given in options.items() if is_given]:
+            raise UserError(f"--{ignored[0]} has no effect on --retrieval; leave it out, or give sentences to score")
+    if not collections and (vectors or split != DEFAULT_SPLIT):
+        raise UserError(f"--{'vectors' if vectors else 'split'} needs --retrieval")
     opened = open_model(model, heads_of_benchmarks(name for name, _ in wanted) if wanted else embed.HEADS)
     results = []
     if wanted:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from bert_jax import readers as sources
 from bert_jax.errors import UserError, check_not_input, check_output, did_you_mean, with_message, writing
+from bert_jax.files import Paths, list_paths, local_path
 from bert_jax.readers import ReadOptions
 from bert_jax.readers.rejections import Rejections, hint_for_most_common_reason
 from bert_jax.tokenizer import training_report as report
@@ -23,7 +24,7 @@ Progress = Callable[[int, int, int], None]  # (bytes read so far, bytes in total
 
 
 def train_tokenizer(
-    inputs: Sequence[Sequence[str]],
+    inputs: str | os.PathLike[str] | Sequence[Paths],
     vocab_size: int,
     output: str | os.PathLike[str],
     *,
@@ -43,7 +44,7 @@ def train_tokenizer(
     'sentencepiece_bpe', the memory grows with the size of the text. `sample_characters` limits the memory of all kinds.
 
     Args:
-        inputs: for each source, such as a language, its files, directories and globs.
+        inputs: for each source, such as a language, its files, directories and globs; a single path is one source.
         vocab_size: number of tokens, special tokens included.
         output: a directory that does not exist yet.
         kind: name of the kind, a key of `TOKENIZERS`.
@@ -68,15 +69,17 @@ def train_tokenizer(
     if kind not in TOKENIZERS:
         raise UserError(f"--kind {kind}: unknown; known are {', '.join(TOKENIZERS)}{did_you_mean(kind, TOKENIZERS)}")
     normalization = _checked_normalization(kind, normalization)
-    sample.check_sampling_arguments(len(inputs), smoothing, weights, sample_characters)
-    check_not_input(output, (path for source in inputs for path in source))
-    check_output(output)
-    files = [sources.find_files(source, read_options, say) for source in inputs]
+    one_or_more = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
+    paths_of_sources = [list_paths(source) for source in one_or_more]
+    sample.check_sampling_arguments(len(paths_of_sources), smoothing, weights, sample_characters)
+    check_not_input(output, (path for source in paths_of_sources for path in source))
+    check_output(local_path(output))
+    files = [sources.find_files(source, read_options, say) for source in paths_of_sources]
     sources.check_read_options([path for source in files for path in source], read_options)
     reader = _SourceReader(files, read_options, progress)
     rejected: collections.Counter[str] = collections.Counter()
     counts = []
-    for index, source in enumerate(inputs):
+    for index, source in enumerate(paths_of_sources):
         rejections = Rejections()
         counts.append(sample.count_characters(_cut_texts(reader.texts(index, rejections))))
         if not counts[-1].characters:
@@ -95,7 +98,7 @@ def train_tokenizer(
     samples: list[list[str]] = []
 
     def pieces() -> Iterator[str]:
-        samples[:] = [[] for _ in inputs]
+        samples[:] = [[] for _ in paths_of_sources]
         for index, (rate, size, sample_pieces) in enumerate(zip(rates, sizes, samples, strict=True)):
             part = min(1.0, report.REPORT_CHARACTERS / size)
             for piece in _cut_texts(reader.texts(index)):
@@ -116,7 +119,7 @@ def train_tokenizer(
         [
             f"{tokenizer.vocab_size:,} tokens, {kind}, {case}, normalization {normalization}, sha256 "
             f"{tokenizer.sha256[:12]}, in {output}{report.rejected_documents_clause(rejected)}",
-            *report.source_report_lines(tokenizer, inputs, counts, rates, samples),
+            *report.source_report_lines(tokenizer, paths_of_sources, counts, rates, samples),
             *report.accent_warning(tokenizer, counts),
             *report.single_token_warning(tokenizer, counts, samples),
         ]

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from bert_jax.corpus.build.append import open_signatures
@@ -29,6 +29,7 @@ from bert_jax.corpus.build.summary import (
 )
 from bert_jax.corpus.languages import NO_LANGUAGE
 from bert_jax.errors import UserError, check_not_input
+from bert_jax.files import Paths, list_paths, local_path
 from bert_jax.readers import ReadOptions
 from bert_jax.readers.rejections import describe_rejections
 
@@ -37,12 +38,12 @@ NOTHING_LEFT = "nothing left"  # reason of rejection of a long document if all i
 
 
 def clean_texts(
-    inputs: Sequence[str],
+    inputs: Paths,
     recipe: str | os.PathLike[str],
     output: str | os.PathLike[str],
     read_options: ReadOptions = ReadOptions(),
     *,
-    evaluation_files: Sequence[str] | None = None,
+    evaluation_files: Paths | None = None,
     keep_removed: str | os.PathLike[str] | None = None,
     max_rejected_fraction: float = PrepareSettings().max_rejected_fraction,
     workers: int | None = None,
@@ -67,8 +68,9 @@ def clean_texts(
         UserError: bad input, recipe or output; too many rejected documents; no kept document.
     """
     # Plan the work as in `prepare`, but without a tokenizer.
+    inputs = list_paths(inputs)
     check_not_input(output, inputs)
-    output = pathlib.Path(output)
+    output = local_path(output)
     steps = read_recipe(recipe, evaluation_files)
     options = {
         "language": NO_LANGUAGE,

@@ -4,8 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Unpack
 
 from bert_jax.corpus.build.append import (
@@ -39,6 +38,7 @@ from bert_jax.corpus.build.summary import (
     summarize_corpus,
 )
 from bert_jax.errors import UserError, check_not_input
+from bert_jax.files import Paths, list_paths, local_path
 from bert_jax.readers import ReadOptions
 from bert_jax.tokenizer import load_tokenizer, save_tokenizer
 
@@ -46,13 +46,13 @@ __all__ = ["format_summary", "prepare"]
 
 
 def prepare(
-    inputs: Sequence[str],
+    inputs: Paths,
     tokenizer_directory: str | os.PathLike[str] | None,
     output: str | os.PathLike[str],
     read_options: ReadOptions = ReadOptions(),
     *,
     clean: str | os.PathLike[str] | None = None,
-    evaluation_files: Sequence[str] | None = None,
+    evaluation_files: Paths | None = None,
     append: bool = False,
     keep_removed: str | os.PathLike[str] | None = None,
     workers: int | None = None,
@@ -67,7 +67,8 @@ def prepare(
     setting, the tokenizer or a version has changed, the preparation starts over.
 
     Args:
-        inputs, read_options: how the input is read.
+        inputs: files, directories and globs; a single path is one input.
+        read_options: options for reading the files.
         tokenizer_directory: argument of `load_tokenizer`; the tokenizer is saved in the corpus. None: the tokenizer of
             the corpus that documents are added to.
         output: directory of the corpus.
@@ -96,8 +97,9 @@ def prepare(
             options that contradict the corpus.
     """
     # Plan: read recipe, settings, tokenizer and inputs, and the signatures of documents that a corpus already has.
+    inputs = list_paths(inputs)
     check_not_input(output, inputs)
-    output = pathlib.Path(output)
+    output = local_path(output)
     recipe = None if clean is None else read_recipe(clean, evaluation_files)
     existing = read_existing_corpus(output, tokenizer_directory, options, recipe) if append else None
     if existing:

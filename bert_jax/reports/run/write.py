@@ -6,13 +6,20 @@ import sys
 from collections.abc import Sequence
 
 from bert_jax.console import Console
+from bert_jax.errors import UserError
 from bert_jax.reports.html.markup import write_page
 
 
 def write_report(
     workdirs: Sequence[str], output: str, watts: float | None = None, grams_per_kwh: float | None = None
 ) -> str:
-    """Write `report_page` to the .html file `output`, and return `output`; raise the errors of `report_page`."""
+    """Write `report_page` to the .html file `output`, and return `output`.
+
+    Raises:
+        UserError: there is no work directory, or as `report_page`.
+    """
+    if not workdirs:
+        raise UserError("no work directory to report on; give one or more")
 
     def make_page() -> str:
         _use_only_the_cpu()

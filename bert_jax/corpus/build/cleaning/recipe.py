@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES
 from bert_jax.errors import UserError, did_you_mean, nearest
+from bert_jax.files import Paths, list_paths
 from bert_jax.readers import find_files
 
 PACKAGE = (
@@ -81,7 +82,7 @@ class Recipe(NamedTuple):
         return {"rules": rules, **({"against": list(self.against)} if self.against else {})}
 
 
-def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Sequence[str] | None = None) -> Recipe:
+def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Paths | None = None) -> Recipe:
     """Read and check the recipe of a cleaning.
 
     Args:
@@ -114,7 +115,7 @@ def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Sequence[str] 
     rule = tables.setdefault(_CONTAMINATION, {}) if evaluation_files else tables.get(_CONTAMINATION)
     if isinstance(rule, dict):
         if evaluation_files:
-            rule[_FILES] = list(evaluation_files)
+            rule[_FILES] = list_paths(evaluation_files)
         elif _is_list_of(rule.get(_FILES), lambda item: isinstance(item, str)):
             rule[_FILES] = _check_files_below_recipe(path, rule[_FILES])
     steps = tuple(make_cleaning_step(f"{path}", name, given) for name, given in tables.items())
