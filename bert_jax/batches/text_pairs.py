@@ -98,17 +98,25 @@ def equal_text_pair(record: RecordText, limits: TextLimits) -> TextPair:
 
 
 class PairRule(NamedTuple):
-    """A row of PAIR_RULES: the function, and the smallest number of sentences of a record."""
+    """A row of PAIR_RULES.
+
+    Attributes:
+        pair: the function that draws a pair of a record.
+        min_sentences: smallest number of sentences of a record.
+        dev_rule: the row that makes dev pairs; None: this row. Pairs of equal texts have a cosine of 1 for any model,
+            so they rank no model.
+    """
 
     pair: Callable[[RecordText, TextLimits], TextPair]
     min_sentences: int
+    dev_rule: str | None = None
 
 
 PAIR_RULES: dict[str, PairRule] = {
     "adjacent": PairRule(adjacent_text_pair, 2),
     "crop": PairRule(random_crop_pair, 1),
     "inverse_cloze": PairRule(inverse_cloze_pair, 2),
-    "dropout": PairRule(equal_text_pair, 1),
+    "dropout": PairRule(equal_text_pair, 1, dev_rule="crop"),
 }
 
 

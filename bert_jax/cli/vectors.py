@@ -38,7 +38,7 @@ def _add_pairs_options(parser: argparse.ArgumentParser) -> None:
 
 def run_pairs(args: argparse.Namespace) -> None:
     """Write pairs of texts from a corpus."""
-    from bert_jax.batches.text_pairs import TextLimits
+    from bert_jax.batches.text_pairs import PAIR_RULES, TextLimits
     from bert_jax.finetuning.unlabeled import write_unlabeled_pairs
 
     with open_console() as console:
@@ -53,7 +53,11 @@ def run_pairs(args: argparse.Namespace) -> None:
             lambda num_done, total: console.progress("writing", num_done, total, "pairs"),
         )
     omitted = f"; {counts.num_without:,} records have too few sentences" if counts.num_without else ""
-    dev = f", and {counts.dev:,} right and wrong pairs each for dev.jsonl" if counts.dev else "; no held-out document"
+    dev_rule = PAIR_RULES[args.rule].dev_rule
+    by_rule = f" by the rule {dev_rule}, since equal texts compare no models" if dev_rule else ""
+    dev = f", and {counts.dev:,} right and wrong pairs each for dev.jsonl{by_rule}"
+    if not counts.dev:
+        dev = "; no dev.jsonl, which needs two held-out documents" if args.dev_number else ""
     print_text(f"{counts.train:,} training pairs{dev}{omitted} -> {args.output}")
 
 

@@ -188,12 +188,14 @@ class TaskConfig:
         read_by=ReadBy("vector_head", row_property="can_shorten"),
     )
     query_prompt: str | None = field(
-        None, "similarity: prompt before each text, such as 'query: '; the exported model keeps it; None: no prompt"
+        None,
+        "similarity: prompt before each text, such as 'query: '; the exported model keeps it; '': no prompt; "
+        "None: the prompt of the weights, if they have one",
     )
     document_prompt: str | None = field(
         None,
         "similarity: prompt before each text_pair and negative, such as 'passage: '; the exported model keeps it; "
-        "None: no prompt",
+        "'': no prompt; None: the prompt of the weights, if they have one",
     )
     retrieval: str | None = field(
         None,

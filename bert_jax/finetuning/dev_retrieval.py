@@ -15,6 +15,7 @@ from bert_jax.models.adapters import merge_adapter_into_weights
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.scoring.retrieval import mean_retrieval_measures
+from bert_jax.search.text_vectors import DOCUMENTS, PROMPTS, QUERIES
 from bert_jax.tasks.late_interaction import TokenRules, token_rules
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.training.evaluation import Evaluate
@@ -23,11 +24,16 @@ from bert_jax.training.evaluation import Evaluate
 def sentence_modules_of_task(inputs: TaskInputs, settings: TaskConfig) -> SentenceModules:
     """Return the steps by which the trained model turns a text into a vector.
 
-    The prompts of the initial model stay unless the settings replace them. The similarity stays if the vector head is
-    not changed.
+    The prompts of queries and documents are the prompts of the training, under the names that the initial model gives
+    them. Its other prompts stay. The similarity stays if the vector head is not changed.
     """
     known, row = inputs.weights.sentences or SentenceModules(), VECTOR_HEADS[settings.vector_head]
-    prompts = {"query": settings.query_prompt, "document": settings.document_prompt}
+    prompts = dict(known.prompts)
+    for role, prompt in ((QUERIES, settings.query_prompt), (DOCUMENTS, settings.document_prompt)):
+        # In late interaction, the name of the prompt distinguishes queries from documents.
+        if prompt or known.prompts or row.has_token_vectors:
+            names = [name for name in PROMPTS[role] if name in prompts] or PROMPTS[role][:1]
+            prompts |= dict.fromkeys(names, prompt or "")
     return dataclasses.replace(
         known,
         vector_head=settings.vector_head,
@@ -37,12 +43,7 @@ def sentence_modules_of_task(inputs: TaskInputs, settings: TaskConfig) -> Senten
         normalize=True,
         similarity=known.similarity if known.vector_head == settings.vector_head else row.similarity,
         max_seq_len=settings.max_seq_len,
-        prompts={
-            # In late interaction, the name of the prompt distinguishes queries from documents.
-            **(dict.fromkeys(prompts, "") if row.has_token_vectors else {}),
-            **known.prompts,
-            **{name: prompt for name, prompt in prompts.items() if prompt},
-        },
+        prompts=prompts,
     )
 
 

@@ -21,7 +21,12 @@ from bert_jax.config import (
 )
 from bert_jax.console import Console
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.finetuning.pairs import check_matryoshka_sizes, select_training_pairs
+from bert_jax.finetuning.pairs import (
+    check_equal_texts_have_dropout,
+    check_matryoshka_sizes,
+    select_training_pairs,
+    with_prompts_of_weights,
+)
 from bert_jax.finetuning.task_data import TaskSplit, count_labels, read_split, score_names, splits_digest
 from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
 from bert_jax.finetuning.training_sets import order_of_batches, settings_of_sets
@@ -145,6 +150,8 @@ def read_task_inputs(
             f"config.task.max_seq_len={settings.max_seq_len}, but the model reads {weights.config.max_positions} tokens"
         )
     settings = kind.fill_settings(settings, task.labels, tokenizer)
+    if kind.loss.whole_batch and weights.sentences:
+        settings = with_prompts_of_weights(settings, weights.sentences, console)
     if settings.bilstm:
         weights = _with_bilstm(weights, tokenizer, rng)
     if adapter and adapter.rank is not None:
@@ -170,11 +177,15 @@ def read_task_inputs(
     if metric not in known:
         raise UserError(f"config.task.metric={metric} is none of {', '.join(known)}{did_you_mean(metric, known)}")
     dropouts = ("dropout", "attention_dropout", "classifier_dropout") if settings.dropout is not None else ()
+    architecture = dataclasses.replace(weights.config, **dict.fromkeys(dropouts, settings.dropout))
+    if kind.loss.whole_batch:
+        for split in train_sets:
+            check_equal_texts_have_dropout(split, architecture)
     return TaskInputs(
         task=task,
         settings=settings,
         weights=weights,
-        architecture=dataclasses.replace(weights.config, **dict.fromkeys(dropouts, settings.dropout)),
+        architecture=architecture,
         teacher=teacher,
         tokenizer=tokenizer,
         train=tuple(

@@ -1,10 +1,14 @@
 """The pairs of texts that train sentence vectors: which pairs are used, and whether the data suits the loss."""
 
-from bert_jax.config import TaskConfig
+import dataclasses
+
+from bert_jax.config import EncoderConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.finetuning.task_data import TaskSplit
+from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.objectives.vector_losses import VECTOR_LOSSES
+from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, prompt_of_role
 
 # Key of a batch -> name of the field in a record of the training file.
 FIELDS = {"scores": "scores", "grades": "label"}
@@ -50,6 +54,33 @@ def select_training_pairs(settings: TaskConfig, train: TaskSplit, console: Conso
         )
     examples = [train.examples[features.example] for features in positives]
     return TaskSplit(train.name, examples, [features._replace(example=n) for n, features in enumerate(positives)])
+
+
+def with_prompts_of_weights(settings: TaskConfig, weights: SentenceModules, console: Console) -> TaskConfig:
+    """Return the settings, with the prompts of the weights where the settings have None; a line names the prompts."""
+    if not weights.prompts:
+        return settings
+    query, document = (
+        prompt_of_role(weights.prompts, weights.prompt, role) if given is None else given
+        for role, given in ((QUERIES, settings.query_prompt), (DOCUMENTS, settings.document_prompt))
+    )
+    console.say(
+        f"prompts: '{query}' before each text, '{document}' before each text_pair and negative; "
+        "config.task.query_prompt and config.task.document_prompt replace the prompts of the weights"
+    )
+    return dataclasses.replace(settings, query_prompt=query, document_prompt=document)
+
+
+def check_equal_texts_have_dropout(train: TaskSplit, architecture: EncoderConfig) -> None:
+    """Raise UserError if each pair is one text twice and the encoder has no dropout, so that both vectors are equal."""
+    if architecture.dropout or architecture.attention_dropout:
+        return
+    pairs = [[ids.tobytes() for ids, _ in features.sequences[:2]] for features in train.features]
+    if all(first == second for first, second in pairs):
+        raise UserError(
+            "each training pair is one text twice, and the encoder has no dropout, so both vectors of a pair are "
+            "equal; set config.task.dropout=0.1"
+        )
 
 
 def check_matryoshka_sizes(sizes: tuple[int, ...] | None, width: int) -> None:

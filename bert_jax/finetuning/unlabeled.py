@@ -46,7 +46,7 @@ def write_unlabeled_pairs(
     Args:
         corpus_directory: corpus that `prepare` made.
         output: directory to create.
-        rule: a row of PAIR_RULES.
+        rule: a row of PAIR_RULES; its `dev_rule` makes the dev pairs.
         num_pairs: number of training pairs; None: a pair of each record.
         num_dev_pairs: number of dev pairs that belong together, at most one of each held-out record.
         limits: maximum numbers of tokens.
@@ -62,8 +62,10 @@ def write_unlabeled_pairs(
         raise UserError("give at least 4 tokens for each text, and at least 1 pair")
     corpus = store.open_corpus(corpus_directory)
     tokenizer = load_tokenizer(corpus.tokenizer_directory)
+    dev_rule = PAIR_RULES[rule].dev_rule or rule
     train, dev = (
-        TextPairs(corpus.split(name), tokenizer.continues, rule, limits, seed) for name in ("train", "heldout")
+        TextPairs(corpus.split(name), tokenizer.continues, rule_of_split, limits, seed)
+        for name, rule_of_split in (("train", rule), ("heldout", dev_rule))
     )
     if not train.num_per_epoch:
         raise UserError(

@@ -39,6 +39,11 @@ def similarity_of(model: OpenModel) -> Similarity:
     return Similarity(name, SIMILARITIES[name], SCORES[head.scores])
 
 
+def prompt_of_role(prompts: Mapping[str, str], default_prompt: str, role: str) -> str:
+    """Return the prompt before texts of a role, QUERIES or DOCUMENTS, in a model directory with these prompts."""
+    return next((prompts[name] for name in PROMPTS[role] if name in prompts), default_prompt)
+
+
 def text_vectors(
     model: OpenModel, texts: Sequence[str], role: str, progress: Callable[[int], None] = lambda num_done: None
 ) -> VectorsAndCount:
