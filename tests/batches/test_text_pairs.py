@@ -120,17 +120,40 @@ def lines(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def num_of_heldout_records(corpus, min_sentences):
+    return int((open_corpus(corpus).split("heldout").sentences_per_record >= min_sentences).sum())
+
+
 def test_the_command_writes_pairs_that_finetune_reads(corpus, tmp_path, capsys):
     assert main(["pairs", "--corpus", str(corpus), "--output", str(tmp_path / "pairs"), "--number", "70"]) == 0
     assert "70 training pairs" in capsys.readouterr().out
     train, dev = (lines(tmp_path / "pairs" / name) for name in ("train.jsonl", "dev.jsonl"))
     assert [line["id"] for line in train] == [str(number) for number in range(70)]
     assert all(line["text"].strip() and line["text_pair"].strip() for line in train)
-    num_heldout = int((open_corpus(corpus).split("heldout").sentences_per_record > 1).sum())
+    num_heldout = num_of_heldout_records(corpus, min_sentences=2)
     assert [line["label"] for line in dev] == [1, 0] * num_heldout
     right = [line["text_pair"] for line in dev if line["label"]]
     wrong = [line["text_pair"] for line in dev if not line["label"]]
     assert wrong == right[1:] + right[:1]
+
+
+@pytest.mark.parametrize("rule", PAIR_RULES)
+def test_right_dev_pairs_are_not_equal_texts(corpus, tmp_path, capsys, rule):
+    """Equal texts have equal vectors in any model, so they rank no checkpoint."""
+    command = ["pairs", "--corpus", str(corpus), "--output", str(tmp_path / "pairs"), "--number", "9", "--rule", rule]
+    assert main(command) == 0
+    printed, right = capsys.readouterr().out, lines(tmp_path / "pairs" / "dev.jsonl")[::2]
+    assert len(right) == num_of_heldout_records(corpus, PAIR_RULES[rule].min_sentences)
+    assert sum(line["text"] == line["text_pair"] for line in right) <= 1, "crops of a very short record may be equal"
+    assert ("by the rule crop" in printed) == (rule == "dropout")
+    equal = [line["text"] == line["text_pair"] for line in lines(tmp_path / "pairs" / "train.jsonl")]
+    assert all(equal) if rule == "dropout" else not all(equal)
+
+
+def test_no_dev_pairs_are_no_lack_of_held_out_documents(corpus, tmp_path, capsys):
+    assert main(["pairs", "--corpus", str(corpus), "--output", str(tmp_path / "pairs"), "--dev_number", "0"]) == 0
+    assert "dev.jsonl" not in capsys.readouterr().out
+    assert not (tmp_path / "pairs" / "dev.jsonl").exists()
 
 
 @pytest.mark.parametrize(

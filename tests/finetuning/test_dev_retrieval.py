@@ -1,16 +1,31 @@
 """A training of sentence vectors whose evaluations search a test collection."""
 
+import io
 import json
+import types
 
 import numpy as np
 import pytest
 
 import bert_jax
+from bert_jax.config import TaskConfig
 from bert_jax.config.recipes import finetuning
 from bert_jax.console import Console
 from bert_jax.errors import UserError
+from bert_jax.finetuning.dev_retrieval import sentence_modules_of_task
+from bert_jax.finetuning.inputs import TaskInputs, read_task_inputs
+from bert_jax.finetuning.pairs import with_prompts_of_weights
+from bert_jax.interop.sentence_modules import SentenceModules
+from bert_jax.models import Head
+from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, prompt_of_role
 from tests.finetuning.test_mine import write_lines
 from tests.helpers import tiny_models
+
+
+def inputs_of(config) -> tuple[TaskInputs, str]:
+    """The inputs of a fine-tuning, and the printed lines."""
+    frozen, out = bert_jax.resolve(bert_jax.FinetuneConfig, config), io.StringIO()
+    return read_task_inputs(frozen.init_from, frozen.task, frozen.train, False, 0, Console(out)), out.getvalue()
 
 
 def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path) -> None:
@@ -40,7 +55,64 @@ def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path) -> 
     row = bert_jax.score(tmp_path / "run" / "model", retrieval=[collection])["results"][0]["rows"]["model"]
     assert {name: results["best"]["scores"][name] for name in row} == pytest.approx(row, abs=1e-6)
 
+    # Weights with prompts are trained, searched and exported with their prompts, or with the prompts of the settings.
+    config.init_from = str(tmp_path / "run" / "model")
+    for given, query in ((None, "a "), ("", ""), ("b ", "b ")):
+        config.task.query_prompt = given
+        inputs, said = inputs_of(config)
+        assert f"prompts: '{query}' before each text, '' before each text_pair and negative" in said
+        ids, _ = inputs.train[0].features[0].sequences[0]
+        assert ids.tolist()[1:-1] == inputs.tokenizer.encode(query + pairs[0]["text"])
+        sentences = sentence_modules_of_task(inputs, inputs.settings)
+        assert prompt_of_role(sentences.prompts, sentences.prompt, QUERIES) == query
+        assert prompt_of_role(sentences.prompts, sentences.prompt, DOCUMENTS) == ""
+
     config.task.retrieval = str(tmp_path)
     with pytest.raises(UserError, match="no corpus"):
         bert_jax.finetune(config, tmp_path / "other", console=Console(silent=True))
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("known", "default", "settings", "expected"),
+    [
+        ({"query": "query: ", "passage": "passage: "}, None, {}, {"query": "query: ", "passage": "passage: "}),
+        (
+            {"query": "query: ", "passage": "p: "},
+            None,
+            {"document_prompt": "d: "},
+            {"query": "query: ", "passage": "d: "},
+        ),
+        ({"query": "query: "}, None, {"query_prompt": ""}, {"query": "", "document": ""}),
+        ({"sts": "compare: "}, "sts", {}, {"sts": "compare: ", "query": "compare: ", "document": "compare: "}),
+        ({"sts": "compare: "}, None, {"query_prompt": "q "}, {"sts": "compare: ", "query": "q ", "document": ""}),
+        ({}, None, {"query_prompt": "q "}, {"query": "q "}),
+        ({}, None, {}, {}),
+    ],
+)
+def test_exported_prompts_are_the_prompts_of_the_training(known, default, settings, expected) -> None:
+    weights = SentenceModules(prompts=known, default_prompt=default)
+    task = with_prompts_of_weights(TaskConfig(kind="similarity", **settings), weights, Console(silent=True))
+    inputs = types.SimpleNamespace(
+        weights=types.SimpleNamespace(sentences=weights, heads=(Head("sentence_embedding"),))
+    )
+    exported = sentence_modules_of_task(inputs, task)
+    assert exported.prompts == expected
+    for role, prompt in ((QUERIES, task.query_prompt), (DOCUMENTS, task.document_prompt)):
+        assert prompt_of_role(exported.prompts, exported.prompt, role) == (prompt or "")
+
+
+def test_equal_texts_without_dropout_are_refused(tmp_path) -> None:
+    write_lines(tmp_path / "train.jsonl", [{"text": text, "text_pair": text} for text in ("ab cd", "ef", "gh")])
+    write_lines(tmp_path / "dev.jsonl", [{"text": "ab", "text_pair": "cd", "label": label} for label in (0, 1)])
+    tiny_models.save(tmp_path / "model", "bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    config = finetuning(epochs=1, batch_size=2, learning_rate=1e-2, max_seq_len=16)
+    config.init_from = str(tmp_path / "model")
+    config.task.update(name="custom", kind="similarity", dropout=None)
+    config.task.update(train=str(tmp_path / "train.jsonl"), dev=str(tmp_path / "dev.jsonl"))
+    with pytest.raises(
+        UserError, match=r"no dropout, so both vectors of a pair are equal; set config.task.dropout=0.1"
+    ):
+        inputs_of(config)
+    config.task.dropout = 0.1
+    assert len(inputs_of(config)[0].train[0].features) == 3
