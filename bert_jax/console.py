@@ -203,8 +203,13 @@ class Console:
             self._open_line = not keep
 
 
-def format_metric(name: str, value: float) -> str:
-    """Return the text of a metric: accuracies in percent, whole numbers unchanged, other metrics with four decimals."""
+def format_metric(name: str, value: float | None) -> str:
+    """Return the text of a metric: accuracies in percent, whole numbers unchanged, other metrics with four decimals.
+
+    None stands for a number that was not finite.
+    """
+    if value is None:
+        return "-"
     if "accuracy" in name:  # accuracy, mlm_accuracy, accuracy_mismatched
         return f"{value:.1%}"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"

@@ -190,12 +190,12 @@ class TaskConfig:
     query_prompt: str | None = field(
         None,
         "similarity: prompt before each text, such as 'query: '; the exported model keeps it; '': no prompt; "
-        "None: the prompt of the weights, if they have one",
+        "None: the prompt of the weights, if any",
     )
     document_prompt: str | None = field(
         None,
         "similarity: prompt before each text_pair and negative, such as 'passage: '; the exported model keeps it; "
-        "'': no prompt; None: the prompt of the weights, if they have one",
+        "'': no prompt; None: the prompt of the weights, if any",
     )
     retrieval: str | None = field(
         None,

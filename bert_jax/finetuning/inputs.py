@@ -179,8 +179,8 @@ def read_task_inputs(
     dropouts = ("dropout", "attention_dropout", "classifier_dropout") if settings.dropout is not None else ()
     architecture = dataclasses.replace(weights.config, **dict.fromkeys(dropouts, settings.dropout))
     if kind.loss.whole_batch:
-        for split in train_sets:
-            check_equal_texts_have_dropout(split, architecture)
+        for train_set in train_sets:
+            check_equal_texts_have_dropout(train_set, architecture)
     return TaskInputs(
         task=task,
         settings=settings,

@@ -97,7 +97,7 @@ def index_of_relevant_label(labels: Sequence[str]) -> int:
     """Return the index of the label that means "the second text answers the first", by its name.
 
     Raises:
-        UserError: none of the labels has a name of RELEVANT_LABELS, or several labels have one.
+        UserError: no label, or several labels, have a name in RELEVANT_LABELS.
     """
     relevant = [index for index, label in enumerate(labels) if label.strip().lower() in RELEVANT_LABELS]
     if len(relevant) != 1:

@@ -1,6 +1,7 @@
 """The summary of all trainings of a task, the best model and its predictions."""
 
 import json
+import math
 import pathlib
 import shutil
 import statistics
@@ -13,7 +14,7 @@ from bert_jax.console import Console
 from bert_jax.errors import writing
 from bert_jax.finetuning.inputs import TaskInputs
 from bert_jax.finetuning.task_data import TaskSplit, score_split
-from bert_jax.finetuning.training import ELSEWHERE
+from bert_jax.finetuning.training import ELSEWHERE, score_to_compare
 from bert_jax.inference.outputs import Outputs, single_device_predictor
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.models import make_model
@@ -28,21 +29,29 @@ LABELS_FILE = "labels.json"  # name of a dev set -> its `label_report`, for the 
 
 
 def summarize_trainings(task: str, metric: str, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return all results, the best result, and for each learning rate the mean and deviation over the seeds."""
+    """Return all results, the best result, and for each learning rate the mean and deviation over the seeds.
+
+    Means and deviations leave out scores that are not finite; they are None if no score is finite.
+    """
     by_rate = {}
     for rate in dict.fromkeys(result["learning_rate"] for result in results):
         scores = [result["scores"] for result in results if result["learning_rate"] == rate]
         by_rate[f"{rate:g}"] = {
-            name: {
-                "mean": statistics.fmean(seed_scores[name] for seed_scores in scores),
-                "standard_deviation": statistics.stdev(seed_scores[name] for seed_scores in scores)
-                if len(scores) > 1
-                else 0.0,
-            }
+            name: _mean_and_deviation([seed[name] for seed in scores if math.isfinite(score_to_compare(seed, name))])
             for name in scores[0]
         }
-    best = max(results, key=lambda result: result["scores"][metric])
+    best = max(results, key=lambda result: score_to_compare(result["scores"], metric))
     return {"task": task, "metric": metric, "best": best, "mean": by_rate, "runs": results}
+
+
+def _mean_and_deviation(values: list[float]) -> dict[str, float | None]:
+    """Return the mean and the standard deviation of scores; the deviation of a single score is 0."""
+    if not values:
+        return {"mean": None, "standard_deviation": None}
+    return {
+        "mean": statistics.fmean(values),
+        "standard_deviation": statistics.stdev(values) if len(values) > 1 else 0.0,
+    }
 
 
 def write_results(

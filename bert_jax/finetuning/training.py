@@ -3,9 +3,10 @@
 import dataclasses
 import hashlib
 import json
+import math
 import pathlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -33,9 +34,11 @@ from bert_jax.objectives.vectors import LOG_TEMPERATURE, log_temperature
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.training.checkpoint import saved_steps
 from bert_jax.training.loop import fit
 from bert_jax.training.metrics import NOT_SCORES, read_metrics
 from bert_jax.training.plan import Data, Plan, Session
+from bert_jax.training.remote_workdir import checkpoints_directory
 from bert_jax.training.start import initial_state, open_checkpoints, restore_start
 
 ELSEWHERE = "make room, or choose another --workdir"
@@ -78,6 +81,12 @@ def train_one(
         best, since = best_step(history, metric)
         if best == step:
             export_best_model(inputs, settings, directory, step, params)
+            if is_first:
+                # A run that is killed now resumes from the newest checkpoint, whose best model must still exist.
+                saved = max(saved_steps(checkpoints_directory(directory)), default=0)
+                before = {evaluated: history[evaluated] for evaluated in history if evaluated <= saved}
+                first = best_step(before, metric).step if before else 0
+                remove_best_models_except(directory, range(first, step + 1))
         if is_patience_exhausted():
             console.say(f"no better {metric} in {since} evaluations: stopping, the best is of step {best:,}")
             return True
@@ -127,10 +136,13 @@ def train_one(
         raise UserError(
             f"{directory}: metrics.jsonl has no line for the best model; remove this directory to train again"
         )
-    result = {"step": best, "scores": {name: x for name, x in history[best].items() if name not in NOT_SCORES}}
+    scores = {name: x for name, x in history[best].items() if name not in NOT_SCORES}
+    finite = {name: None if math.isinf(score_to_compare(scores, name)) else x for name, x in scores.items()}
+    result = {"step": best, "scores": finite}
     if is_first:
         with writing(directory, ELSEWHERE):
             write_text(path, json.dumps(result | {"seal": _result_digest(result)}) + "\n")
+        remove_best_models_except(directory, [best])
     return result
 
 
@@ -173,16 +185,22 @@ class BestStep(NamedTuple):
     num_later_evaluations: int
 
 
-def best_step(history: dict[int, dict[str, float]], metric: str) -> BestStep:
+def score_to_compare(scores: Mapping[str, float | None], metric: str) -> float:
+    """Return a score; minus infinity if the score is not finite, so that it never wins (metrics.jsonl has null)."""
+    score = scores[metric]
+    return score if score is not None and math.isfinite(score) else -math.inf
+
+
+def best_step(history: Mapping[int, Mapping[str, float | None]], metric: str) -> BestStep:
     """Return the step of the highest score (the first of equal scores), and the number of evaluations after it."""
-    best = max(sorted(history), key=lambda step: history[step][metric])
+    best = max(sorted(history), key=lambda step: score_to_compare(history[step], metric))
     return BestStep(best, sum(step > best for step in history))
 
 
 def export_best_model(
     inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Path, step: int, params: Params
 ) -> None:
-    """Write `best-STEP`, a model directory, then remove the previous best model."""
+    """Write `best-STEP`, a model directory."""
     mesh = jax.tree.leaves(params)[0].sharding.mesh
     on_host = jax.device_get(jax.jit(lambda x: x, out_shardings=sharding.replicated(mesh))(params))
     if jax.process_index():
@@ -218,6 +236,10 @@ def export_best_model(
         problem=KINDS[task.kind].problem,
         spaces_words=KINDS[task.kind].reads_words,
     )
-    for old in directory.glob("best-*"):
-        if old != target:
-            shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_best_models_except(directory: pathlib.Path, kept_steps: Container[int]) -> None:
+    """Remove each directory `best-STEP`, except for the steps to keep."""
+    for path in directory.glob("best-*"):
+        if int(path.name.removeprefix("best-")) not in kept_steps:
+            shutil.rmtree(path, ignore_errors=True)

@@ -51,7 +51,7 @@ def score_benchmarks_and_collections(
     `wanted` has the name and the source of each benchmark; the other arguments are as for the command `score`.
 
     Raises:
-        UserError: an option has no effect on what is scored, or a file is absent or malformed.
+        UserError: an option has no effect on the scores, or a file is absent or malformed.
     """
     if not wanted:
         options = {

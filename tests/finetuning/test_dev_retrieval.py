@@ -62,7 +62,7 @@ def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path) -> 
         inputs, said = inputs_of(config)
         assert f"prompts: '{query}' before each text, '' before each text_pair and negative" in said
         ids, _ = inputs.train[0].features[0].sequences[0]
-        assert ids.tolist()[1:-1] == inputs.tokenizer.encode(query + pairs[0]["text"])
+        assert ids.tolist() == inputs.tokenizer.encode(query + pairs[0]["text"])
         sentences = sentence_modules_of_task(inputs, inputs.settings)
         assert prompt_of_role(sentences.prompts, sentences.prompt, QUERIES) == query
         assert prompt_of_role(sentences.prompts, sentences.prompt, DOCUMENTS) == ""

@@ -1,6 +1,7 @@
 """Several trainings of a task: their means, and trainings that are stopped, damaged or good enough."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -9,8 +10,11 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
+from bert_jax.cli.results_text import finetuning_table
 from bert_jax.console import Console
-from bert_jax.finetuning import batch_shapes
+from bert_jax.finetuning import batch_shapes, training
+from bert_jax.finetuning.results import summarize_trainings
+from bert_jax.training.loop import _TrainingLoop
 from bert_jax.training.trackers import TRACKERS, Tracker
 from tests.helpers.finetuning_runs import (
     finetune,
@@ -214,6 +218,63 @@ def test_a_lost_line_of_the_best_model_is_refused(grid, world, tmp_path, capsys)
     with pytest.raises(AssertionError):
         finetune(world, place, "sequence_classification", *GRID)
     assert f"{run}: metrics.jsonl has no line for the best model; remove this directory" in capsys.readouterr().err
+
+
+def with_scores(patch, scores):
+    """Let each evaluation return the next of these scores."""
+
+    def evaluate_nothing(_evaluate, _scorer):
+        return lambda params, frozen, batches: len(list(batches)) and {"accuracy": scores.pop(0), "macro_f1": 0.0}
+
+    patch.setattr(training, "with_retrieval_scores", evaluate_nothing)
+
+
+def test_the_best_model_survives_a_kill_before_the_checkpoint_of_its_successor(world, tmp_path, monkeypatch):
+    """The resumed run evaluates the successor again. On a GPU, its score may then be lower."""
+    saved, steps = _TrainingLoop._save, []
+
+    def save(self, step, *more):
+        steps.append(step)
+        if step == 10:
+            raise RuntimeError("killed")
+        saved(self, step, *more)
+
+    run = tmp_path / "runs" / "lr0.003_seed0"
+    with monkeypatch.context() as patch:
+        patch.setattr(_TrainingLoop, "_save", save)
+        with_scores(patch, [0.5, 0.6])
+        with pytest.raises(RuntimeError, match="killed"):
+            finetune(world, tmp_path, "sequence_classification")
+    assert (steps, {path.name for path in run.glob("best-*")}) == ([5, 10], {"best-5", "best-10"})
+    best = (run / "best-5" / "model.safetensors").read_bytes()
+    with_scores(monkeypatch, [0.4])
+    results = finetune(world, tmp_path, "sequence_classification")
+    assert (results["best"]["step"], results["best"]["scores"]["accuracy"]) == (5, 0.5)
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == best
+    assert [path.name for path in run.glob("best-*")] == ["best-5"]
+
+
+@pytest.mark.parametrize("scores", [[math.nan, 0.2], [0.2, math.nan]])
+def test_a_score_that_is_not_finite_never_wins(world, tmp_path, monkeypatch, scores):
+    """The run is stopped between both evaluations, so that the first score is read from metrics.jsonl."""
+    with_scores(monkeypatch, [*scores])
+    with monkeypatch.context() as patch:
+        stop_after(patch, 7)
+        assert finetune(world, tmp_path, "sequence_classification") is None
+    results = finetune(world, tmp_path, "sequence_classification")
+    assert results["best"]["step"] == 5 * (1 + scores.index(0.2))
+    assert results["best"]["scores"]["accuracy"] == 0.2
+
+
+def test_a_diverged_training_neither_wins_nor_enters_the_means():
+    scores = [(1e-2, math.nan), (1e-2, None), (1e-3, 0.4), (1e-3, 0.6), (1e-3, None)]
+    trainings = [{"learning_rate": rate, "scores": {"accuracy": score}, "run": ""} for rate, score in scores]
+    summary = summarize_trainings("task", "accuracy", trainings)
+    assert summary["best"]["scores"] == {"accuracy": 0.6}
+    assert summary["mean"]["0.001"]["accuracy"]["mean"] == pytest.approx(0.5)
+    assert summary["mean"]["0.01"]["accuracy"] == {"mean": None, "standard_deviation": None}
+    summary["runs"] = [{"seed": 0, "step": 5} | training for training in trainings]
+    assert "- ± -" in finetuning_table(summary | {"best": summary["runs"][3]}, "run")
 
 
 @pytest.mark.slow

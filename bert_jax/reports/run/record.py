@@ -253,7 +253,7 @@ def _read_results(path: pathlib.Path) -> FinetuningResults | None:
         values = strict_json.parse(read_file(path / "results.json", strict_json.MAX_BYTES).decode())
         results = FinetuningResults(values["metric"], values["best"], values["mean"], values["runs"])
         for training in [results.best, *results.trainings]:
-            sum(training["scores"].values())  # an error if a score is no number
+            sum(score for score in training["scores"].values() if score is not None)  # an error if a score is no number
         for metric in {results.metric, *results.best["scores"]}:
             results.mean_and_deviation(metric)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
