@@ -107,6 +107,8 @@ def mine_negatives(
     lines, read = _read_pairs(pathlib.Path(pairs)), read_corpus_documents(pathlib.Path(corpus))
     texts = [QueryAndPositive(line.fields["text"], line.fields["text_pair"]) for line in lines]
     documents = [text for text in dict.fromkeys(document.title_and_text for document in read) if text.strip()]
+    if not documents:
+        raise UserError(f"{corpus}: no document has a text; give other documents")
     num_empty = sum(not document.title_and_text.strip() for document in read)
     positions = _positions_of_texts(documents, read)
     opened = None if model is None else open_model(model, HEADS)

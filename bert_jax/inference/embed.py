@@ -251,7 +251,8 @@ class _Embedder:
         if not self._row.has_pooling:
             container = SparseVectors if self._row.is_sparse else TokenVectors
             by_index = {index: container.from_rows([values], self.width) for index, values in computed}
-            return join_vectors([by_index[index] for index in range(num_texts)])
+            no_texts = container.from_rows([], self.width)
+            return join_vectors([no_texts, *(by_index[index] for index in range(num_texts))])
         vectors = np.empty((num_texts, self.width), np.float32)
         for index, values in computed:
             vectors[index] = values

@@ -324,6 +324,6 @@ def _make_example(
             raise UserError(f"{line.where}: has no '{field}'{column}; this model needs {', '.join(wanted)}")
     # Labels are not read, because an input may have labels that the model does not know.
     record = Record(line.where, {key: value for key, value in line.fields.items() if key not in kind.label_fields})
-    if "id" in line.fields:
+    if line.fields.get("id") is not None:
         record_id(record)  # raises UserError for a bad id
     return kind.make_example(record, task, tally)

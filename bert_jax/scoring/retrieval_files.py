@@ -6,6 +6,7 @@ NanoBEIR is a set of small parts of BEIR's collections, stored as Parquet files 
 import dataclasses
 import gzip
 import pathlib
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, TypeVar, cast
@@ -252,8 +253,8 @@ def _read_tsv_judgments(path: pathlib.Path) -> dict[str, dict[str, int]]:
                     f"{where}: {len(row.values)} values; write query id, document id and an integer, with tabs"
                 )
             query, document, relevance = row.values
-            if not relevance.strip().lstrip("-").isdecimal():
-                if row.first_line == 1:
+            if not re.fullmatch(r"-?[0-9]+", relevance.strip()):
+                if row.first_line == 1 and not re.search(r"[0-9]", relevance):
                     continue  # the header
                 raise UserError(f"{where}: the relevance '{relevance}' is no integer")
             if document in judgments.setdefault(query, {}):

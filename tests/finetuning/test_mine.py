@@ -239,6 +239,14 @@ def test_two_labels_of_a_cross_encoder_are_read_by_their_names(tmp_path, labels,
     np.testing.assert_allclose(make_cross_encoder_scorer(load_predictor(tmp_path))([("ab", "cd")]), odds, atol=1e-5)
 
 
+@pytest.mark.parametrize("model", [None, "model"])
+def test_a_corpus_without_a_text_is_named(world, tmp_path, model) -> None:
+    pairs = write_lines(tmp_path / "pairs.jsonl", [{"text": "ab", "text_pair": "cd"}])
+    corpus = write_lines(tmp_path / "corpus.jsonl", [{"text": " "}])
+    with pytest.raises(UserError, match=r"corpus\.jsonl: no document has a text"):
+        mine_negatives(pairs, corpus, tmp_path / "out.jsonl", ranks=(0, 1), model=model and world[0] / model)
+
+
 @pytest.mark.parametrize("option", ["pairs", "corpus", "corpus directory"])
 def test_an_output_that_is_an_input_is_refused_and_kept(tmp_path, option) -> None:
     pairs = write_lines(tmp_path / "pairs.jsonl", [{"text": "ab", "text_pair": "cd"}])

@@ -67,7 +67,7 @@ def test_order_ids_and_chunks_change_no_answer(models, monkeypatch, kind):
 
     monkeypatch.setattr(module, "CHUNK", 3)
     names = ["b", 7, "b", None, 7, "x", "y", "z", "b", "ä", 0]  # of several chunks, and more than once in one
-    named = [record | ({} if name is None else {"id": name}) for record, name in zip(records, names, strict=True)]
+    named = [record | {"id": name} for record, name in zip(records, names, strict=True)]
     chunked, counts = run(predictor, named[::-1])
     jax.monitoring.unregister_event_duration_listener(listen)
     assert counts["examples"] == 11

@@ -82,6 +82,7 @@ def test_vectors_equal_the_vectors_of_a_multi_vector_encoder(encoder, tmp_path, 
         expected = getattr(model, f"encode_{role}")(TEXTS, convert_to_numpy=True)
         assert_equal_vectors(rows(loaded.encode(TEXTS, truncate=True, prompt_name=role)), expected)
         assert_equal_vectors(getattr(again, f"encode_{role}")(TEXTS, convert_to_numpy=True), expected)
+    assert len(loaded.encode([])) == 0
     assert "MultiVectorEncoder" in (tmp_path / "ours" / "README.md").read_text()
 
 

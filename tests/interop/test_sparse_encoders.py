@@ -71,6 +71,7 @@ def test_vectors_equal_the_vectors_of_a_sparse_encoder(masked_model, tmp_path, v
         found = bert_jax.load(tmp_path / "theirs").encode(TEXTS, truncate=True, prompt_name=name)
         np.testing.assert_allclose(all_rows(found), expected, rtol=0, atol=1e-5)
         np.testing.assert_allclose(again.encode(TEXTS, prompt_name=name).to_dense(), expected, rtol=0, atol=1e-5)
+    assert len(bert_jax.load(tmp_path / "theirs").encode([])) == 0
     assert "SparseEncoder" in (tmp_path / "ours" / "README.md").read_text()
 
 
