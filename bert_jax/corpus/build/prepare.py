@@ -15,7 +15,7 @@ from bert_jax.corpus.build.append import (
 )
 from bert_jax.corpus.build.chunks import read_chunks
 from bert_jax.corpus.build.cleaning.chunk import sum_cleaning_counts
-from bert_jax.corpus.build.cleaning.recipe import read_recipe
+from bert_jax.corpus.build.cleaning.recipe import read_recipe_if_given
 from bert_jax.corpus.build.cleaning.stage import append_removed_documents, clean_documents, num_cleaning_passes
 from bert_jax.corpus.build.corpus_writer import ShardInfo, ShardWriter, assemble_corpus_from_shards, token_dtype
 from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES, searches_copies
@@ -97,10 +97,9 @@ def prepare(
             options that contradict the corpus.
     """
     # Plan: read recipe, settings, tokenizer and inputs, and the signatures of documents that a corpus already has.
-    inputs = list_paths(inputs)
+    inputs, output = list_paths(inputs), local_path(output)
     check_not_input(output, inputs)
-    output = local_path(output)
-    recipe = None if clean is None else read_recipe(clean, evaluation_files)
+    recipe = read_recipe_if_given(clean, evaluation_files)
     existing = read_existing_corpus(output, tokenizer_directory, options, recipe) if append else None
     if existing:
         recipe, tokenizer = existing.recipe, existing.tokenizer
