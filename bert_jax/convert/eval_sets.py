@@ -26,6 +26,7 @@ from bert_jax.objectives.base import Batch, Rngs
 from bert_jax.objectives.losses import cross_entropy
 from bert_jax.objectives.tasks import make_task_objective
 from bert_jax.parallel.sharding import SINGLE_HOST
+from bert_jax.scoring.ranking import MEASURES
 from bert_jax.tasks.batching import Feed, collate_batches, doubling_buckets
 from bert_jax.tasks.custom import NAME
 from bert_jax.tasks.features import Features
@@ -102,8 +103,26 @@ def eval_set_of(weights: Weights, data: str | None, num_examples: int, console: 
     return corpus_eval_set(weights, pathlib.Path(data), num_examples)
 
 
+class DevSetAndMetric(NamedTuple):
+    """The name of a dev set, and the name of a metric without the suffix of this set."""
+
+    dev_set: str
+    metric: str
+
+
+def dev_set_and_metric(dev_sets: Sequence[str], metric: str) -> DevSetAndMetric:
+    """Return the dev set that a metric such as accuracy_mismatched names, else the first dev set."""
+    for name in dev_sets:
+        if (suffix := name.removeprefix("dev")) and metric.endswith(suffix):
+            return DevSetAndMetric(name, metric.removesuffix(suffix))
+    return DevSetAndMetric(dev_sets[0], metric)
+
+
 def task_eval_set(weights: Weights, data: str | None, num_examples: int, console: Console) -> EvalSet:
-    """Return the dev set of the task that a model was fine-tuned on; if the task has two dev sets, return the first."""
+    """Return the dev set of the task that a model was fine-tuned on, with the metric of the training.
+
+    If the task has two dev sets, the name of the metric chooses the set. A score of retrieval becomes the usual metric.
+    """
     path = weights.directory / TASK_FILE
     described = strict_json.read_object(path)
     settings = section_from_values(TaskConfig, described["config"], str(path))
@@ -126,7 +145,10 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
         max_length = max(example.length for example in sample)
         return _indexed_batches(weights, sample, len(sample), (max_length,), tokenizer.pad_id)[0][1]
 
-    dev = read_split_of_task("dev")
+    if task.best in MEASURES:
+        task = dataclasses.replace(task, best=resolve_task(dataclasses.replace(settings, metric=None)).best)
+    chosen = dev_set_and_metric((*existing_sets(task, settings, "dev"), "dev"), task.best)
+    dev = read_split(task, settings, chosen.dev_set, tokenizer, console)
     buckets = doubling_buckets(max(example.length for example in dev.features))
     indexed_batches = _indexed_batches(weights, dev.features, BATCH, buckets, tokenizer.pad_id)
     threshold = described.get("null_threshold") if task.impossible else described.get("thresholds")
@@ -138,7 +160,7 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
                 by_input[index] = {name: x[row] for name, x in arrays.items()}
         values = kind.predict(dev.examples, dev.features, by_input, settings, threshold).values
         return lambda draw: score_predictions(task, [dev.examples[n] for n in draw], [values[n] for n in draw])[
-            task.best
+            chosen.metric
         ]
 
     def make_example_loss(config: EncoderConfig) -> Loss:

@@ -14,13 +14,16 @@ import transformers
 
 from bert_jax.cli.main import main
 from bert_jax.config import ComputeConfig, EncoderConfig
-from bert_jax.convert.eval_sets import EvalSet, compare_scores
+from bert_jax.convert.eval_sets import EvalSet, compare_scores, dev_set_and_metric
 from bert_jax.convert.prune import TARGETS, choose_layers_to_keep, gate_importance, multiply_heads_by_gates
 from bert_jax.errors import UserError
+from bert_jax.finetuning.task_data import TaskSplit, score_names
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.tensors import flatten_params, unflatten_params
 from bert_jax.models import Head, make_model
 from bert_jax.models.encoder import is_global_layer
+from bert_jax.tasks.scoring import score_predictions
+from bert_jax.tasks.table import TASKS
 from tests.helpers import tiny_models, tokenizer_directories
 from tests.helpers.family_cases import CASES, batch_of, model_of
 
@@ -201,6 +204,19 @@ def test_nothing_and_everything_are_refused(name: str, amount: float) -> None:
     shape = (3, *TARGETS[name].gate_shape(CONFIG))
     with pytest.raises(UserError, match=r"--amount .* give a fraction that leaves some"):
         TARGETS[name].remove(CONFIG, {"encoder/layers/mlp_down/kernel": np.ones((3, 16, 8))}, np.ones(shape), amount)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "accuracy_mismatched"])
+def test_the_metric_of_the_training_chooses_the_dev_set_and_is_a_score_of_it(metric: str) -> None:
+    """A fine-tuning on MNLI scores both dev sets, under names with the suffix of the set."""
+    task = TASKS["mnli"]
+    examples = [{"id": str(n), "label": n} for n in range(3)]
+    dev_sets = [name for name in task.sets if name.startswith("dev")]
+    scored_by_training = [name for dev in dev_sets for name in score_names(task, [TaskSplit(dev, examples, [])])]
+    assert metric in scored_by_training
+    dev_set, name = dev_set_and_metric(dev_sets, metric)
+    assert score_names(task, [TaskSplit(dev_set, examples, [])]) == [metric]
+    assert name in score_predictions(task, examples, [0, 1, 2])
 
 
 def test_the_interval_equals_the_closed_form_of_paired_differences() -> None:
