@@ -19,6 +19,7 @@ from bert_jax.corpus.build.dedup_decisions import Decisions, StoredSignatures, d
 from bert_jax.corpus.build.encoding import DocumentCounts
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER
 from bert_jax.corpus.build.signatures import ROW, Signatures
+from bert_jax.corpus.cache import copy_corpus_to_cache
 from bert_jax.corpus.manifest import MANIFEST, parse_corpus_and_snapshot, read_manifest
 from bert_jax.corpus.store import load_array
 from bert_jax.errors import UserError
@@ -163,15 +164,21 @@ def read_stored_signatures(directory: str | os.PathLike[str], manifest: Mapping[
 def open_signatures(corpus: str, near: bool = False) -> StoredSignatures:
     """Return the signatures of all documents of a corpus, or of a snapshot CORPUS@FINGERPRINT.
 
+    `corpus` is a directory or a URL. The signatures at a URL are copied into the cache.
+
     Raises:
-        UserError: `read_manifest` or `read_stored_signatures` raises it, or `near` is True and the corpus was prepared
-            without `--deduplicate near`.
+        UserError: `copy_corpus_to_cache`, `read_manifest` or `read_stored_signatures` raises it, or `near` is True and
+            the corpus was prepared without `--deduplicate near`.
     """
-    directory, snapshot = parse_corpus_and_snapshot(corpus)
-    manifest = read_manifest(pathlib.Path(directory), snapshot)
+    place, snapshot = parse_corpus_and_snapshot(corpus)
+    if "://" in place:
+        directory = copy_corpus_to_cache(place, snapshot=snapshot, only_signatures=True)
+    else:
+        directory = pathlib.Path(place)
+    manifest = read_manifest(directory, snapshot)
     if near and manifest["settings"]["deduplicate"] != "near":
         raise UserError(
-            f"{directory}: prepared without --deduplicate near, so near copies of its documents cannot be found; "
+            f"{place}: prepared without --deduplicate near, so near copies of its documents cannot be found; "
             'prepare it again with --deduplicate near, or search with deduplicate = "exact"'
         )
     return read_stored_signatures(directory, manifest)
@@ -192,8 +199,8 @@ def compare_corpora(corpus: str, reference: str) -> CorpusComparison:
     """Count the documents of a corpus that repeat a document of the corpus `reference`.
 
     Args:
-        corpus, reference: directories of corpora; DIRECTORY@FINGERPRINT is an older snapshot, named by the beginning of
-            its fingerprint.
+        corpus, reference: directories or URLs of corpora; CORPUS@FINGERPRINT is an older snapshot, named by the
+            beginning of its fingerprint.
 
     Raises:
         UserError: `read_manifest` or `read_stored_signatures` raises it.
