@@ -170,15 +170,15 @@ def open_signatures(corpus: str, near: bool = False) -> StoredSignatures:
         UserError: `copy_corpus_to_cache`, `read_manifest` or `read_stored_signatures` raises it, or `near` is True and
             the corpus was prepared without `--deduplicate near`.
     """
-    place, snapshot = parse_corpus_and_snapshot(corpus)
-    if "://" in place:
-        directory = copy_corpus_to_cache(place, snapshot=snapshot, only_signatures=True)
+    path, snapshot = parse_corpus_and_snapshot(corpus)
+    if "://" in path:
+        directory = copy_corpus_to_cache(path, snapshot=snapshot, only_signatures=True)
     else:
-        directory = pathlib.Path(place)
+        directory = pathlib.Path(path)
     manifest = read_manifest(directory, snapshot)
     if near and manifest["settings"]["deduplicate"] != "near":
         raise UserError(
-            f"{place}: prepared without --deduplicate near, so near copies of its documents cannot be found; "
+            f"{path}: prepared without --deduplicate near, so near copies of its documents cannot be found; "
             'prepare it again with --deduplicate near, or search with deduplicate = "exact"'
         )
     return read_stored_signatures(directory, manifest)
