@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
 from bert_jax.corpus.build.cleaning.recipe import Recipe, make_cleaning_step
-from bert_jax.corpus.build.corpus_writer import CONTENT, SIGNATURES, BaseCorpus, ShardInfo, SignatureFiles
+from bert_jax.corpus.build.corpus_writer import CONTENT, SIGNATURES, SKETCHES, BaseCorpus, ShardInfo, SignatureFiles
 from bert_jax.corpus.build.dedup_decisions import Decisions, StoredSignatures, decide_copies
 from bert_jax.corpus.build.encoding import DocumentCounts
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER
@@ -25,7 +25,6 @@ from bert_jax.corpus.store import load_array
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
-SKETCHES = "sketches.npy"
 # Settings that all documents of a corpus have in common; without a segmenter, a manifest has no entry `segmenter`.
 SETTINGS = ("language", "heldout_fraction", "deduplicate", "segmenter")
 
@@ -105,16 +104,18 @@ def read_existing_corpus(
     return ExistingCorpus(BaseCorpus(directory, manifest), tokenizer, recipe, settings)
 
 
-def signature_files_of_kept_documents(blocks: Sequence[Signatures], decisions: Decisions, near: bool) -> SignatureFiles:
+def signature_files_of_kept_documents(
+    blocks: Sequence[Signatures], decisions: Decisions, keep_sketches: bool
+) -> SignatureFiles:
     """Return the files of signatures that a corpus keeps for its documents.
 
     Args:
         blocks: signatures of all documents that were read, in the order of the decisions.
         decisions: decisions about these documents.
-        near: True if the preparation searches for near copies; otherwise the files have only the hashes of normal
-            forms.
+        keep_sketches: True to keep all signatures, by which near copies are found; otherwise the files have only the
+            hashes of normal forms.
     """
-    if not near:
+    if not keep_sketches:
         hashes = (
             block.rows[["equal", "begins"]].astype(CONTENT)
             for block in _signatures_of_kept_documents(blocks, decisions)
@@ -141,7 +142,7 @@ def _signatures_of_kept_documents(blocks: Sequence[Signatures], decisions: Decis
 def read_stored_signatures(directory: str | os.PathLike[str], manifest: Mapping[str, Any]) -> StoredSignatures:
     """Return the signatures of all documents of a corpus, mapped into memory.
 
-    Bands and sketches are empty for documents that were prepared without `--deduplicate near`.
+    Bands and sketches are empty for documents whose sketches were not kept.
 
     Raises:
         UserError: a file of signatures is damaged.
