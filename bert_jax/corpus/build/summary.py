@@ -288,12 +288,8 @@ def format_copies(manifest: Mapping[str, Any]) -> str:
             f"{format_count(exact, 'exact copy', 'exact copies')} and {format_count(near, 'near copy', 'near copies')} "
             "of earlier documents are kept, on the same side of the split; --deduplicate near removes copies\n"
         )
-    needs_sketches = settings["deduplicate"] == "split" and settings["heldout_fraction"] > 0
-    if (
-        needs_sketches
-        and "snapshots" in manifest
-        and SKETCHES not in [entry["name"] for entry in manifest["signatures"]]
-    ):
+    needs_sketches = settings["deduplicate"] == "split" and settings["heldout_fraction"] > 0 and "snapshots" in manifest
+    if needs_sketches and SKETCHES not in [entry["name"] for entry in manifest["signatures"]]:
         lines += (
             "near copies of documents of earlier snapshots were not searched, and may be in the other split; "
             "prepare all text at once, or with --deduplicate near, to keep near copies in one split\n"
