@@ -4,7 +4,7 @@ The files of GLUE come from its download. Their columns are separated by tabs, a
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
@@ -438,17 +438,18 @@ KINDS_OF_WORDS = {
 }
 
 
-def resolve_task(config: TaskConfig) -> Task:
+def resolve_task(config: TaskConfig, trained_labels: Sequence[str] = ()) -> Task:
     """Return the known task that a configuration names, or the custom task that it describes.
 
-    The score `config.metric`, if it is given, selects the best checkpoint.
+    The score `config.metric`, if it is given, selects the best checkpoint. A custom task has the labels of a trained
+    model, `trained_labels`, if they are given.
 
     Raises:
         UserError: the name is missing or unknown, settings of custom tasks are given for a known task, or the custom
             task is wrong.
     """
     if config.name == NAME:
-        task = custom_task(config)
+        task = custom_task(config, trained_labels)
     elif config.name in TASKS:
         task = TASKS[config.name]
         for key in ("kind", "columns", "labels"):
