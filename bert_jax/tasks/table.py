@@ -11,6 +11,7 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.custom import FORMAT, NAME, custom_task, parse_columns_setting, resolve_custom_columns
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
+from bert_jax.tasks.reading.formats import FORMATS_OF_A_SUFFIX, format_of_suffix
 from bert_jax.tasks.task import Columns, SetSource, Task
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -406,17 +407,28 @@ TASKS: dict[str, Task] = {
 
 
 def source_of_prediction_file(config: TaskConfig, kind: TaskKind, file: str) -> SetSource:
-    """Return the format and the columns with which a file to predict is read, as for the task's dev set.
+    """Return the format and the columns with which a file to predict is read.
+
+    The suffix of the file decides on the format. If the suffix has no format, or if the format of the task's files has
+    this suffix as well, such as the TSV of GLUE, the file is read like the task's dev set.
 
     Args:
         config: configuration of the task on which the model was trained.
         kind: kind of this task.
-        file: name of the file to predict; for a custom task, its suffix decides on the format.
+        file: name of the file to predict.
     """
+    of_suffix = format_of_suffix(file, kind.suffixes)
+
+    def is_of_suffix(format: str) -> bool:
+        return of_suffix in (None, format) or any({of_suffix, format} <= {*formats} for formats in FORMATS_OF_A_SUFFIX)
+
     if config.name in TASKS and "dev" in TASKS[config.name].sets:
-        return TASKS[config.name].sets["dev"]
+        source = TASKS[config.name].sets["dev"]
+        # Without columns, a record has the columns of its row, whose names may be `named_columns` or fields.
+        return source if is_of_suffix(source.format) else SetSource(format=of_suffix or "")
     columns = resolve_custom_columns(dataclasses.replace(config, data=None, train=file), kind)
-    return SetSource(format=columns.pop(FORMAT, ""), columns=columns)
+    format = columns.pop(FORMAT, "")
+    return SetSource(format=format if is_of_suffix(format) else of_suffix or "", columns=columns)
 
 
 def named_columns(config: TaskConfig, kind: TaskKind) -> Mapping[str, str]:
