@@ -104,7 +104,11 @@ class TaskConfig:
         "leave out and count training questions whose answer is not at its stated offset in the context; False: "
         "refuse such files",
     )
-    positive_from: float = field(4.0, "similarity: smallest label of a positive training pair")
+    positive_from: float = field(
+        4.0,
+        "similarity: smallest label of a positive training pair",
+        read_by=ReadBy("vector_loss", row_property="selects_positives"),
+    )
     vector_loss: str = field(
         "info_nce", "similarity: loss of the sentence vectors", table="bert_jax.objectives.vector_losses.VECTOR_LOSSES"
     )
@@ -152,6 +156,7 @@ class TaskConfig:
         None,
         "similarity: divisor of the scores of pairs in the loss; None: 0.05 for dense vectors, 1 for other heads",
         ABOVE_0,
+        read_by=ReadBy("vector_loss", row_property="reads_temperature"),
     )
     learned_temperature: bool = field(
         False,

@@ -39,7 +39,7 @@ from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.scoring.ranking import MEASURES
 from bert_jax.scoring.retrieval_files import Collection, read_collection
 from bert_jax.tasks.batching import Feed, choose_buckets
-from bert_jax.tasks.class_weights import add_label_weights, label_weights, oversample_rare_labels
+from bert_jax.tasks.class_weights import SCHEMES, add_label_weights, label_weights, oversample_rare_labels
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.labels import match_head_rows_to_labels
 from bert_jax.tasks.reading.examples import SPLITS, existing_sets
@@ -112,7 +112,12 @@ def read_task_inputs(
         )
     task = resolve_task(settings)
     kind, head = KINDS[task.kind], task_head(task.kind, len(task.labels), settings)
-    _refuse_settings_of_other_kinds(settings, task.kind)
+    refuse_settings_of_other_kinds(settings, task.kind)
+    if settings.oversample and settings.class_weights in SCHEMES:
+        raise UserError(
+            f"config.task.oversample=True and config.task.class_weights={settings.class_weights} both correct the "
+            "numbers of examples of the labels; give one of them"
+        )
     if kind.loss.whole_batch and train.batch_size < 2:
         raise UserError(
             f"task '{task.name}' learns from the other pairs of a batch: set config.train.batch_size to 2 or more"
@@ -326,7 +331,7 @@ def _with_balanced_labels(task: Task, settings: TaskConfig, train: TaskSplit, se
     return train._replace(features=features)
 
 
-def _refuse_settings_of_other_kinds(settings: TaskConfig, kind: str) -> None:
+def refuse_settings_of_other_kinds(settings: TaskConfig, kind: str) -> None:
     """Raise UserError for a setting of the user that only other kinds of tasks read."""
     fields = {field.name: field.default for field in dataclasses.fields(TaskConfig)}
     for name in sorted({name for other in KINDS.values() for name in other.settings} - {*KINDS[kind].settings}):

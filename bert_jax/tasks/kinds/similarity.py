@@ -142,6 +142,8 @@ SIMILARITY = TaskKind(
     loss=Loss("", ((OUTPUT, "positives"),), "positives", whole_batch=True),
     settings=(
         "train_weights",
+        "positive_from",
+        "temperature",
         "vector_loss",
         "vector_head",
         "query_flops_weight",
