@@ -202,8 +202,14 @@ class TaskConfig:
     )
     retrieval: str | None = field(
         None,
-        "similarity: test collection in the layout of BEIR that every evaluation searches, with qrels/test.tsv; "
-        "task.metric=ndcg@10 then chooses the best model; None: no search",
+        "similarity: collection in the layout of BEIR that every evaluation searches; task.metric=ndcg@10 then chooses "
+        "the best model; None: no search",
+    )
+    retrieval_split: str | None = field(
+        None,
+        "split of the judgments of task.retrieval, in qrels/SPLIT.tsv; None: dev, or test if there are no judgments of "
+        "dev",
+        read_by=ReadBy("retrieval", not_values=(None,)),
     )
     n_best: int = field(20, "number of answers per question in the predictions", AT_LEAST_1)
     epochs: float = field(3.0, "number of passes over the training set", ABOVE_0)

@@ -170,10 +170,19 @@ def read_task_inputs(
     )
     if not task.published:
         _warn_about_shared_texts(task.name, train_sets, dev, console)
-    collection = read_collection(pathlib.Path(settings.retrieval)) if settings.retrieval else None
+    collection, split_of_judgments = None, ""
+    if settings.retrieval:
+        split_of_judgments = settings.retrieval_split or _split_for_evaluations(pathlib.Path(settings.retrieval))
+        collection = read_collection(pathlib.Path(settings.retrieval), split_of_judgments)
     metric, known = settings.metric or task.best, score_names(task, dev) + [*(MEASURES if collection else ())]
     if metric not in known:
         raise UserError(f"config.task.metric={metric} is none of {', '.join(known)}{did_you_mean(metric, known)}")
+    if collection:
+        chooses = split_of_judgments == "test" and metric in MEASURES
+        console.say(
+            f"each evaluation searches {settings.retrieval}, with the judgments of its split '{split_of_judgments}'"
+            + ("; warning: test data choose the best model; to avoid this, add qrels/dev.tsv" if chooses else "")
+        )
     dropouts = ("dropout", "attention_dropout", "classifier_dropout") if settings.dropout is not None else ()
     return TaskInputs(
         task=task,
@@ -207,6 +216,12 @@ def _read_training_sets(
         console.say(f"{task.name} train: {of_set.train}")
         splits.append(read_split(task, of_set, "train", tokenizer, console)._replace(name=of_set.train))
     return tuple(splits)
+
+
+def _split_for_evaluations(directory: pathlib.Path) -> str:
+    """Return the split of a collection whose judgments evaluations read: dev if it has judgments, else test."""
+    paths = [directory / "qrels" / "dev.tsv", *(directory / "qrels").glob("dev-*.parquet")]
+    return "dev" if any(path.is_file() for path in paths) else "test"
 
 
 def task_model(inputs: TaskInputs, compute: ComputeConfig) -> Model:

@@ -1,14 +1,18 @@
 """A training of sentence vectors whose evaluations search a test collection."""
 
+import dataclasses
+import io
 import json
 
 import numpy as np
 import pytest
 
 import bert_jax
+from bert_jax.config import FinetuneTrainConfig, TaskConfig
 from bert_jax.config.recipes import finetuning
 from bert_jax.console import Console
 from bert_jax.errors import UserError
+from bert_jax.finetuning.inputs import read_task_inputs
 from tests.finetuning.test_mine import write_lines
 from tests.helpers import tiny_models
 
@@ -44,3 +48,43 @@ def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path) -> 
     with pytest.raises(UserError, match="no corpus"):
         bert_jax.finetune(config, tmp_path / "other", console=Console(silent=True))
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("splits", "chosen", "metric", "wanted", "warns"),
+    [
+        (["test"], None, "ndcg@10", "test", True),
+        (["test"], None, "spearman", "test", False),  # the judgments choose no model
+        (["dev", "test", "train"], None, "ndcg@10", "dev", False),
+        (["dev", "test", "train"], "train", "ndcg@10", "train", False),
+        (["dev", "test"], "test", "ndcg@10", "test", True),
+        (["dev", "test"], "validation", "ndcg@10", None, False),
+    ],
+)
+def test_judgments_of_dev_choose_the_model(tmp_path, splits, chosen, metric, wanted, warns) -> None:
+    tiny_models.save(tmp_path / "model", "bert")
+    (tmp_path / "qrels").mkdir()
+    texts = [f"{'abcdefgh'[n]}b cd" for n in range(8)]
+    for name in ("corpus", "queries"):
+        write_lines(tmp_path / f"{name}.jsonl", [{"_id": f"d{n}", "text": text} for n, text in enumerate(texts)])
+    for n, split in enumerate(splits):
+        (tmp_path / "qrels" / f"{split}.tsv").write_text(f"d{n}\td{n}\t1\n")
+    pairs = [{"text": text, "text_pair": text[::-1], "label": n % 2} for n, text in enumerate(texts)]
+    write_lines(tmp_path / "pairs.jsonl", pairs)
+    path = str(tmp_path / "pairs.jsonl")
+    settings = TaskConfig(name="custom", kind="similarity", train=path, dev=path, max_seq_len=16, positive_from=1.0)
+    settings = dataclasses.replace(settings, retrieval=str(tmp_path), retrieval_split=chosen, metric=metric)
+    out = io.StringIO()
+
+    def read():
+        return read_task_inputs(str(tmp_path / "model"), settings, FinetuneTrainConfig(), False, 0, Console(out))
+
+    if wanted is None:
+        with pytest.raises(UserError, match=r"validation\.tsv: not a file; choose a split from dev, test"):
+            read()
+        return
+    collection = read().collection
+    assert collection is not None
+    assert list(collection.judgments) == [f"d{splits.index(wanted)}"]
+    assert f"with the judgments of its split '{wanted}'" in out.getvalue()
+    assert ("warning: test data choose" in out.getvalue()) == warns

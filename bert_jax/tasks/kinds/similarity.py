@@ -162,6 +162,7 @@ SIMILARITY = TaskKind(
         "query_prompt",
         "document_prompt",
         "retrieval",
+        "retrieval_split",
     ),
     fill_settings=_fill_temperature,
     predict=_predict,
