@@ -51,7 +51,9 @@ def all_sentences() -> Iterator[str]:
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and (text := ast.get_docstring(node)):
-                    yield from (f"{path.relative_to(ROOT)}: {sentence}" for _, sentence in sentences(text))
+                    yield from (
+                        f"{path.relative_to(ROOT)}: {sentence}" for _, sentence in sentences(text, as_read=True)
+                    )
     for path in sorted((ROOT / "tests/record/recorded/help").glob("*.txt")):
         for paragraph in path.read_text(encoding="utf-8").split("\n\n"):
             yield f"{path.relative_to(ROOT)}: {' '.join(paragraph.split())}"

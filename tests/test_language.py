@@ -225,13 +225,17 @@ def rules_broken(sentence: str, is_page: bool = False) -> list[str]:
     return [rule for rule, match in broken.items() if match]
 
 
-def sentences(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (line from 0, sentence) of a text of a program; an item of a list or of "Args:" is a sentence."""
+def sentences(text: str, *, as_read: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield (line from 0, sentence) of a text of a program; an item of a list or of "Args:" is a sentence.
+
+    Code within a sentence becomes `x`; with `as_read`, the code stays.
+    """
     line, paragraph = 0, ""
     for at, row in enumerate([*text.split("\n"), ""]):
         begins = not row.strip() or re.match(r"\s*(?:[-*+] |\d+\. |\S+ {2,}\S)|\s+[\w*, ]+: ", row)
         if begins and paragraph:
-            plain = re.sub(r"`[^`]*`", "`x`", " ".join(paragraph.split()))
+            plain = " ".join(paragraph.split())
+            plain = plain if as_read else re.sub(r"`[^`]*`", "`x`", plain)
             yield from (
                 (line, part.strip()) for part in re.split(r"(?<=[.!?])\s+(?=[A-Z`(*\"])", plain) if part.strip()
             )

@@ -317,8 +317,10 @@ def _apply_data_options(args: argparse.Namespace) -> None:
         delimiter = DELIMITERS.get(args.delimiter, args.delimiter)
         raise UserError(f"give {' and '.join(missing)}; {args.data} has {column_names_text(args.data, delimiter)}")
 
-    given = {override.partition("=")[0]: override.partition("=")[2] for override in args.overrides}
-    choices = {name: given.get(f"--config.task.{name}") for name in ("kind", "label_separator", "delimiter", "dev")}
+    values_of_keys = {override.partition("=")[0]: override.partition("=")[2] for override in args.overrides}
+    choices = {
+        name: values_of_keys.get(f"--config.task.{name}") for name in ("kind", "label_separator", "delimiter", "dev")
+    }
     choices = {name: None if value == "None" else value for name, value in choices.items()}
     for name, value in choices.items():
         if (option := getattr(args, name)) is not None:
@@ -339,7 +341,10 @@ def _apply_data_options(args: argparse.Namespace) -> None:
     )
     args.config = args.config or described.recipe
     values = {f"--config.task.{key}": value for key, value in described.task.items()}
-    args.overrides = [*(f"{key}={value}" for key, value in values.items() if key not in given), *args.overrides]
+    args.overrides = [
+        *(f"{key}={value}" for key, value in values.items() if key not in values_of_keys),
+        *args.overrides,
+    ]
     if not args.process_id:
         for line in described.lines:
             print(escaped(line), file=sys.stderr)

@@ -197,19 +197,16 @@ def _settings_with_data(settings: TaskConfig, data: str | None) -> TaskConfig:
 
 def _settings_with_directory(settings: TaskConfig, directory: str) -> TaskConfig:
     """Return the settings with the training files and the dev file in `directory`; refuse files with equal names."""
-    has_several = KINDS[settings.kind].loss.whole_batch if settings.kind else False
-    paths = {
-        "train": (settings.train or "").split(",") if has_several else [settings.train or ""],
-        "dev": [settings.dev or ""],
-    }
+    has_several = settings.kind is not None and KINDS[settings.kind].loss.whole_batch
+    trained_on = [name.strip() for name in (settings.train or "").split(",")] if has_several else [settings.train or ""]
     names: dict[str, str] = {}  # path in training -> path below the directory
-    for path in (path.strip() for of_split in paths.values() for path in of_split):
+    for path in (*trained_on, settings.dev or ""):
         is_below = not os.path.isabs(path) and find_task_files(directory, "", (path,))
         names[path] = path if is_below else os.path.basename(path)
     if len(set(names.values())) < len(names):
         raise UserError(f"--data {directory}: several files of the task had the same name in different directories")
-    found = {split: ",".join(names[path.strip()] for path in of_split) or None for split, of_split in paths.items()}
-    return dataclasses.replace(settings, data=directory, **found)
+    train = ",".join(names[path] for path in trained_on)
+    return dataclasses.replace(settings, data=directory, train=train or None, dev=names[settings.dev or ""] or None)
 
 
 def corpus_eval_set(weights: Weights, corpus: pathlib.Path, num_examples: int) -> EvalSet:

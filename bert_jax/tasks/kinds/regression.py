@@ -46,10 +46,10 @@ def _are_measurements(labels: Sequence[Any]) -> bool:
     Texts such as '1.5' must be at least MIN_NUMBERS different numbers, because texts may also name classes. A number
     with a fraction in JSON or Parquet names no class.
     """
-    numbers = {str(label).strip() for label in labels}
-    if not all(NUMBER.fullmatch(number) for number in numbers):
+    names = {str(label).strip() for label in labels}
+    if not all(NUMBER.fullmatch(name) for name in names):
         return False
-    values = {float(number) for number in numbers}
+    values = {float(name) for name in names}
     may_be_classes = len(values) < MIN_NUMBERS and all(isinstance(label, str) for label in labels)
     return not may_be_classes and all(map(math.isfinite, values)) and not all(value.is_integer() for value in values)
 
