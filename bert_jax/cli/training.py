@@ -334,7 +334,7 @@ def _apply_data_options(args: argparse.Namespace) -> None:
             text=tuple(name.strip() for name in args.text.split(",")),
             label=args.label,
             **choices,
-            delimiter=DELIMITERS.get(delimiter, delimiter),
+            delimiter=DELIMITERS.get(delimiter or "", delimiter),
             dev_fraction=args.dev_fraction,
             skip_unlabeled=args.skip_unlabeled,
         )
