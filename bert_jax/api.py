@@ -135,16 +135,16 @@ def finetune(
         return finetuning.finetune_in_directory(frozen, local_copy(workdir), session)
 
 
-def make_batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Generator[Batch, None, None]:
+def make_batches(config: PretrainConfig, phase: int = 0, step: int | None = None) -> Generator[Batch, None, None]:
     """Yield the training batches of `config.data.corpus` endlessly, as a run on one host reads them.
 
     Args:
         config: a config whose vocabulary size is None or the vocabulary size of the corpus.
         phase: index of the phase that sets the sequence length and the batch size.
-        step: step of the run; its batch is the first batch.
+        step: step of the run, within the phase; its batch is the first batch; None: the first step of the phase.
 
     Raises:
-        UserError: no corpus, or a corpus that the config does not fit.
+        UserError: no corpus, a corpus that the config does not fit, no such phase, or a step outside of the phase.
     """
     if not config.data.corpus:
         raise UserError("no corpus: set config.data.corpus to a directory made by `prepare`")
@@ -154,8 +154,12 @@ def make_batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Gener
     phases = plan_phases(config.train)
     if not 0 <= phase < len(phases):
         raise UserError(f"phase {phase}: the config has {len(phases)} phases, from 0 on")
+    begin, end = phases[phase].begin, phases[phase].end
+    if step is not None and not begin <= step < end:
+        raise UserError(f"step {step}: phase {phase} has the steps from {begin} to {end - 1}")
     rules = sequence_rules(config, corpus.tokenizer())
-    return training_batches(corpus, rules, phases, BatchBlocks((0,), 1))(phases[phase], step)
+    batches = training_batches(corpus, rules, phases, BatchBlocks((0,), 1))
+    return batches(phases[phase], begin if step is None else step)
 
 
 def as_config(

@@ -211,5 +211,20 @@ def test_batches_follow_from_the_step(tmp_path) -> None:
         np.testing.assert_array_equal(x, from_start[3][name])
     with pytest.raises(UserError, match="phase 1: the config has 1 phases"):
         bert_jax.make_batches(config, phase=1)
+    halves = [dataclasses.replace(config.train.phases[0], fraction=0.5)] * 2
+    in_phases = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=tuple(halves)))
+    of_second = next(bert_jax.make_batches(in_phases, phase=1))
+    np.testing.assert_array_equal(of_second["input_ids"], next(bert_jax.make_batches(config, step=5))["input_ids"])
+    for phase, step in ((0, 5), (1, 4), (1, 10)):
+        with pytest.raises(UserError, match=f"step {step}: phase {phase} has the steps from"):
+            bert_jax.make_batches(in_phases, phase=phase, step=step)
     with pytest.raises(UserError, match="no corpus"):
         bert_jax.make_batches(dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=None)))
+
+
+def test_prepare_refuses_arguments_without_effect(tmp_path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    with pytest.raises(UserError, match="gs://bucket/corpus is a URL"):
+        bert_jax.prepare([str(tmp_path / "a.txt")], tmp_path, "gs://bucket/corpus")
+    with pytest.raises(UserError, match="--evaluation_files: only a recipe"):
+        bert_jax.prepare([str(tmp_path / "a.txt")], tmp_path, tmp_path / "out", evaluation_files=["b.txt"])

@@ -1,7 +1,6 @@
 """Verbs that make and show corpora: tokenizer, clean, prepare, inspect."""
 
 import argparse
-import os
 import shlex
 import sys
 from typing import Any
@@ -42,7 +41,7 @@ def _add_document_options(parser: argparse.ArgumentParser) -> None:
         help="unit of text or Markdown that becomes a document: a file, a paragraph between blank lines, or a line "
         "(default: auto, which is a file; in other formats, a record is always a document)",
     )
-    add_number(parser, "--workers", "number of processes (default: all cores)", default=os.cpu_count())
+    add_number(parser, "--workers", "number of processes (default: all cores)")
     parser.add_argument(
         "--max_rejected_fraction",
         type=float,
@@ -372,13 +371,13 @@ def run_prepare(args: argparse.Namespace) -> None:
         "deduplicate": args.deduplicate,
         "max_rejected_fraction": args.max_rejected_fraction,
     }
-    if args.evaluation_files and not args.clean:
-        raise UserError("--evaluation_files: only with --clean RECIPE")
     if args.runner == "local" and "://" in args.output:  # it would become a directory such as `gs:`
         raise UserError(f"--output {args.output}: only --runner beam writes to a URL; give a directory")
     if args.runner == "beam":
         if args.append:
             raise UserError("--append: only with --runner local")
+        if args.workers is not None:
+            raise UserError("--workers: only with --runner local; options of Beam set its workers (--beam_options)")
         if args.tokenizer is None:
             raise UserError("no tokenizer: give --tokenizer DIR, made by `bert-jax tokenizer`")
         from bert_jax.corpus.beam.prepare import prepare_with_beam

@@ -201,7 +201,7 @@ def overrides_to_fit_memory(
         if memory.arguments / times + memory.temporaries <= capacity:
             changes.append(
                 f"--config.mesh.data={mesh.shape['data'] // times} "
-                f"--config.mesh.fsdp={mesh.shape['fsdp'] * times} (shard parameter_bytes and optimizer state)"
+                f"--config.mesh.fsdp={mesh.shape['fsdp'] * times} (shard parameters and optimizer state)"
             )
             break
     return tuple(changes)

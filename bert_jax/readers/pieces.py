@@ -21,6 +21,8 @@ _ENDS = (
     re.compile(rb"[.!?][\"')\]]*[ \t]|" + "|".join("。！？।۔").encode()),  # noqa: RUF001
     re.compile(rb"[ \t]"),
 )
+# The first line of a code block of Markdown, or its last line.
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
 
 
 def read_text_documents(
@@ -131,14 +133,34 @@ class _DocumentBuffer:
         assert self._file is not None
         with _writing_temporary_file():  # seeking writes the buffered bytes to the file
             self._file.seek(0)
-        num_left, window = self._size, b""
+        num_left, window, beginning = self._size, b"", b""
+        next_beginning = _NEXT_BEGINNINGS.get(self._format)
         piece = 0
         while num_left:
             window += self._file.read(MAX_PIECE_BYTES - len(window))
             end = len(window) if len(window) == num_left else _piece_end(window)
             num_left -= end
-            yield RawDocument(name=name, data=window[:end], format=self._format, piece=piece, last=not num_left)
+            data = beginning + window[:end]
+            yield RawDocument(name=name, data=data, format=self._format, piece=piece, last=not num_left)
+            if next_beginning:
+                beginning = next_beginning(data.decode("utf-8", "replace")).encode()
             window, piece = window[end:], piece + 1
+
+
+def fence_of_unfinished_code(text: str) -> str:
+    """Return the line to put before the text that follows if Markdown ends inside a code block, else ''."""
+    fence = ""
+    for match in _FENCE.finditer(text):
+        marks, rest = match.groups()
+        if not fence:
+            fence = "" if marks[0] == "`" and "`" in rest else marks
+        elif marks.startswith(fence) and not rest.strip():
+            fence = ""
+    return f"{fence}\n" if fence else ""
+
+
+# Format -> function from the text of a piece to the text that the next piece needs before it.
+_NEXT_BEGINNINGS: dict[str, Callable[[str], str]] = {"markdown": fence_of_unfinished_code}
 
 
 def _writing_temporary_file() -> contextlib.AbstractContextManager[None]:

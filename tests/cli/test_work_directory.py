@@ -192,3 +192,5 @@ def test_a_run_resumes_on_the_snapshot_that_it_began_with(world, run_copy, corpu
     assert json.loads(out)["sources"][0]["train"]["documents"] == open_corpus(corpus_copy).split("train").num_documents
     refused(*append, "--language", "de", says=("--language de", "was prepared with en", "leave the option out"))
     refused(*append, "--runner", "beam", says=("--append: only with --runner local",))
+    not_appended = [word for word in append if word != "--append"]
+    refused(*not_appended, "--runner", "beam", says=("--workers: only with --runner local",))

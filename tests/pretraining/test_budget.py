@@ -237,6 +237,20 @@ class _Large:
         return type("Split", (), {"num_tokens": LARGE})
 
 
+def test_a_measurement_reads_only_the_prepared_part_of_a_text(corpus, tmp_path, monkeypatch) -> None:
+    drawn = []
+
+    def measure(objective: Objective, optimizer: object, phases: object, mesh: object, batches, **__: object) -> float:
+        drawn.extend(next(batches)["input_ids"].shape[1] for _ in range(3))
+        return 1e9
+
+    monkeypatch.setattr(planning, "measure_flops_per_second", measure)
+    config = small(corpus)
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, snapshots=2))
+    config_for_budget(config, "2s", tmp_path / "run", Console(io.StringIO()))
+    assert drawn[:3] == [32] * 3
+
+
 @pytest.mark.slow
 def test_a_run_of_a_budget_resumes_without_a_measurement(corpus, tmp_path, monkeypatch) -> None:
     """A real measurement, and steps for two seconds."""

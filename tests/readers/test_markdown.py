@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bert_jax.readers import ReadOptions, read_documents
+from bert_jax.readers import ReadOptions, pieces, read_documents
 from bert_jax.readers.formats import markdown
 
 
@@ -57,6 +57,20 @@ def test_a_code_block_over_several_sections_is_left_out_but_not_the_prose_after_
     for size in range(20, 300):
         monkeypatch.setattr(markdown, "_SECTION", size)
         assert markdown.markdown_to_text(content, ReadOptions()) == whole, size
+
+
+def test_a_code_block_over_several_pieces_is_left_out_but_not_the_prose_after_it(monkeypatch, tmp_path):
+    """The same text, wherever the pieces of a long file end."""
+    blocks = [
+        f"Before {n}.\n\n~~~~\n" + "x = 1\n\n```\n\n" * n + f"~~~~~\n\n```a `b` c\n\nAfter {n}." for n in range(30)
+    ]
+    (tmp_path / "a.md").write_text("\n\n".join(blocks))
+    wanted = " ".join(f"Before {n}. ```a b c After {n}." for n in range(30))
+    monkeypatch.setattr(pieces, "MAX_UNSPLIT_BYTES", 1000)
+    for size in range(200, 900, 25):
+        monkeypatch.setattr(pieces, "MAX_PIECE_BYTES", size)
+        found = " ".join(document.text for document in read_documents([str(tmp_path / "a.md")]))
+        assert " ".join(found.split()) == wanted, size
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from bert_jax.corpus.build.append import open_signatures
 from bert_jax.corpus.build.chunks import Partition
 from bert_jax.corpus.build.cleaning import recipe as recipes
 from bert_jax.corpus.build.cleaning.chunk import read_cleaned_documents
-from bert_jax.corpus.build.cleaning.recipe import Recipe, read_recipe
+from bert_jax.corpus.build.cleaning.recipe import Recipe, read_recipe_if_given
 from bert_jax.corpus.build.cleaning.stage import KEPT, REMOVED, append_removed_documents
 from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES, load_decisions, searches_copies
 from bert_jax.corpus.build.dedup_pass import DECISIONS, append_removed_copies, removed_documents_file
@@ -70,7 +70,7 @@ def prepare_with_beam(
     Raises:
         UserError: an error that `prepare` raises, on this machine or on a worker; or Beam does not know an option.
     """
-    recipe = None if clean is None else read_recipe(clean, evaluation_files)
+    recipe = read_recipe_if_given(clean, evaluation_files)
     settings = make_settings(read_options, options, recipe)
     removes_copies = bool(REMOVED_COPIES[settings.deduplicate])
     if keep_removed is not None and recipe is None and not removes_copies:

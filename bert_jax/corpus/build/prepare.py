@@ -16,7 +16,7 @@ from bert_jax.corpus.build.append import (
 )
 from bert_jax.corpus.build.chunks import read_chunks
 from bert_jax.corpus.build.cleaning.chunk import sum_cleaning_counts
-from bert_jax.corpus.build.cleaning.recipe import read_recipe
+from bert_jax.corpus.build.cleaning.recipe import read_recipe_if_given
 from bert_jax.corpus.build.cleaning.stage import append_removed_documents, clean_documents, num_cleaning_passes
 from bert_jax.corpus.build.corpus_writer import ShardInfo, ShardWriter, assemble_corpus_from_shards, token_dtype
 from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES, searches_copies
@@ -39,6 +39,7 @@ from bert_jax.corpus.build.summary import (
     summarize_corpus,
 )
 from bert_jax.errors import UserError, check_not_input
+from bert_jax.files import reason_not_a_local_path
 from bert_jax.readers import ReadOptions
 from bert_jax.tokenizer import load_tokenizer, save_tokenizer
 
@@ -96,9 +97,11 @@ def prepare(
             options that contradict the corpus.
     """
     # Plan: read recipe, settings, tokenizer and inputs, and the signatures of documents that a corpus already has.
+    if reason := reason_not_a_local_path(os.fspath(output)):
+        raise UserError(f"output {reason}")
     check_not_input(output, inputs)
     output = pathlib.Path(output)
-    recipe = None if clean is None else read_recipe(clean, evaluation_files)
+    recipe = read_recipe_if_given(clean, evaluation_files)
     existing = read_existing_corpus(output, tokenizer_directory, options, recipe) if append else None
     if existing:
         recipe, tokenizer = existing.recipe, existing.tokenizer

@@ -95,7 +95,9 @@ def config_for_budget(
         sized = apply_choice(config, choice)
         objective, phases, mesh = make_objective(sized), plan_phases(sized.train), sharding.make_mesh(sized.mesh)
         check_divisible_by_mesh(mesh, objective, phases, sized.evaluate.batch_size)
-        rules, blocks = sequence_rules(sized, corpus.tokenizer()), sharding.batch_blocks(mesh)
+        one_snapshot = dataclasses.replace(sized.data, snapshots=None)  # later snapshots may not be prepared yet
+        rules = sequence_rules(dataclasses.replace(sized, data=one_snapshot), corpus.tokenizer())
+        blocks = sharding.batch_blocks(mesh)
         batches = training_batches(corpus, rules, phases, blocks)(phases[0], 0)
         deterministic = sized.compute.deterministic
         rate = measure_flops_per_second(

@@ -3,9 +3,10 @@
 import functools
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_jax.readers.documents import ReadOptions
+from bert_jax.readers.pieces import fence_of_unfinished_code
 
 _SECTION = 1 << 18  # characters per call of the parser; its result takes up to 500 times their memory
 # A longer paragraph keeps its markup, because the time of the parser may grow with the square of the number of marks.
@@ -39,8 +40,11 @@ def markdown_to_text(data: str, options: ReadOptions) -> str:
     texts: list[str] = []
     fence = ""
     for section in _split_into_sections(data):
-        blocks, fence = _parse_section(fence + section)
-        texts += blocks
+        section = fence + section
+        links: dict[str, Any] = {}  # definitions `[name]: URL`, to which a paragraph may refer
+        tokens = _markdown_parser("blocks").parse(section, links)
+        texts += [block for block in _block_texts(tokens, links) if block]
+        fence = fence_of_unfinished_code(section)
     return "\n\n".join(texts)
 
 
@@ -64,22 +68,6 @@ def _markdown_parser(part: str) -> Any:
     return parser.disable("inline") if part == "blocks" else parser
 
 
-class _ParsedSection(NamedTuple):
-    """The text of the blocks of a section, and the fence of a code block that the section does not close."""
-
-    blocks: list[str]
-    open_fence: str
-
-
-def _parse_section(section: str) -> _ParsedSection:
-    """Return the nonempty texts of the blocks of a section, and the result of `_unclosed_code_fence`."""
-    links: dict[str, Any] = {}  # definitions `[name]: URL`, to which a paragraph may refer
-    tokens = _markdown_parser("blocks").parse(section, links)
-    return _ParsedSection(
-        [block for block in _block_texts(tokens, links) if block], _unclosed_code_fence(tokens, section)
-    )
-
-
 def _block_texts(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
     """Yield the text of each block outside tables."""
     in_table = False
@@ -89,16 +77,6 @@ def _block_texts(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
         elif token.type == "inline" and not in_table:
             long = len(token.content) > _MAX_PARAGRAPH
             yield " ".join(token.content.split()) if long else _inline_text(token.content, links)
-
-
-def _unclosed_code_fence(tokens: list[Any], section: str) -> str:
-    """Return the fence to put before the next section if this section ends inside a code block, else ''."""
-    if not tokens or tokens[-1].type != "fence":
-        return ""
-    markup = tokens[-1].markup
-    lines = section.rstrip().split("\n")
-    closed = len(lines) - 1 > tokens[-1].map[0] and lines[-1].strip().startswith(markup) and not lines[-1].strip(" `~")
-    return "" if closed else f"{markup}\n"
 
 
 def _inline_text(content: str, links: dict[str, Any]) -> str:

@@ -81,6 +81,21 @@ class Recipe(NamedTuple):
         return {"rules": rules, **({"against": list(self.against)} if self.against else {})}
 
 
+def read_recipe_if_given(
+    recipe: str | os.PathLike[str] | None, evaluation_files: Sequence[str] | None = None
+) -> Recipe | None:
+    """Return the recipe of a cleaning, as `read_recipe`, or None if none is given.
+
+    Raises:
+        UserError: `read_recipe` raises it, or only evaluation files are given.
+    """
+    if recipe is not None:
+        return read_recipe(recipe, evaluation_files)
+    if evaluation_files:
+        raise UserError("--evaluation_files: only a recipe of cleaning looks for their texts; give --clean RECIPE")
+    return None
+
+
 def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Sequence[str] | None = None) -> Recipe:
     """Read and check the recipe of a cleaning.
 
