@@ -228,7 +228,7 @@ def reported(workdir: pathlib.Path, corpus: str) -> Values:
     from bert_jax.console import Console
     from bert_jax.pretraining.evaluate import evaluate_checkpoint
 
-    metrics = evaluate_checkpoint(workdir, None, Console(silent=True), pathlib.Path(corpus))
+    metrics = evaluate_checkpoint(workdir, None, Console(silent=True), corpus)
     return {
         "loss": metrics["mlm_loss"],
         "accuracy": metrics["mlm_accuracy"],

@@ -23,8 +23,12 @@ _TERMINAL_CONTROL = re.compile("[\x7f-\x9f\u2028\u2029]")  # JSON itself escapes
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{\]}]', re.DOTALL)
 
 
+class NotFiniteError(ValueError):
+    """Error for NaN, for Infinity, and for a number that is too large."""
+
+
 def parse(text: str) -> Any:
-    """Return the value of a JSON text; raise ValueError with the mistake and its position."""
+    """Return the value of a JSON text; raise ValueError with the mistake and its position, also NotFiniteError."""
     if text.count("[") + text.count("{") > MAX_DEPTH:
         _check_depth(text)
     return _DECODER.decode(text)
@@ -96,13 +100,13 @@ def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> Any:
-    """Raise ValueError for NaN or Infinity."""
-    raise ValueError(f"{name} is no JSON")
+    """Raise NotFiniteError for NaN or Infinity."""
+    raise NotFiniteError(f"{name} is no JSON")
 
 
 def _parse_finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text} is too large for a number")
+        raise NotFiniteError(f"{text} is too large for a number")
     return value
 
 

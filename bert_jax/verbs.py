@@ -57,13 +57,13 @@ def evaluate(
     Args:
         workdir: work directory of `pretrain`.
         step: step of the checkpoint; None: the newest undamaged checkpoint.
-        corpus: a corpus to read instead of the corpus of the run.
+        corpus: a directory or URL of a corpus to read instead of the corpus of the run.
         recipe: recipe that adds rows to tables, such as a masking rule; the recipe is run first.
         console: printer of progress; None: a console on stderr.
     """
     run_recipe_for_its_rows(recipe)
-    corpus_path = None if corpus is None else pathlib.Path(corpus)
-    return evaluate_checkpoint(local_copy(workdir), step, console or Console(), corpus_path)
+    other_corpus = None if corpus is None else os.fspath(corpus)
+    return evaluate_checkpoint(local_copy(workdir), step, console or Console(), other_corpus)
 
 
 def report(

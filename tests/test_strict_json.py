@@ -9,6 +9,7 @@ from bert_jax import strict_json
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions, read_documents
+from bert_jax.readers.rejections import hint_for_most_common_reason
 from bert_jax.readers.rows import parse_json
 from bert_jax.tokenizer import load_tokenizer
 
@@ -65,8 +66,9 @@ def test_a_record_that_is_not_strict_json_is_rejected_and_counted(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n".join(['{"text": "x"}', *lines, '{"text": "c", "text": "d"}']))
     (tmp_path / "b.json").write_text('[{"text": "y"}, {"text": "z", "b": %s}]' % ("[" * 200 + "]" * 200))
     read = [(one.text, one.rejected) for one in read_documents([str(tmp_path)], ReadOptions())]
-    refused = ("", "broken JSON")
-    assert read == [("x", ""), *[refused] * 5, ("y", ""), refused]
+    refused, not_finite = ("", "broken JSON"), ("", "NaN or Infinity")
+    assert read == [("x", ""), refused, not_finite, not_finite, refused, refused, ("y", ""), refused]
+    assert "null" in hint_for_most_common_reason({"NaN or Infinity": 2, "broken JSON": 1}, "", ReadOptions())
 
 
 @pytest.mark.parametrize("text", [DEEP, f'{{"model": {DEEP}}}', '{"model": 1, "model": 2}', '{"model": NaN}'])

@@ -42,8 +42,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     from bert_jax.training.remote_workdir import local_copy
 
     with open_console() as console:
-        corpus = pathlib.Path(args.corpus) if args.corpus else None
-        metrics = evaluate_checkpoint(local_copy(args.workdir), args.step, console, corpus)
+        metrics = evaluate_checkpoint(local_copy(args.workdir), args.step, console, args.corpus)
     print_json(metrics) if args.json else print_text(evaluation_table(metrics, args.corpus))
 
 

@@ -38,7 +38,7 @@ class _RemoteCorpus(NamedTuple):
     manifest: bytes
     digests: dict[str, str]  # file name -> hex SHA-256, without the manifest
     tokenizer_sha256: str  # `Tokenizer.sha256`, which is not the digest of a file
-    num_bytes: int  # total size of the shards
+    num_bytes: int  # total size of the shards that are copied
 
 
 def copy_corpus_to_cache(
@@ -47,6 +47,7 @@ def copy_corpus_to_cache(
     say: Callable[[str], None] = lambda line: None,
     snapshot: str = "",
     progress: ShowProgress = lambda what, done, total, unit: None,
+    only_signatures: bool = False,
 ) -> pathlib.Path:
     """Return a local directory with the corpus at a URL (gs://, s3://, file://, memory:// ...).
 
@@ -62,14 +63,17 @@ def copy_corpus_to_cache(
         snapshot: beginning of the fingerprint of a snapshot; "": the newest snapshot. The copy has this snapshot and
             the snapshots before it.
         progress: called as the copy grows, in the copying process and in the waiting processes.
+        only_signatures: True to copy the signatures and not the documents; the copy has a directory of its own, in
+            which `open_corpus` finds no documents.
 
     Raises:
         UserError: the URL has no corpus; the corpus cannot be read, is damaged or changes during the copy; the disk has
             too little space.
     """
-    remote = _read_remote_manifest_and_tokenizer_digests(url.rstrip("/"), snapshot)
+    remote = _read_remote_manifest_and_tokenizer_digests(url.rstrip("/"), snapshot, only_signatures)
     folder = pathlib.Path(cache) if cache else user_cache() / "corpora"
     name = f"{remote.url.rsplit('/', 1)[-1]}-{hashlib.sha256(remote.manifest).hexdigest()[:16]}"
+    name += "-signatures" if only_signatures else ""
     directory = folder / name
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
@@ -137,8 +141,11 @@ def _download_manifest(url: str, name: str) -> _DownloadedManifest:
     return _DownloadedManifest(content, manifest)
 
 
-def _read_remote_manifest_and_tokenizer_digests(url: str, snapshot: str) -> _RemoteCorpus:
-    """Read the manifest at a URL, and the files of the tokenizer, since the manifest lacks their digests."""
+def _read_remote_manifest_and_tokenizer_digests(url: str, snapshot: str, only_signatures: bool) -> _RemoteCorpus:
+    """Read the manifest at a URL, and the files of the tokenizer, since the manifest lacks their digests.
+
+    With `only_signatures`, the digests are the digests of the signatures and of the tokenizer.
+    """
     from bert_jax.readers import storage
 
     content, manifest = _download_manifest(url, MANIFEST)
@@ -146,14 +153,17 @@ def _read_remote_manifest_and_tokenizer_digests(url: str, snapshot: str) -> _Rem
     if name != MANIFEST:
         content, manifest = _download_manifest(url, name)
     try:
-        digests = digests_of_training_files(manifest)
-        for older in manifest.get("snapshots", ()):
-            digests |= {
-                older["name"]: older["sha256"],
-                **digests_of_training_files(_download_manifest(url, older["name"])[1]),
-            }
+        digests = {entry["name"]: entry["sha256"] for entry in manifest["signatures"]}
+        if not only_signatures:
+            digests = digests_of_training_files(manifest)
+            for older in manifest.get("snapshots", ()):
+                digests |= {
+                    older["name"]: older["sha256"],
+                    **digests_of_training_files(_download_manifest(url, older["name"])[1]),
+                }
         tokenizer_sha256 = manifest["tokenizer"]["sha256"]
-        num_bytes = sum(shard["bytes"] for split in manifest["splits"].values() for shard in split["shards"])
+        shards = [shard for split in manifest["splits"].values() for shard in split["shards"]]
+        num_bytes = 0 if only_signatures else sum(shard["bytes"] for shard in shards)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{url}/{MANIFEST}: not the manifest of a corpus ({error}); prepare the corpus again") from None
     for file in storage.match_files(f"{url}/{TOKENIZER}"):

@@ -69,7 +69,7 @@ def make_evaluation(
 
 
 def evaluate_checkpoint(
-    directory: pathlib.Path, step: int | None, console: Console, corpus_path: pathlib.Path | None = None
+    directory: pathlib.Path, step: int | None, console: Console, other_corpus: str | None = None
 ) -> dict[str, float | int]:
     """Return the held-out metrics of a checkpoint, and the unigram loss (nats) for comparison.
 
@@ -77,25 +77,24 @@ def evaluate_checkpoint(
         directory: work directory of `pretrain`.
         step: step of the checkpoint; None: the newest undamaged checkpoint.
         console: console that prints progress.
-        corpus_path: a corpus to evaluate on, by its held-out documents, or by all documents if none are held out; None:
-            the corpus that the run evaluates on.
+        other_corpus: a directory or URL of a corpus to evaluate on, by its held-out documents, or by all documents if
+            none are held out; None: the corpus that the run evaluates on.
 
     Raises:
         UserError: `directory` has no run or no checkpoint, the corpus or the teacher has changed since the training, no
             documents are held out, or the corpus was prepared with a different tokenizer.
     """
-    # Open the inputs: config and parameters of the run, its corpus or `corpus_path`, its tokenizer, its teacher.
+    # Open the inputs: config and parameters of the run, its corpus or `other_corpus`, its tokenizer, its teacher.
     config, step, params = restore_run(directory, step, console)
     _, fingerprint = workdir.read_run(directory)
     assert config.data.corpus
-    if corpus_path is None and config.evaluate.corpus:
-        corpus_path = pathlib.Path(config.evaluate.corpus)
-    corpus_name, data = str(corpus_path or config.data.corpus), config.data
+    other_corpus = other_corpus or config.evaluate.corpus
+    corpus_name, data = other_corpus or config.data.corpus, config.data
     corpus = open_mixture(corpus_name, progress=console.progress)
-    if corpus_path is None and corpus.fingerprint != fingerprint["corpus"]:
+    if other_corpus is None and corpus.fingerprint != fingerprint["corpus"]:
         raise UserError(f"{config.data.corpus} is not the corpus that {directory} was trained on")
     check_corpus_tokenizer(corpus_name, corpus, config.data.corpus, fingerprint["tokenizer"])
-    if corpus_path is not None:  # the weights of the run's corpora do not apply
+    if other_corpus is not None:  # the weights of the run's corpora do not apply
         data = dataclasses.replace(data, weights=None, smoothing=1.0, max_epochs=None, snapshots=None)
     tokenizer, phases, row = corpus.tokenizer(), plan_phases(config.train), OBJECTIVES[config.objective]
     max_seq_len, teacher_path = max(phase.seq_len for phase in phases), config.distillation.teacher
@@ -103,7 +102,7 @@ def evaluate_checkpoint(
     # Make the data: held-out batches on the devices present, which may differ from the devices of the training.
     mesh = sharding.make_mesh(MeshConfig())
     min_documents = SENTENCE_PAIRS[data.sentence_pairs].min_documents
-    split = heldout_or_all_documents(corpus, min_documents) if corpus_path else corpus.split("heldout", min_documents)
+    split = heldout_or_all_documents(corpus, min_documents) if other_corpus else corpus.split("heldout", min_documents)
     if split.num_documents < min_documents:
         raise UserError(
             f"{corpus_name} has too few held-out documents to evaluate on; "

@@ -17,7 +17,7 @@ from bert_jax.config import (
     with_vocab_size,
 )
 from bert_jax.console import Console
-from bert_jax.corpus.mixture import Mixture, open_mixture, pin_opened_snapshots
+from bert_jax.corpus.mixture import Mixture, find_corpora, open_mixture, pin_opened_snapshots
 from bert_jax.corpus.statistics import unigram_loss
 from bert_jax.errors import UserError
 from bert_jax.objectives import OBJECTIVES, make_objective
@@ -243,7 +243,7 @@ def resolve_pretrain_config(
         data=dataclasses.replace(config.data, corpus=pin_opened_snapshots(config.data.corpus, corpus)),
         evaluate=dataclasses.replace(
             config.evaluate,
-            corpus=make_local_path_absolute(config.evaluate.corpus),
+            corpus=",".join(find_corpora(config.evaluate.corpus)) if config.evaluate.corpus else None,
             pairs=pairs if pairs in PACKAGED else make_local_path_absolute(pairs),
         ),
         replaced_tokens=dataclasses.replace(config.replaced_tokens, generator_from=generator_from),

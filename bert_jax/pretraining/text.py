@@ -103,7 +103,7 @@ def _corpus_of_text(
         first, read = files_of_part(files, options, 0, count)
         if not tokenizer and not trained.exists():
             say(train_tokenizer([first], vocab_size, str(trained), read_options=read, progress=show, say=say))
-        manifest = prepare(first, tokenizer or trained, corpus, read, progress=show, say=say)
+        manifest = prepare(first, tokenizer or trained, corpus, read, keep_sketches=count > 1, progress=show, say=say)
         warnings = (f"warning: {warning}" for warning in manifest["warnings"])
         for line in (*warnings, format_summary(manifest, corpus), OTHERWISE):
             say(line)

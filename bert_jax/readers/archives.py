@@ -52,7 +52,13 @@ class Member(NamedTuple):
 def uncompressed_name(name: str) -> str:
     """Return a file name without the suffix of its compression; the result for an archive ends in .tar or .zip."""
     bare, suffix = os.path.splitext(name)
+    suffix = suffix.lower()
     return bare + ".tar" if suffix in _TAR_SUFFIXES else bare if suffix in _OPENERS else name
+
+
+def is_archive_name(bare: str) -> bool:
+    """Return whether an `uncompressed_name` is the name of a tar or zip archive."""
+    return bare.lower().endswith((".tar", ".zip"))
 
 
 def open_file_or_members(
@@ -71,9 +77,9 @@ def open_file_or_members(
     unpacked = UnpackedByteCounter(file.seek(0, os.SEEK_END), max_unpacked_bytes)
     file.seek(0)
     bare, stream = _decompress(path, file, unpacked)
-    if bare.endswith(".tar"):
+    if bare.lower().endswith(".tar"):
         yield from _tar_members(path, stream, unpacked, pattern)
-    elif bare.endswith(".zip") and stream is file:
+    elif is_archive_name(bare) and stream is file:
         yield from _zip_members(path, stream, unpacked, pattern)
     else:
         yield Member(path, bare, stream)
@@ -82,7 +88,7 @@ def open_file_or_members(
 def _open_member(path: str, inner: str, stream: IO[bytes], unpacked: UnpackedByteCounter) -> Member:
     """Return the decompressed member `inner` of an archive; a member that is an archive is rejected."""
     bare, content = _decompress(inner, stream, unpacked)
-    if bare.endswith((".tar", ".zip")):
+    if is_archive_name(bare):
         return Member(f"{path}:{inner}", bare, rejected="archive in an archive")
     return Member(f"{path}:{inner}", bare, content)
 
@@ -176,7 +182,7 @@ class _Decompressed(NamedTuple):
 
 def _decompress(name: str, stream: IO[bytes], unpacked: UnpackedByteCounter) -> _Decompressed:
     """Return the `uncompressed_name` of a file, and its decompressed stream."""
-    suffix = os.path.splitext(name)[1]
+    suffix = os.path.splitext(name)[1].lower()
     opener = _OPENERS.get(_TAR_SUFFIXES.get(suffix, suffix))
     return _Decompressed(uncompressed_name(name), _byte_counting_stream(opener(stream), unpacked) if opener else stream)
 

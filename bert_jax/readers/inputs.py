@@ -235,7 +235,7 @@ def _options_that_apply(path: str, options: ReadOptions) -> Collection[str]:
 
 
 def _is_archive(path: str) -> bool:
-    return archives.uncompressed_name(path).endswith((".tar", ".zip"))
+    return archives.is_archive_name(archives.uncompressed_name(path))
 
 
 def _documents_in_byte_range(

@@ -13,6 +13,7 @@ HINTS = {
     "empty": "give files with text in them",
     "no tokens": "give a tokenizer that was trained on such text",
     "broken JSON": _JSON,
+    "NaN or Infinity": "JSON has neither NaN nor Infinity; write null in place of such numbers",
     "not an object": _JSON,
     "no main text": "give pages with text, or read all their text as a field with --markup html",
     "no text": "recognize the text of scanned pages with OCR",

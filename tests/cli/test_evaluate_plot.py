@@ -54,12 +54,13 @@ def test_evaluate_without_heldout_documents(other, tmp_path, run, refused) -> No
     refused("evaluate", "--workdir", tmp_path / "run", says=(str(other.corpus), "too few held-out documents"))
 
 
-def test_evaluate_on_another_corpus(world, other, tmp_path, run, refused) -> None:
+def test_evaluate_on_another_corpus(world, other, tmp_path, run, refused, monkeypatch) -> None:
     """Of the same documents held out, the same figures; without any held out, all documents are read."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     shutil.copytree(world.corpus, tmp_path / "same")
     own, same = (
         json.loads(run("evaluate", "--workdir", world.run, "--json", *more)[1])
-        for more in ((), ("--corpus", tmp_path / "same"))
+        for more in ((), ("--corpus", f"file://{tmp_path / 'same'}"))
     )
     assert own == same
     status, _, _ = run(*prepare_command(world, tmp_path / "all", "--heldout_fraction", "0"))
@@ -79,18 +80,24 @@ def test_evaluate_on_another_corpus(world, other, tmp_path, run, refused) -> Non
     refused("evaluate", "--workdir", world.run, "--corpus", other.corpus, says=says)
 
 
-def test_a_run_evaluates_on_the_corpus_that_its_config_names(world, other, tmp_path, run, refused) -> None:
-    """Its held-out documents, or all if it holds out none; `evaluate` reads the same documents again."""
+def test_a_run_evaluates_on_the_corpus_that_its_config_names(world, other, tmp_path, run, refused, monkeypatch) -> None:
+    """Its held-out documents, or all if it holds out none; `evaluate` reads them again, from any directory."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
     assert run(*prepare_command(world, tmp_path / "dev", "--heldout_fraction", "0"))[0] == 0
-    named = f"--config.evaluate.corpus={tmp_path / 'dev'}"
+    shutil.copytree("dev", "one/dev")
+    shutil.copytree("dev", "two/dev")
+    named = f"--config.evaluate.corpus=dev, one/dev,file://{tmp_path}/two/dev"
     status, _, err = run(*pretrain_command(world, tmp_path / "run", named, "--config.train.steps=2"))
     assert status == 0, err
     recorded = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     last = next(line for line in reversed(recorded) if line["split"] == "heldout")
+    monkeypatch.chdir("/")
     again = json.loads(run("evaluate", "--workdir", tmp_path / "run", "--json")[1])
-    elsewhere = run("evaluate", "--workdir", tmp_path / "run", "--corpus", tmp_path / "dev", "--json")[1]
+    corpora = ",".join(f"{tmp_path}/{name}" for name in ("dev", "one/dev", "two/dev"))
+    elsewhere = run("evaluate", "--workdir", tmp_path / "run", "--corpus", corpora, "--json")[1]
     assert json.loads(elsewhere) == again
-    assert again["documents"] == 40
+    assert again["documents"] == 3 * 40
     assert again["mlm_loss"] == pytest.approx(last["mlm_loss"], rel=1e-5)
     assert again["unigram_loss"] == last["unigram_loss"]
     wrong = f"--config.evaluate.corpus={other.corpus}"

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from bert_jax.corpus.build.append import open_signatures
+from bert_jax.corpus.build.append import compare_corpora, open_signatures
 from bert_jax.corpus.build.clean import clean_texts, format_cleaning_result
 from bert_jax.corpus.build.cleaning.recipe import read_recipe
 from bert_jax.corpus.build.prepare import prepare
@@ -168,6 +168,51 @@ def test_a_corpus_remembers_the_corpora_that_it_was_compared_with(tmp_path, corp
     other = recipe_of(tmp_path / "other.toml", "exact", [*known][:1])
     with pytest.raises(UserError, match="was prepared with other rules; leave the option out"):
         prepare(write(tmp_path / "d.jsonl", new), None, tmp_path / "c", workers=1, append=True, clean=other)
+
+
+def test_an_append_from_another_directory_finds_the_files_of_the_recipe(tmp_path, corpora, tokenizer, monkeypatch):
+    known, new = corpora
+    (tmp_path / "question.txt").write_text("one two three four five")
+    rule = '[contamination]\nngram = 5\nfiles = ["question.txt"]\n'
+    monkeypatch.chdir(tmp_path)
+    recipe_of(tmp_path / "r.toml", "exact", [os.path.relpath(place) for place in known], rule)
+    write(tmp_path / "a.jsonl", new[:8])
+    expected = [reason for reason, _ in literal(known, new) if " of " in reason and reason.startswith("exact")]
+    for given in (None, ["question.txt"]):
+        output = tmp_path / f"c{given is None}"
+        options = {"clean": "r.toml", "evaluation_files": given, "max_rejected_fraction": 1.0}
+        monkeypatch.chdir(tmp_path)
+        prepare(["a.jsonl"], tokenizer, output, workers=1, **options)
+        monkeypatch.chdir("/")
+        inputs = write(tmp_path / "b.jsonl", [*new[8:], "Well: one two three, four five six."])
+        manifest = prepare(inputs, None, output, workers=1, append=True)
+        rejected = manifest["documents"]["rejected"]
+        assert rejected.pop(f"contamination: {tmp_path / 'question.txt'}") == 1
+        assert {reason: count for reason, count in rejected.items() if " of " in reason} == collections.Counter(
+            expected
+        )
+
+
+def test_corpora_at_urls_are_compared_like_directories(tmp_path, corpora, tokenizer, monkeypatch):
+    """Also an older snapshot; the copies in the cache have no documents."""
+    known, new = corpora
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    place = str(tmp_path / "c")
+    prepare(write(tmp_path / "a.jsonl", new[:8]), tokenizer, place, workers=1, deduplicate="near")
+    old = read_manifest(tmp_path / "c")["fingerprint"][:12]
+    prepare(write(tmp_path / "b.jsonl", new[8:]), None, place, workers=1, append=True)
+    first, second = known
+    for corpus in (place, f"{place}@{old}"):
+        found = compare_corpora(corpus, first)
+        assert compare_corpora(f"file://{corpus}", f"file://{first}") == found
+    assert compare_corpora(place, first) != found
+    assert not list((tmp_path / "cache").rglob("train*"))
+    recipe = recipe_of(tmp_path / "r.toml", "near", [f"file://{first}", second])
+    inputs = write(tmp_path / "d.jsonl", new)
+    account = clean_texts(inputs, recipe, tmp_path / "d", workers=1, max_rejected_fraction=1.0)
+    reasons = collections.Counter(reason for reason, _ in literal(known, new) if reason)
+    expected = {reason.replace(f" of {first}", f" of file://{first}"): count for reason, count in reasons.items()}
+    assert account["documents"]["rejected"] == expected
 
 
 def test_a_corpus_that_grows_makes_another_recipe(tmp_path, tokenizer):

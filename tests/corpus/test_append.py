@@ -281,6 +281,27 @@ def test_options_that_contradict_the_corpus_are_refused(tmp_path, tokenizer):
     assert {**contents(tmp_path / "c"), "signatures.npy": b""} == {**before, "signatures.npy": b""}
 
 
+def test_near_copies_of_stored_documents_join_their_split(tmp_path, tokenizer):
+    """With the sketches of a default corpus; without sketches, the summary says that such copies were not searched."""
+    rng = random.Random(11)
+    texts = [" ".join(rng.choices(WORDS, k=60)) for _ in range(30)]
+    new = [f"{text} dog1 {number}" for number in range(3) for text in texts]
+    first, second = write(tmp_path / "1.jsonl", texts), write(tmp_path / "2.jsonl", new)
+    for keep in (True, False):
+        place = tmp_path / f"c{keep}"
+        settings = {"workers": 1, "heldout_fraction": 0.3, "keep_sketches": keep}
+        prepare(first, tokenizer, place, **settings)
+        before = open_corpus(place)
+        manifest = prepare(second, None, place, workers=1, append=True, max_rejected_fraction=0)
+        known = {document[:50]: name for name in corpus.SPLITS for document in stored(before.split(name))}
+        found = open_corpus(place)
+        splits = [(known[document[:50]], name) for name in corpus.SPLITS for document in stored(found.split(name))]
+        assert (len(known), len(splits)) == (30, 120)
+        assert all(one == other for one, other in splits) == keep
+        assert ("earlier snapshots were not searched" in format_summary(manifest, place)) == (not keep)
+        assert "on the same side of the split" in format_summary(manifest, place)
+
+
 def test_a_cleaned_corpus_is_added_to_by_the_same_recipe(tmp_path, tokenizer):
     recipe = tmp_path / "words.toml"
     recipe.write_text('deduplicate = "exact"\n' + few_words(12))

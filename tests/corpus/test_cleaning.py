@@ -347,6 +347,26 @@ def test_a_wrong_recipe_is_refused_in_one_line(tmp_path, content, words):
     assert "\n" not in str(error.value)
 
 
+def test_a_line_in_many_pieces_of_a_document_counts_once(tmp_path, monkeypatch):
+    """Beside a literal count of documents; the pieces of the long document are in many chunks and blocks."""
+    lines = [f"this header is in {number} documents" for number in ("three", "four")]
+    short = [["A text of its own.", lines[0], lines[1]]] * 2 + [["Another text of its own.", lines[1]]]
+    long = [line for number in range(40) for line in (*lines, f"Body number {'x' * (number + 1)} " + "word " * 100)]
+    texts = [*short, long]
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.txt").write_text("\n".join(text))
+    (tmp_path / "r.toml").write_text("[repeated_lines]\nmin_documents = 4\nmin_words = 5\n")
+    clean_texts(
+        [str(tmp_path / f"{number}.txt") for number in range(4)], tmp_path / "r.toml", tmp_path / "c.jsonl", workers=1
+    )
+    counts = collections.Counter(line for text in texts for line in set(text))
+    assert [counts[line] for line in lines] == [3, 4]
+    kept = read(tmp_path / "c.jsonl")
+    assert len(kept) > 20
+    found = [line for record in kept for line in record["text"].splitlines() if line]
+    assert sorted(found) == sorted(line for text in texts for line in text if counts[line] < 4)
+
+
 def test_evaluation_files_are_below_the_recipe_or_given(tmp_path):
     """A stranger's recipe reads no other file; the remedy of the message works word for word."""
     (tmp_path / "secret.txt").write_text("one two three")

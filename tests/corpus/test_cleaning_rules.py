@@ -158,8 +158,8 @@ def test_lines_of_many_documents_are_found_in_blocks_and_removed(tmp_path):
         parts = []
         for text in texts[first : first + 25]:
             own = np.sort(np.fromiter(repeated_lines.distinct_line_hashes("\n".join(text), **options), "<u8"))
-            parts.append((own, np.ones(len(own), "<u4")))
-        blocks.append(repeated_lines.sum_counts_by_hash(*zip(*parts, strict=True)))
+            parts.append(repeated_lines.LineCounts(own, np.zeros(len(own), "<u8"), np.ones(len(own), "<u4")))
+        blocks.append(repeated_lines.sum_line_counts(parts))
     path = tmp_path / "repeated.npy"
     repeated_lines.write_repeated_line_hashes(path, blocks, **options)
     plain = [{"menu 0 " + line.split()[3] if "Menu" in line else line[:10].lower() for line in text} for text in texts]
@@ -174,7 +174,7 @@ def test_lines_of_many_documents_are_found_in_blocks_and_removed(tmp_path):
     )
     assert remove("All rights reserved", str(path), **options) == "All rights reserved"
     # Another survey at the same place, in the same process.
-    repeated_lines.write_repeated_line_hashes(path, [(hashes[:0], counts[:0]) for hashes, counts in blocks], **options)
+    repeated_lines.write_repeated_line_hashes(path, [repeated_lines.NO_LINES] * len(blocks), **options)
     assert remove("All rights reserved, 3", str(path), **options) == "All rights reserved, 3"
 
 

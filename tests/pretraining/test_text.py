@@ -137,6 +137,7 @@ def test_the_rest_is_prepared_by_a_process_that_ends_with_the_block(long_text: s
         assert found == config(corpus=f"{corpus}@{manifest['fingerprint'][:12]}", snapshots=3).data
         assert "6.2% of the text is prepared; the rest follows" in out.getvalue()
         assert manifest["documents"]["in"] == 3  # 40 / 16
+        assert "sketches.npy" in contents(corpus)  # later parts put near copies of these documents into their split
         (child,) = started
         assert preparation.is_running()
         assert is_alive(child)

@@ -60,6 +60,17 @@ def read(path, **options):
 
 
 @pytest.mark.parametrize("name", PACKED)
+def test_the_case_of_a_suffix_changes_nothing(tmp_path, name):
+    data = PACKED[name](b"These are some words. " * 20)
+    found = []
+    for written in (name, name.upper()):
+        (tmp_path / written).write_bytes(data)
+        found.append([(document.text, document.rejected) for document in read(tmp_path / written)])
+    assert found[0] == found[1]
+    assert "words" in found[0][0][0] or name == "skipped.tgz"
+
+
+@pytest.mark.parametrize("name", PACKED)
 def test_a_file_that_unpacks_to_too_many_bytes_is_refused(tmp_path, name):
     data = PACKED[name](TEXT)
     (tmp_path / name).write_bytes(data)

@@ -194,14 +194,16 @@ def test_an_arrow_file_with_a_wrong_byte_is_read_or_refused(tmp_path):
     assert all("a.arrow: " in one for one in refused)
 
 
-@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+@pytest.mark.parametrize("kind", ["arrow", "parquet", "csv", "tsv"])
 def test_a_column_name_that_occurs_twice_is_refused_where_it_is_asked_for(tmp_path, kind):
     table = pyarrow.Table.from_arrays([pyarrow.array([one]) for one in "abc"], ["text", "text", "other"])
     path = tmp_path / f"a.{kind}"
     if kind == "parquet":
         parquet.write_table(table, path)
-    else:
+    elif kind == "arrow":
         write(path, arrow(table))
+    else:
+        path.write_text("text,text,other\na,b,c\n".replace(",", "," if kind == "csv" else "\t"))
     with pytest.raises(UserError, match=r"2 columns are named 'text'; write it with different names"):
         read(path)
     assert read(path, field="other") == ["c"]

@@ -18,6 +18,7 @@ from bert_jax.corpus.build.cleaning.chunk import (
     sum_cleaning_counts,
 )
 from bert_jax.corpus.build.cleaning.recipe import Recipe, Step
+from bert_jax.corpus.build.cleaning.repeated_lines import LineCounts
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.cleaning.stage import KEPT, PARTS, REMOVED
 from bert_jax.corpus.build.encoding import Chunk, PrepareSettings
@@ -25,8 +26,6 @@ from bert_jax.corpus.build.passes import BlockKey, FinishedBlocks
 from bert_jax.errors import writing
 from bert_jax.files import sha256_of
 from bert_jax.readers import ReadOptions, storage
-
-LineCounts = tuple[np.ndarray, np.ndarray]  # hashes of lines, ascending; number of documents with each line
 
 
 class CleanedPartitions(NamedTuple):
@@ -99,7 +98,7 @@ def _find_repeated_lines(
         chunks
         | "survey"
         >> beam.FlatMap(_count_lines_of_chunk, earlier_steps, step, options).with_output_types(tuple[int, Any])
-        | "count lines" >> beam.CombinePerKey(_sum_line_counts)
+        | "count lines" >> beam.CombinePerKey(repeated_lines.sum_line_counts)
         | "repeated" >> beam.Map(_select_frequent_hashes, step).with_output_types(tuple[str, Any])
         | "all repeated" >> beam.GroupByKey()
         | "write repeated" >> beam.Map(_upload_repeated_lines, work_url)
@@ -110,17 +109,12 @@ def _count_lines_of_chunk(
     chunk: Chunk, earlier_steps: Sequence[Step], step: Step, read_options: ReadOptions
 ) -> Iterator[tuple[int, LineCounts]]:
     yield from enumerate(
-        repeated_lines.split_into_hash_ranges(*count_documents_per_line_hash(chunk, earlier_steps, step, read_options))
+        repeated_lines.split_into_hash_ranges(count_documents_per_line_hash(chunk, earlier_steps, step, read_options))
     )
 
 
-def _sum_line_counts(parts: Iterable[LineCounts]) -> LineCounts:
-    empty = np.zeros(0, "<u8"), np.zeros(0, "<u4")
-    return repeated_lines.sum_counts_by_hash(*zip(empty, *parts, strict=True))
-
-
 def _select_frequent_hashes(counted: tuple[int, LineCounts], step: Step) -> tuple[str, np.ndarray]:
-    return "", repeated_lines.select_frequent_hashes(*counted[1], **step.parameters)
+    return "", repeated_lines.select_frequent_hashes(counted[1], **step.parameters)
 
 
 def _upload_repeated_lines(group: tuple[str, Iterable[np.ndarray]], work_url: str) -> str:

@@ -4,7 +4,7 @@ import operator
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bert_jax.corpus.beam.pipeline import beam, read_and_spread_chunks
@@ -31,14 +31,14 @@ from bert_jax.readers import ReadOptions, storage
 
 
 def find_copies_with_beam(
-    partitions: beam.PCollection, settings: PrepareSettings, against: Mapping[str, str], output: str, work_url: str
+    partitions: beam.PCollection, settings: PrepareSettings, against: Sequence[str], output: str, work_url: str
 ) -> beam.PCollection:
     """Return a collection with one item: the path of the `Decisions` file, and the manifest's parts about copies.
 
     Args:
         partitions: partitions of the documents.
         settings: how the documents are read and compared.
-        against: name of a corpus in a recipe -> its directory, as a worker opens it.
+        against: directories or URLs of other corpora, which a worker opens.
         output: directory or URL of the corpus, to which the signatures of its documents are written.
         work_url: directory or URL for the signatures of all documents, and the decisions.
     """
@@ -78,13 +78,13 @@ def _upload_signature_block(
 def _decide_copies_and_upload(
     group: tuple[str, Iterable[BlockKey]],
     settings: PrepareSettings,
-    against: Mapping[str, str],
+    against: Sequence[str],
     output: str,
     work_url: str,
 ) -> tuple[str, tuple[list[dict[str, str]], dict[str, int]]]:
     """Download all signatures, upload decisions and kept signatures; return the item of `find_copies_with_beam`."""
     keys, near = sorted(group[1]), searches_near_copies(settings.deduplicate)
-    stored = {name: open_signatures(directory, near) for name, directory in against.items()}
+    stored = {corpus: open_signatures(corpus, near) for corpus in against}
     with tempfile.TemporaryDirectory() as directory:
         signed = FinishedBlocks(pathlib.Path(directory), lambda: writing(directory))
         for path in (signed.path(key, part) for key in keys for part in PARTS):

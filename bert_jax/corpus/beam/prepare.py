@@ -142,7 +142,7 @@ def _add_steps(
         documents, counts = clean_partitions(documents, recipe, settings, check, f"{output}/{CLEANED}")
         cleaned = beam.pvalue.AsSingleton(counts)
     if searches_copies(settings.deduplicate, settings.heldout_fraction):
-        against = {corpus: os.path.abspath(corpus) for corpus in (recipe.against if recipe else ())}
+        against = recipe.against if recipe else ()
         copies = find_copies_with_beam(documents, settings, against, output, f"{output}/{COPIES}")
         decided = beam.pvalue.AsSingleton(copies | "decisions" >> beam.Keys())
         about_copies = beam.pvalue.AsSingleton(copies | "kept signatures" >> beam.Values())

@@ -14,17 +14,17 @@ import numpy as np
 
 from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
 from bert_jax.corpus.build.cleaning.recipe import Recipe, make_cleaning_step
-from bert_jax.corpus.build.corpus_writer import CONTENT, SIGNATURES, BaseCorpus, ShardInfo, SignatureFiles
+from bert_jax.corpus.build.corpus_writer import CONTENT, SIGNATURES, SKETCHES, BaseCorpus, ShardInfo, SignatureFiles
 from bert_jax.corpus.build.dedup_decisions import Decisions, StoredSignatures, decide_copies
 from bert_jax.corpus.build.encoding import DocumentCounts
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER
 from bert_jax.corpus.build.signatures import ROW, Signatures
+from bert_jax.corpus.cache import copy_corpus_to_cache
 from bert_jax.corpus.manifest import MANIFEST, parse_corpus_and_snapshot, read_manifest
 from bert_jax.corpus.store import load_array
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
-SKETCHES = "sketches.npy"
 # Settings that all documents of a corpus have in common; without a segmenter, a manifest has no entry `segmenter`.
 SETTINGS = ("language", "heldout_fraction", "deduplicate", "segmenter")
 
@@ -104,16 +104,18 @@ def read_existing_corpus(
     return ExistingCorpus(BaseCorpus(directory, manifest), tokenizer, recipe, settings)
 
 
-def signature_files_of_kept_documents(blocks: Sequence[Signatures], decisions: Decisions, near: bool) -> SignatureFiles:
+def signature_files_of_kept_documents(
+    blocks: Sequence[Signatures], decisions: Decisions, keep_sketches: bool
+) -> SignatureFiles:
     """Return the files of signatures that a corpus keeps for its documents.
 
     Args:
         blocks: signatures of all documents that were read, in the order of the decisions.
         decisions: decisions about these documents.
-        near: True if the preparation searches for near copies; otherwise the files have only the hashes of normal
-            forms.
+        keep_sketches: True to keep all signatures, by which near copies are found; otherwise the files have only the
+            hashes of normal forms.
     """
-    if not near:
+    if not keep_sketches:
         hashes = (
             block.rows[["equal", "begins"]].astype(CONTENT)
             for block in _signatures_of_kept_documents(blocks, decisions)
@@ -140,7 +142,7 @@ def _signatures_of_kept_documents(blocks: Sequence[Signatures], decisions: Decis
 def read_stored_signatures(directory: str | os.PathLike[str], manifest: Mapping[str, Any]) -> StoredSignatures:
     """Return the signatures of all documents of a corpus, mapped into memory.
 
-    Bands and sketches are empty for documents that were prepared without `--deduplicate near`.
+    Bands and sketches are empty for documents whose sketches were not kept.
 
     Raises:
         UserError: a file of signatures is damaged.
@@ -163,15 +165,21 @@ def read_stored_signatures(directory: str | os.PathLike[str], manifest: Mapping[
 def open_signatures(corpus: str, near: bool = False) -> StoredSignatures:
     """Return the signatures of all documents of a corpus, or of a snapshot CORPUS@FINGERPRINT.
 
+    `corpus` is a directory or a URL. The signatures at a URL are copied into the cache.
+
     Raises:
-        UserError: `read_manifest` or `read_stored_signatures` raises it, or `near` is True and the corpus was prepared
-            without `--deduplicate near`.
+        UserError: `copy_corpus_to_cache`, `read_manifest` or `read_stored_signatures` raises it, or `near` is True and
+            the corpus was prepared without `--deduplicate near`.
     """
-    directory, snapshot = parse_corpus_and_snapshot(corpus)
-    manifest = read_manifest(pathlib.Path(directory), snapshot)
+    path, snapshot = parse_corpus_and_snapshot(corpus)
+    if "://" in path:
+        directory = copy_corpus_to_cache(path, snapshot=snapshot, only_signatures=True)
+    else:
+        directory = pathlib.Path(path)
+    manifest = read_manifest(directory, snapshot)
     if near and manifest["settings"]["deduplicate"] != "near":
         raise UserError(
-            f"{directory}: prepared without --deduplicate near, so near copies of its documents cannot be found; "
+            f"{path}: prepared without --deduplicate near, so near copies of its documents cannot be found; "
             'prepare it again with --deduplicate near, or search with deduplicate = "exact"'
         )
     return read_stored_signatures(directory, manifest)
@@ -192,8 +200,8 @@ def compare_corpora(corpus: str, reference: str) -> CorpusComparison:
     """Count the documents of a corpus that repeat a document of the corpus `reference`.
 
     Args:
-        corpus, reference: directories of corpora; DIRECTORY@FINGERPRINT is an older snapshot, named by the beginning of
-            its fingerprint.
+        corpus, reference: directories or URLs of corpora; CORPUS@FINGERPRINT is an older snapshot, named by the
+            beginning of its fingerprint.
 
     Raises:
         UserError: `read_manifest` or `read_stored_signatures` raises it.

@@ -22,7 +22,7 @@ WRITER_OPTIONS = "group_size:1,uncompressed"
 ROW = np.dtype("<u4")
 INDEX = 3  # number of columns of the index; these are the first columns of a row
 COLUMNS = INDEX + 4
-SIGNATURES = "signatures.npy"
+SIGNATURES, SKETCHES = "signatures.npy", "sketches.npy"
 # A row of signatures: the hash of the normal form of a document or piece, and whether the row begins a document.
 CONTENT = np.dtype([("equal", "<u8", 2), ("begins", "?")])
 _NO_HASH = bytes(16)

@@ -19,7 +19,7 @@ from bert_jax.corpus.build.cleaning.chunk import sum_cleaning_counts
 from bert_jax.corpus.build.cleaning.recipe import read_recipe_if_given
 from bert_jax.corpus.build.cleaning.stage import append_removed_documents, clean_documents, num_cleaning_passes
 from bert_jax.corpus.build.corpus_writer import ShardInfo, ShardWriter, assemble_corpus_from_shards, token_dtype
-from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES, searches_copies
+from bert_jax.corpus.build.dedup_decisions import REMOVED_COPIES, searches_copies, searches_near_copies
 from bert_jax.corpus.build.dedup_pass import append_removed_copies, find_copies, load_signatures, removed_documents_file
 from bert_jax.corpus.build.encoding import Chunk, DocumentCounts, EncodedChunk, encode_chunk, sum_document_counts
 from bert_jax.corpus.build.passes import BlockKey, PassProgress, ShowProgress, map_blocks
@@ -55,6 +55,7 @@ def prepare(
     clean: str | os.PathLike[str] | None = None,
     evaluation_files: Sequence[str] | None = None,
     append: bool = False,
+    keep_sketches: bool = False,
     keep_removed: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     progress: ShowProgress | None = None,
@@ -78,6 +79,8 @@ def prepare(
             are exact copies of its documents are removed; near copies are removed if the corpus was prepared with
             `deduplicate='near'`. The files of the corpus stay unchanged; readers see the old corpus until the manifest
             is replaced at the end.
+        keep_sketches: with `deduplicate='split'`, keep the sketches that `deduplicate='near'` keeps. A later append
+            then puts near copies of the documents into the split of these documents.
         keep_removed: JSON lines file for the documents that `clean` and `deduplicate` removed. With `deduplicate`, the
             input is read once more for this file.
         workers: number of processes that encode; None: one per core; 1: only this process.
@@ -117,6 +120,7 @@ def prepare(
     removes_copies = append or bool(REMOVED_COPIES[settings.deduplicate])
     finds_copies = append or searches_copies(settings.deduplicate, settings.heldout_fraction)
     near = settings.deduplicate == "near"
+    keep_sketches = near or (keep_sketches and searches_near_copies(settings.deduplicate))
     stored = {"": read_stored_signatures(base.directory, base.manifest)} if base else {}
     against = {corpus: open_signatures(corpus, near) for corpus in (recipe.against if recipe else ())}
     if keep_removed is not None and not removes_copies and recipe is None:
@@ -183,7 +187,7 @@ def prepare(
 
         # Assemble the corpus, and rename it.
         signatures = (
-            signature_files_of_kept_documents(load_signatures(unfinished.signed), decisions, near)
+            signature_files_of_kept_documents(load_signatures(unfinished.signed), decisions, keep_sketches)
             if decisions
             else None
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bert_jax.corpus.build.cleaning.rules import RULES
-from bert_jax.corpus.build.corpus_writer import ShardInfo
+from bert_jax.corpus.build.corpus_writer import SKETCHES, ShardInfo
 from bert_jax.corpus.build.dedup_decisions import EXACT, NEAR, OF
 from bert_jax.corpus.build.encoding import (
     MIN_HELDOUT,
@@ -277,14 +277,24 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
 
 
 def format_copies(manifest: Mapping[str, Any]) -> str:
-    """Return a line about the kept copies, each of which is in the split of its original; '' if there are none."""
+    """Return lines about the kept copies, each of which is in the split of its original; '' if there are none.
+
+    A second line says if near copies of the documents of earlier snapshots were not searched.
+    """
     exact, near = (manifest.get("copies", {}).get(kind, 0) for kind in (EXACT, NEAR))
-    if not exact + near:
-        return ""
-    return (
-        f"{format_count(exact, 'exact copy', 'exact copies')} and {format_count(near, 'near copy', 'near copies')} of "
-        "earlier documents are kept, on the same side of the split; --deduplicate near removes copies\n"
-    )
+    lines, settings = "", manifest["settings"]
+    if exact + near:
+        lines = (
+            f"{format_count(exact, 'exact copy', 'exact copies')} and {format_count(near, 'near copy', 'near copies')} "
+            "of earlier documents are kept, on the same side of the split; --deduplicate near removes copies\n"
+        )
+    needs_sketches = settings["deduplicate"] == "split" and settings["heldout_fraction"] > 0 and "snapshots" in manifest
+    if needs_sketches and SKETCHES not in [entry["name"] for entry in manifest["signatures"]]:
+        lines += (
+            "near copies of documents of earlier snapshots were not searched, and may be in the other split; "
+            "prepare all text at once, or with --deduplicate near, to keep near copies in one split\n"
+        )
+    return lines
 
 
 def format_tokenizer_changes(manifest: Mapping[str, Any]) -> str:

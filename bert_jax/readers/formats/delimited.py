@@ -28,7 +28,7 @@ def read_delimited_records(
     if the first line has more columns with semicolons, and lacks a column of the field with commas.
 
     Raises:
-        UserError: there is no such column, or a quote does not end.
+        UserError: there is no such column, or several columns have the name, or a quote does not end.
     """
     parts = parse_field_template(options.field)
     lines = read_lines(stream)
@@ -50,6 +50,10 @@ def read_delimited_records(
         missing = [part.name for part in parts if part.name and part.name not in names]
         if missing:
             raise _missing_column_error(name, names, missing[0], separator)
+        for part in parts:
+            if part.name and names.count(part.name) > 1:
+                count = names.count(part.name)
+                raise UserError(f"{name}: {count} columns are named '{part.name}'; write it with different names")
         columns = [names.index(part.name) for part in parts if part.name]
     empty = True
     for row in rows:

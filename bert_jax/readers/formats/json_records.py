@@ -58,7 +58,7 @@ def json_record_to_text(data: str, options: ReadOptions) -> str:
     """Return the text of a JSON object by `fields.record_text`.
 
     Raises:
-        RejectedError: 'broken JSON', 'not an object', and the reasons of `fields.record_text`.
+        RejectedError: 'broken JSON', 'NaN or Infinity', 'not an object', and the reasons of `fields.record_text`.
     """
     return record_text(_parse_record(data), options)
 
@@ -66,7 +66,9 @@ def json_record_to_text(data: str, options: ReadOptions) -> str:
 def _parse_record(data: str) -> dict[str, Any]:
     try:
         record = strict_json.parse(data)
-    except ValueError:  # for deep nesting, repeated keys, NaN and too many digits, too
+    except strict_json.NotFiniteError:
+        raise RejectedError("NaN or Infinity") from None
+    except ValueError:  # for deep nesting, repeated keys and too many digits, too
         raise RejectedError("broken JSON") from None
     if not isinstance(record, dict):
         raise RejectedError("not an object")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.corpus.build.cleaning.recipe import Step
-from bert_jax.corpus.build.cleaning.repeated_lines import HashCounts
+from bert_jax.corpus.build.cleaning.repeated_lines import LineCounts, key_of_long_document, sum_line_counts
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.corpus.build.encoding import Chunk, DocumentCounts
@@ -161,8 +161,8 @@ def apply_rules(text: str, rules: Sequence[BoundRule], changed: collections.Coun
 
 def count_documents_per_line_hash(
     chunk: Chunk, earlier_steps: Sequence[Step], step: Step, read_options: ReadOptions
-) -> HashCounts:
-    """Return the hashes of distinct lines, uint64, ascending, and the number of documents with each line, uint32.
+) -> LineCounts:
+    """Return the number of documents of a chunk with each line.
 
     Args:
         chunk: a chunk that `read_chunks` made.
@@ -172,13 +172,21 @@ def count_documents_per_line_hash(
     """
     rules, survey = bind_rules(earlier_steps), RULES[step.rule].survey
     assert survey is not None
-    counter: collections.Counter[int] = collections.Counter()
+    counters = collections.defaultdict[int, collections.Counter[int]](collections.Counter)
     for raw in chunk.documents:
         document = to_document(raw, read_options)
         if document.text:
-            counter.update(survey(apply_rules(document.text, rules, collections.Counter())[0], **step.parameters))
-    hashes = np.sort(np.fromiter(counter, "<u8", len(counter)))
-    return HashCounts(hashes, np.fromiter((counter[value] for value in hashes.tolist()), "<u4", len(hashes)))
+            long = key_of_long_document(raw.name) if raw.piece or not raw.last else 0
+            text = apply_rules(document.text, rules, collections.Counter())[0]
+            counters[long].update(survey(text, **step.parameters))
+    return sum_line_counts(
+        LineCounts(
+            np.fromiter(counter, "<u8", len(counter)),
+            np.full(len(counter), long, "<u8"),
+            np.fromiter(counter.values(), "<u4", len(counter)),
+        )
+        for long, counter in counters.items()
+    )
 
 
 def read_cleaned_documents(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:

@@ -56,7 +56,7 @@ class Recipe(NamedTuple):
         name: path of the file.
         steps: rules with their parameters, in order.
         deduplicate: value of the option `deduplicate` of `prepare`.
-        against: corpora whose documents are removed as copies.
+        against: corpora whose documents are removed as copies: absolute directories, and URLs.
     """
 
     name: str
@@ -129,11 +129,16 @@ def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Sequence[str] 
     rule = tables.setdefault(_CONTAMINATION, {}) if evaluation_files else tables.get(_CONTAMINATION)
     if isinstance(rule, dict):
         if evaluation_files:
-            rule[_FILES] = list(evaluation_files)
+            rule[_FILES] = [*map(_make_absolute, evaluation_files)]
         elif _is_list_of(rule.get(_FILES), lambda item: isinstance(item, str)):
             rule[_FILES] = _check_files_below_recipe(path, rule[_FILES])
     steps = tuple(make_cleaning_step(f"{path}", name, given) for name, given in tables.items())
-    return Recipe(str(path), steps, deduplicate, tuple(against))
+    return Recipe(str(path), steps, deduplicate, tuple(map(_make_absolute, against)))
+
+
+def _make_absolute(path: str) -> str:
+    """Return an absolute path, so that an append from another directory finds it; return a URL unchanged."""
+    return path if "://" in path or path.startswith("tfds:") else os.path.abspath(path)
 
 
 def _check_files_below_recipe(recipe: pathlib.Path, names: Sequence[str]) -> list[str]:
@@ -143,7 +148,7 @@ def _check_files_below_recipe(recipe: pathlib.Path, names: Sequence[str]) -> lis
     or a link to such a file, is refused.
     """
     directory, where = os.path.realpath(recipe.parent), f"{recipe}: [{_CONTAMINATION}] {_FILES}"
-    paths = [os.path.join(os.path.dirname(recipe), name) for name in names]
+    paths = [os.path.abspath(os.path.join(os.path.dirname(recipe), name)) for name in names]
     for name, path in zip(names, paths, strict=True):
         if "://" in name or name.startswith("tfds:"):
             raise UserError(f"{where}: {name} is no local file; copy it to this machine, and name the copy")

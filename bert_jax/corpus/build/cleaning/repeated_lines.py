@@ -8,7 +8,7 @@ import functools
 import hashlib
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,6 @@ import numpy as np
 from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.readers import storage
 
-LINES, COUNTS = "lines", "counts"  # parts of a block: hashes of lines, and the number of documents with each line
 _RANGES = 64  # number of ranges of hashes that are merged separately, to bound the memory
 _NUMBER = re.compile(r"\d+")
 _EMPTY_LINES = re.compile(r"\n\s*\n\s*\n")
@@ -44,43 +43,67 @@ def distinct_line_hashes(text: str, *, min_documents: int, min_words: int) -> It
     yield from {_hash_line(line) for line in text.split("\n") if len(line.split(None, min_words)) >= min_words}
 
 
-class HashCounts(NamedTuple):
-    """The distinct hashes (uint64, ascending), and the count of each (uint32)."""
+class LineCounts(NamedTuple):
+    """The number of documents with each line, in rows with ascending hashes.
+
+    A line of a long document has a row of its own with the key of this document. So the document counts once, even if
+    several of its pieces have the line.
+
+    Attributes:
+        hashes: uint64 [rows], the hash of a line.
+        long: uint64 [rows], the key of a long document; 0 in the row of all documents in one piece.
+        counts: uint32 [rows], number of documents.
+    """
 
     hashes: np.ndarray
+    long: np.ndarray
     counts: np.ndarray
 
 
-def sum_counts_by_hash(hashes: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> HashCounts:
-    """Return the different hashes of all arrays, uint64, ascending, and the sums of their counts, uint32."""
-    keys, inverse = np.unique(np.concatenate(hashes), return_inverse=True)
-    sums = np.bincount(inverse, np.concatenate(counts), len(keys))
-    return HashCounts(keys.astype("<u8"), sums.astype("<u4"))
+NO_LINES = LineCounts(np.zeros(0, "<u8"), np.zeros(0, "<u8"), np.zeros(0, "<u4"))
+
+
+def key_of_long_document(name: str) -> int:
+    """Return a key that all pieces of a document have in common; `name` is the name of the document."""
+    return int.from_bytes(hashlib.blake2b(name.encode(errors="backslashreplace"), digest_size=8).digest(), "big") or 1
+
+
+def sum_line_counts(parts: Iterable[LineCounts]) -> LineCounts:
+    """Return the sum of the counts of chunks or blocks."""
+    hashes, long, counts = (np.concatenate(column) for column in zip(NO_LINES, *parts, strict=True))
+    order = np.lexsort([long, hashes])
+    hashes, long = hashes[order], long[order]
+    is_first = np.append(True, (hashes[1:] != hashes[:-1]) | (long[1:] != long[:-1]))[: len(hashes)]
+    starts = np.flatnonzero(is_first)
+    sums = np.add.reduceat(counts[order], starts) if len(starts) else counts
+    return LineCounts(hashes[starts], long[starts], np.where(long[starts] > 0, 1, sums).astype("<u4"))
 
 
 def write_repeated_line_hashes(
-    path: pathlib.Path, blocks: Sequence[tuple[np.ndarray, np.ndarray]], *, min_documents: int, min_words: int
+    path: pathlib.Path, blocks: Sequence[LineCounts], *, min_documents: int, min_words: int
 ) -> None:
     """Write the hashes of lines in at least `min_documents` documents of all blocks, in bounded memory."""
-    ranges = zip(*(split_into_hash_ranges(*block) for block in blocks), strict=True)
-    counted = (sum_counts_by_hash(*zip(*parts, strict=True)) for parts in ranges)
+    ranges = zip(*map(split_into_hash_ranges, blocks), strict=True)
+    counted = map(sum_line_counts, ranges)
     save_repeated_line_hashes(
-        path, [select_frequent_hashes(*part, min_documents=min_documents, min_words=min_words) for part in counted]
+        path, [select_frequent_hashes(part, min_documents=min_documents, min_words=min_words) for part in counted]
     )
 
 
-def split_into_hash_ranges(hashes: np.ndarray, counts: np.ndarray) -> Iterator[HashCounts]:
-    """Split hashes into `_RANGES` ranges; yield the ascending hashes of each range, and their counts."""
+def split_into_hash_ranges(lines: LineCounts) -> Iterator[LineCounts]:
+    """Split the hashes into `_RANGES` ranges; yield the rows of each range."""
+    hashes = lines.hashes
     for index in range(_RANGES):
         first = np.searchsorted(hashes, np.uint64(index << 58))
         end = len(hashes) if index == _RANGES - 1 else np.searchsorted(hashes, np.uint64((index + 1) << 58))
-        yield HashCounts(hashes[first:end], counts[first:end])
+        yield LineCounts(*(column[first:end] for column in lines))
 
 
-def select_frequent_hashes(hashes: np.ndarray, counts: np.ndarray, *, min_documents: int, min_words: int) -> np.ndarray:
-    """Return the hashes with a count of at least `min_documents`."""
+def select_frequent_hashes(lines: LineCounts, *, min_documents: int, min_words: int) -> np.ndarray:
+    """Return the hashes of the lines that at least `min_documents` documents have, uint64, ascending."""
     del min_words
-    return hashes[counts >= min_documents]
+    hashes, row = np.unique(lines.hashes, return_inverse=True)
+    return hashes[np.bincount(row, lines.counts, len(hashes)) >= min_documents]
 
 
 def save_repeated_line_hashes(path: pathlib.Path, parts: Sequence[np.ndarray]) -> None:

@@ -17,6 +17,7 @@ from bert_jax.corpus.build.cleaning.chunk import (
     sum_cleaning_counts,
 )
 from bert_jax.corpus.build.cleaning.recipe import Recipe, Step
+from bert_jax.corpus.build.cleaning.repeated_lines import LineCounts
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.passes import FinishedBlocks, PassProgress, map_blocks
@@ -25,6 +26,7 @@ from bert_jax.readers import storage
 
 KEPT, REMOVED = "jsonl", "removed"  # parts of a block: kept documents and removed documents
 PARTS = (KEPT, REMOVED)
+LINE_PARTS = {"lines": "<u8", "long": "<u8", "counts": "<u4"}  # parts of a surveyed block: columns of `LineCounts`
 
 
 class CleanedDocuments(NamedTuple):
@@ -139,22 +141,16 @@ def _find_repeated_lines(
     )
     with contextlib.closing(map_blocks(surveyed, partitions, read, work, num_workers)) as blocks:
         for key, results in blocks:
-            hashes, counts = [], []
-            for chunk, (chunk_hashes, chunk_counts) in results:
-                hashes.append(chunk_hashes)
+            counts = []
+            for chunk, chunk_counts in results:
                 counts.append(chunk_counts)
                 progress.report(chunk.bytes_read, 0)
-            block_hashes, block_counts = repeated_lines.sum_counts_by_hash(hashes, counts)
-            surveyed.begin(key, (repeated_lines.LINES, repeated_lines.COUNTS))
-            surveyed.append(
-                key, {repeated_lines.LINES: block_hashes.tobytes(), repeated_lines.COUNTS: block_counts.tobytes()}
-            )
+            block = repeated_lines.sum_line_counts(counts)
+            surveyed.begin(key, LINE_PARTS)
+            surveyed.append(key, {part: column.tobytes() for part, column in zip(LINE_PARTS, block, strict=True)})
             surveyed.finish(key, chunk.is_last)
     counted = [
-        (
-            surveyed.load_array(key, repeated_lines.LINES, "<u8"),
-            surveyed.load_array(key, repeated_lines.COUNTS, "<u4"),
-        )
+        LineCounts(*(surveyed.load_array(key, part, dtype) for part, dtype in LINE_PARTS.items()))
         for key in surveyed.in_order()
     ]
     path = surveyed.directory / "repeated.npy"
