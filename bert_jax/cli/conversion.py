@@ -129,9 +129,10 @@ def _add_compress_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         type=parse_local_path,
-        metavar="DIR",
+        metavar="PATH",
         help="data to score on: for a pretrained model, a corpus of `prepare` with held-out documents; for a "
-        "fine-tuned model, the files of its task (default: the files that `finetune` read)",
+        "fine-tuned model, the directory of the files of its task, or the file of `finetune --data` (default: the "
+        "files that `finetune` read)",
     )
     add_number(parser, "--examples", "number of training examples to measure importance on (default: 256)", default=256)
     add_output(parser, "DIR", "directory to create")

@@ -157,9 +157,9 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--data",
-        metavar="DIR",
-        help="with --original: the files of the task, or a corpus for a pretrained model (default: the files that "
-        "`finetune` read)",
+        metavar="PATH",
+        help="with --original: the directory of the files of the task, or the file of `finetune --data`; or a corpus "
+        "for a pretrained model (default: the files that `finetune` read)",
     )
 
 

@@ -317,23 +317,34 @@ def _apply_data_options(args: argparse.Namespace) -> None:
         delimiter = DELIMITERS.get(args.delimiter, args.delimiter)
         raise UserError(f"give {' and '.join(missing)}; {args.data} has {column_names_text(args.data, delimiter)}")
 
+    values_of_keys = {override.partition("=")[0]: override.partition("=")[2] for override in args.overrides}
+    choices = {
+        name: values_of_keys.get(f"--config.task.{name}") for name in ("kind", "label_separator", "delimiter", "dev")
+    }
+    choices = {name: None if value == "None" else value for name, value in choices.items()}
+    for name, value in choices.items():
+        if (option := getattr(args, name)) is not None:
+            if value is not None:
+                args.parser.error(f"--{name} is given twice, also as --config.task.{name}")
+            choices[name] = option
+    delimiter = choices.pop("delimiter")
     described = infer_task_of_own_file(
         OwnFile(
             path=args.data,
             text=tuple(name.strip() for name in args.text.split(",")),
             label=args.label,
-            kind=args.kind,
-            label_separator=args.label_separator,
-            delimiter=DELIMITERS.get(args.delimiter, args.delimiter),
-            dev=args.dev,
+            **choices,
+            delimiter=DELIMITERS.get(delimiter or "", delimiter),
             dev_fraction=args.dev_fraction,
             skip_unlabeled=args.skip_unlabeled,
         )
     )
     args.config = args.config or described.recipe
-    given_keys = {override.partition("=")[0] for override in args.overrides}
     values = {f"--config.task.{key}": value for key, value in described.task.items()}
-    args.overrides = [*(f"{key}={value}" for key, value in values.items() if key not in given_keys), *args.overrides]
+    args.overrides = [
+        *(f"{key}={value}" for key, value in values.items() if key not in values_of_keys),
+        *args.overrides,
+    ]
     if not args.process_id:
         for line in described.lines:
             print(escaped(line), file=sys.stderr)

@@ -104,7 +104,11 @@ class TaskConfig:
         "leave out and count training questions whose answer is not at its stated offset in the context; False: "
         "refuse such files",
     )
-    positive_from: float = field(4.0, "similarity: smallest label of a positive training pair")
+    positive_from: float = field(
+        4.0,
+        "similarity: smallest label of a positive training pair",
+        read_by=ReadBy("vector_loss", row_property="selects_positives"),
+    )
     vector_loss: str = field(
         "info_nce", "similarity: loss of the sentence vectors", table="bert_jax.objectives.vector_losses.VECTOR_LOSSES"
     )
@@ -152,6 +156,7 @@ class TaskConfig:
         None,
         "similarity: divisor of the scores of pairs in the loss; None: 0.05 for dense vectors, 1 for other heads",
         ABOVE_0,
+        read_by=ReadBy("vector_loss", row_property="reads_temperature"),
     )
     learned_temperature: bool = field(
         False,
@@ -199,8 +204,14 @@ class TaskConfig:
     )
     retrieval: str | None = field(
         None,
-        "similarity: test collection in the layout of BEIR that every evaluation searches, with qrels/test.tsv; "
-        "task.metric=ndcg@10 then chooses the best model; None: no search",
+        "similarity: collection in the layout of BEIR that every evaluation searches; task.metric=ndcg@10 then chooses "
+        "the best model; None: no search",
+    )
+    retrieval_split: str | None = field(
+        None,
+        "split of the judgments of task.retrieval, in qrels/SPLIT.tsv; None: dev, or test if there are no judgments of "
+        "dev",
+        read_by=ReadBy("retrieval", not_values=(None,)),
     )
     n_best: int = field(20, "number of answers per question in the predictions", AT_LEAST_1)
     epochs: float = field(3.0, "number of passes over the training set", ABOVE_0)

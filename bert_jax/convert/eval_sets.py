@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -28,11 +29,12 @@ from bert_jax.objectives.tasks import make_task_objective
 from bert_jax.parallel.sharding import SINGLE_HOST
 from bert_jax.scoring.ranking import MEASURES
 from bert_jax.tasks.batching import Feed, collate_batches, doubling_buckets
-from bert_jax.tasks.custom import NAME
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.prediction_batches import plan_prediction_batches
+from bert_jax.tasks.reading.data_sets import PREFIX
 from bert_jax.tasks.reading.examples import existing_sets
+from bert_jax.tasks.reading.files import find_task_files
 from bert_jax.tasks.scoring import score_predictions
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tokenizer import load_tokenizer
@@ -83,7 +85,8 @@ def eval_set_of(weights: Weights, data: str | None, num_examples: int, console: 
 
     Args:
         weights: a model with the head of a task, or with a masked-token head.
-        data: directory of the task's files (None: the directory that `finetune` read), or a corpus of `prepare`.
+        data: directory of the task's files, or the file of a task that holds out its dev set (None: the files that
+            `finetune` read); or a corpus of `prepare`.
         num_examples: number of training examples or sequences on which the importance of parts is measured.
         console: console that prints defects of the data.
 
@@ -126,12 +129,8 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
     path = weights.directory / TASK_FILE
     described = strict_json.read_object(path)
     settings = section_from_values(TaskConfig, described["config"], str(path))
-    if not data and settings.data and "tfds:" not in settings.data and not pathlib.Path(settings.data).is_dir():
-        raise UserError(f"{settings.data}: the data of the task is not here; give its directory as --data")
-    settings = dataclasses.replace(settings, data=data or settings.data)
-    if settings.name == NAME and weights.labels:
-        settings = dataclasses.replace(settings, labels=",".join(weights.labels))
-    task = resolve_task(settings)
+    settings = _settings_with_data(settings, data)
+    task = resolve_task(settings, weights.labels or described.get("labels", ()))
     kind, tokenizer = KINDS[task.kind], load_tokenizer(weights.directory)
     if kind.head not in {head.name for head in weights.heads}:
         raise UserError(f"{path}: a model of {task.kind} has no head to measure; compress the pretrained model instead")
@@ -182,6 +181,54 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
         training_examples=training_examples,
         loss=make_example_loss,
     )
+
+
+def _settings_with_data(settings: TaskConfig, data: str | None) -> TaskConfig:
+    """Return the settings of a trained task, with its files in `data`.
+
+    Args:
+        settings: settings of the training.
+        data: directory with the files of the training, under their names; or the training file, if the dev set is held
+            out of it; or a data set of TFDS. None: the files are at the paths of the training.
+
+    Raises:
+        UserError: `data` or the file of the dev set is absent, or a single file cannot replace the files of the task.
+    """
+    holds_out_dev = settings.dev_fraction is not None
+    if (data or settings.data or "").startswith(PREFIX):
+        return dataclasses.replace(settings, data=data or settings.data)
+    if data is None:
+        if settings.data and not os.path.isdir(settings.data):
+            raise UserError(f"{settings.data}: the data of the task is not here; give its directory as --data")
+    elif os.path.isfile(data):
+        if not (settings.train and holds_out_dev):
+            raise UserError(f"--data {data}: a file, but the task has several; give the directory of the files")
+        settings = dataclasses.replace(settings, data=None, train=os.path.abspath(data))
+    elif os.path.isdir(data):
+        settings = _settings_with_directory(settings, data)
+    else:
+        raise UserError(f"--data {data}: no such file or directory")
+    path_of_dev = settings.train if holds_out_dev else settings.dev
+    if path_of_dev and not find_task_files(settings.data or "", "", (path_of_dev,)):
+        raise UserError(
+            f"{os.path.join(settings.data or '', path_of_dev)}: no such file; give the "
+            f"{'file' if holds_out_dev else 'directory of the files'} of the task as --data"
+        )
+    return settings
+
+
+def _settings_with_directory(settings: TaskConfig, directory: str) -> TaskConfig:
+    """Return the settings with the training files and the dev file in `directory`; refuse files with equal names."""
+    has_several = settings.kind is not None and KINDS[settings.kind].loss.whole_batch
+    trained_on = [name.strip() for name in (settings.train or "").split(",")] if has_several else [settings.train or ""]
+    names: dict[str, str] = {}  # path in training -> path below the directory
+    for path in (*trained_on, settings.dev or ""):
+        is_below = not os.path.isabs(path) and find_task_files(directory, "", (path,))
+        names[path] = path if is_below else os.path.basename(path)
+    if len(set(names.values())) < len(names):
+        raise UserError(f"--data {directory}: several files of the task had the same name in different directories")
+    train = ",".join(names[path] for path in trained_on)
+    return dataclasses.replace(settings, data=directory, train=train or None, dev=names[settings.dev or ""] or None)
 
 
 def corpus_eval_set(weights: Weights, corpus: pathlib.Path, num_examples: int) -> EvalSet:

@@ -44,7 +44,7 @@ from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.scoring.ranking import MEASURES
 from bert_jax.scoring.retrieval_files import Collection, read_collection
 from bert_jax.tasks.batching import Feed, choose_buckets
-from bert_jax.tasks.class_weights import add_label_weights, label_weights, oversample_rare_labels
+from bert_jax.tasks.class_weights import SCHEMES, add_label_weights, label_weights, oversample_rare_labels
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.labels import match_head_rows_to_labels
 from bert_jax.tasks.reading.examples import SPLITS, existing_sets
@@ -117,7 +117,12 @@ def read_task_inputs(
         )
     task = resolve_task(settings)
     kind, head = KINDS[task.kind], task_head(task.kind, len(task.labels), settings)
-    _refuse_settings_of_other_kinds(settings, task.kind)
+    refuse_settings_of_other_kinds(settings, task.kind)
+    if settings.oversample and settings.class_weights in SCHEMES:
+        raise UserError(
+            f"config.task.oversample=True and config.task.class_weights={settings.class_weights} both correct the "
+            "numbers of examples of the labels; give one of them"
+        )
     if kind.loss.whole_batch and train.batch_size < 2:
         raise UserError(
             f"task '{task.name}' learns from the other pairs of a batch: set config.train.batch_size to 2 or more"
@@ -172,10 +177,19 @@ def read_task_inputs(
     )
     if not task.published:
         _warn_about_shared_texts(task.name, train_sets, dev, console)
-    collection = read_collection(pathlib.Path(settings.retrieval)) if settings.retrieval else None
+    collection, split_of_judgments = None, ""
+    if settings.retrieval:
+        split_of_judgments = settings.retrieval_split or _split_for_evaluations(pathlib.Path(settings.retrieval))
+        collection = read_collection(pathlib.Path(settings.retrieval), split_of_judgments)
     metric, known = settings.metric or task.best, score_names(task, dev) + [*(MEASURES if collection else ())]
     if metric not in known:
         raise UserError(f"config.task.metric={metric} is none of {', '.join(known)}{did_you_mean(metric, known)}")
+    if collection:
+        chooses = split_of_judgments == "test" and metric in MEASURES
+        console.say(
+            f"each evaluation searches {settings.retrieval}, with the judgments of its split '{split_of_judgments}'"
+            + ("; warning: test data choose the best model; to avoid this, add qrels/dev.tsv" if chooses else "")
+        )
     dropouts = ("dropout", "attention_dropout", "classifier_dropout") if settings.dropout is not None else ()
     architecture = dataclasses.replace(weights.config, **dict.fromkeys(dropouts, settings.dropout))
     if kind.loss.whole_batch:
@@ -213,6 +227,12 @@ def _read_training_sets(
         console.say(f"{task.name} train: {of_set.train}")
         splits.append(read_split(task, of_set, "train", tokenizer, console)._replace(name=of_set.train))
     return tuple(splits)
+
+
+def _split_for_evaluations(directory: pathlib.Path) -> str:
+    """Return the split of a collection whose judgments evaluations read: dev if it has judgments, else test."""
+    paths = [directory / "qrels" / "dev.tsv", *(directory / "qrels").glob("dev-*.parquet")]
+    return "dev" if any(path.is_file() for path in paths) else "test"
 
 
 def task_model(inputs: TaskInputs, compute: ComputeConfig) -> Model:
@@ -337,7 +357,7 @@ def _with_balanced_labels(task: Task, settings: TaskConfig, train: TaskSplit, se
     return train._replace(features=features)
 
 
-def _refuse_settings_of_other_kinds(settings: TaskConfig, kind: str) -> None:
+def refuse_settings_of_other_kinds(settings: TaskConfig, kind: str) -> None:
     """Raise UserError for a setting of the user that only other kinds of tasks read."""
     fields = {field.name: field.default for field in dataclasses.fields(TaskConfig)}
     for name in sorted({name for other in KINDS.values() for name in other.settings} - {*KINDS[kind].settings}):

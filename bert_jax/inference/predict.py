@@ -34,12 +34,13 @@ from bert_jax.objectives.tasks import model_for_predictions, task_head
 from bert_jax.readers.rows import ABSENT, look_up_field
 from bert_jax.strict_json import json_line
 from bert_jax.tasks.batching import Feed, doubling_buckets
+from bert_jax.tasks.custom import parse_columns_setting
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind, Threshold, make_features
 from bert_jax.tasks.kinds.records import EMPTY, record_id
 from bert_jax.tasks.kinds.regression import OUTPUT as REGRESSION_OUTPUT
-from bert_jax.tasks.reading.formats import check_not_spreadsheet, format_of_suffix, read_file_records
+from bert_jax.tasks.reading.formats import DELIMITED, check_not_spreadsheet, format_of_suffix, read_file_records
 from bert_jax.tasks.table import named_columns, source_of_prediction_file
 from bert_jax.tasks.task import Record, Task
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
@@ -221,7 +222,7 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
     """Return the number of inputs (None: they can be read only once), and a function that reads them.
 
     Lines and JSON lines are read one by one. CSV, TSV, Parquet and the other formats of training files are read whole,
-    with the columns of the training file; labels may be missing.
+    with the columns of the training file; labels may be missing. The suffix of the file decides on the format.
 
     Raises:
         UserError: the file cannot be read, or a column is missing.
@@ -234,11 +235,10 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
     check_not_spreadsheet(source)
     if format_name is None or (format_name == "json" and not source.endswith(".json")):
         return OpenedInputs(num_inputs(source), lambda: read_inputs(source))
-    named = named_columns(predictor.settings, kind).keys() - {*kind.label_fields}
+    named = parse_columns_setting(predictor.settings, kind).keys() - {*kind.label_fields}
     optional = [field for field in (*kind.optional_fields, *kind.label_fields) if field not in named]
-    records = read_file_records(
-        source, format_name, kind.suffixes, file.columns, optional, None, Counter(), predictor.settings.delimiter
-    )
+    delimiter = predictor.settings.delimiter if format_name in DELIMITED else None
+    records = read_file_records(source, format_name, kind.suffixes, file.columns, optional, None, Counter(), delimiter)
     inputs = [
         Input(record.where, row_index, {**record.row, **record.fields}, record.row)
         for row_index, record in enumerate(records, 1)
@@ -319,7 +319,8 @@ def _make_example(
     """
     wanted = [field for field in kind.text_fields if field in kind.fields or field in columns]
     for field in wanted:
-        if field not in line.fields:
+        has_list = field in kind.column_lists and f"{kind.column_lists[field]}0" in line.fields
+        if field not in line.fields and not has_list:
             column = f", in the column '{columns[field]}'" if columns.get(field, field) != field else ""
             raise UserError(f"{line.where}: has no '{field}'{column}; this model needs {', '.join(wanted)}")
     # Labels are not read, because an input may have labels that the model does not know.

@@ -179,6 +179,7 @@ class VectorLossRow(NamedTuple):
     min_texts: the smallest number of texts of an example
     max_texts: the largest number of texts of an example
     is_graded: True if all examples count, not only positives
+    reads_temperature: True if the loss divides scores by the temperature
     """
 
     loss: VectorLoss
@@ -186,6 +187,12 @@ class VectorLossRow(NamedTuple):
     min_texts: int = 2
     max_texts: float = math.inf
     is_graded: bool = False
+    reads_temperature: bool = True
+
+    @property
+    def selects_positives(self) -> bool:
+        """True if only positive pairs count."""
+        return not self.is_graded
 
 
 VECTOR_LOSSES: dict[str, VectorLossRow] = {
@@ -193,7 +200,7 @@ VECTOR_LOSSES: dict[str, VectorLossRow] = {
     "margin_mse": VectorLossRow(margin_mse, ("scores",), min_texts=3),
     "teacher_kl": VectorLossRow(teacher_kl, ("scores",), min_texts=3),
     "cosent": VectorLossRow(cosent, ("grades",), max_texts=2, is_graded=True),
-    "triplet": VectorLossRow(triplet, min_texts=3),
+    "triplet": VectorLossRow(triplet, min_texts=3, reads_temperature=False),
 }
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
@@ -18,8 +19,10 @@ FORMAT = "format"  # key in config.task.columns whose value is a format instead 
 MAX_LIST_COLUMNS = 100
 
 
-def custom_task(config: TaskConfig) -> Task:
+def custom_task(config: TaskConfig, trained_labels: Sequence[str] = ()) -> Task:
     """Return the task that `config` describes by its kind, its columns ('field=column,...') and its labels.
+
+    The labels of a trained model, `trained_labels`, replace the labels of the configuration and of the files.
 
     Raises:
         UserError: the kind is missing, a field is unknown, a label is repeated, there are fewer than two labels, or the
@@ -40,7 +43,9 @@ def custom_task(config: TaskConfig) -> Task:
         label_separator=config.label_separator or "",
         published=False,
     )
-    labels = _resolve_custom_labels(task, config, kind) if kind.label_names else ()
+    labels: tuple[str, ...] = ()
+    if kind.label_names:
+        labels = tuple(trained_labels) or _resolve_custom_labels(task, config, kind)
     metrics, best = kind.default_metrics(labels)
     return dataclasses.replace(task, labels=labels, metrics=metrics, best=best)
 

@@ -5,7 +5,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-NUMBER = re.compile(r"[+-]?\d+(\.\d*)?", re.ASCII)
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 DIGITS = re.compile(r"(\d+)", re.ASCII)
 MISSING = {"nan", "na", "n/a", "none", "null", "?", "<na>"}  # how programs write a missing value
 SEPARATORS = ";|,/+"  # possible separators between the labels of a text with several labels

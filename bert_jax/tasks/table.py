@@ -4,13 +4,14 @@ The files of GLUE come from its download. Their columns are separated by tabs, a
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.custom import FORMAT, NAME, custom_task, parse_columns_setting, resolve_custom_columns
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
+from bert_jax.tasks.reading.formats import FORMATS_OF_A_SUFFIX, format_of_suffix
 from bert_jax.tasks.task import Columns, SetSource, Task
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -406,17 +407,28 @@ TASKS: dict[str, Task] = {
 
 
 def source_of_prediction_file(config: TaskConfig, kind: TaskKind, file: str) -> SetSource:
-    """Return the format and the columns with which a file to predict is read, as for the task's dev set.
+    """Return the format and the columns with which a file to predict is read.
+
+    The suffix of the file decides on the format. If the suffix has no format, or if the format of the task's files has
+    this suffix as well, such as the TSV of GLUE, the file is read like the task's dev set.
 
     Args:
         config: configuration of the task on which the model was trained.
         kind: kind of this task.
-        file: name of the file to predict; for a custom task, its suffix decides on the format.
+        file: name of the file to predict.
     """
+    of_suffix = format_of_suffix(file, kind.suffixes)
+
+    def is_of_suffix(format: str) -> bool:
+        return of_suffix in (None, format) or any({of_suffix, format} <= {*formats} for formats in FORMATS_OF_A_SUFFIX)
+
     if config.name in TASKS and "dev" in TASKS[config.name].sets:
-        return TASKS[config.name].sets["dev"]
+        source = TASKS[config.name].sets["dev"]
+        # Without columns, a record has the columns of its row, whose names may be `named_columns` or fields.
+        return source if is_of_suffix(source.format) else SetSource(format=of_suffix or "")
     columns = resolve_custom_columns(dataclasses.replace(config, data=None, train=file), kind)
-    return SetSource(format=columns.pop(FORMAT, ""), columns=columns)
+    format = columns.pop(FORMAT, "")
+    return SetSource(format=format if is_of_suffix(format) else of_suffix or "", columns=columns)
 
 
 def named_columns(config: TaskConfig, kind: TaskKind) -> Mapping[str, str]:
@@ -438,17 +450,18 @@ KINDS_OF_WORDS = {
 }
 
 
-def resolve_task(config: TaskConfig) -> Task:
+def resolve_task(config: TaskConfig, trained_labels: Sequence[str] = ()) -> Task:
     """Return the known task that a configuration names, or the custom task that it describes.
 
-    The score `config.metric`, if it is given, selects the best checkpoint.
+    The score `config.metric`, if it is given, selects the best checkpoint. A custom task has the labels of a trained
+    model, `trained_labels`, if they are given.
 
     Raises:
         UserError: the name is missing or unknown, settings of custom tasks are given for a known task, or the custom
             task is wrong.
     """
     if config.name == NAME:
-        task = custom_task(config)
+        task = custom_task(config, trained_labels)
     elif config.name in TASKS:
         task = TASKS[config.name]
         for key in ("kind", "columns", "labels"):

@@ -167,6 +167,7 @@ def test_every_field_that_may_be_none_can_be_set_and_unset(kind: type) -> None:
         "train.phases[0].warmup_steps": ["--config.train.phases[0].peak_learning_rate=1e-3"],
         "train.phases[0].random_token_fraction": ["--config.data.mask_token_fraction=0.5"],
         "task.verbalizers": ["--config.task.template={text} [MASK]"],
+        "task.retrieval_split": ["--config.task.retrieval=collection"],
         "data.tokenizer": ["--config.data.text=text.txt"],
         "adapter.targets": ["--config.adapter.rank=4"],
         "data.max_epochs": ["--config.data.smoothing=0.5"],

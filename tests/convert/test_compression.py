@@ -12,11 +12,14 @@ import pytest
 import torch
 import transformers
 
+from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.cli.main import main
 from bert_jax.config import ComputeConfig, EncoderConfig
-from bert_jax.convert.eval_sets import EvalSet, compare_scores, dev_set_and_metric
+from bert_jax.console import Console
+from bert_jax.convert.eval_sets import EvalSet, compare_scores, dev_set_and_metric, task_eval_set
 from bert_jax.convert.prune import TARGETS, choose_layers_to_keep, gate_importance, multiply_heads_by_gates
 from bert_jax.errors import UserError
+from bert_jax.finetuning.own_labels import OwnFile, infer_task_of_own_file
 from bert_jax.finetuning.task_data import TaskSplit, score_names
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.tensors import flatten_params, unflatten_params
@@ -24,6 +27,7 @@ from bert_jax.models import Head, make_model
 from bert_jax.models.encoder import is_global_layer
 from bert_jax.tasks.scoring import score_predictions
 from bert_jax.tasks.table import TASKS
+from bert_jax.tokenizer import load_tokenizer
 from tests.helpers import tiny_models, tokenizer_directories
 from tests.helpers.family_cases import CASES, batch_of, model_of
 
@@ -333,3 +337,74 @@ def test_a_pretrained_model_needs_a_corpus(tmp_path, capsys) -> None:
     words = ["compress", "--model", str(tmp_path / "model"), "--method", "layers", "--amount", "0.5"]
     assert main([*words, "--output", str(tmp_path / "out")]) == 2
     assert "a pretrained model is measured on a corpus; give --data CORPUS" in capsys.readouterr().err
+
+
+@pytest.fixture
+def finetuned_on_a_file(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A tiny model as `finetune --data FILE` leaves it: the path of the file is absolute, and no label is listed."""
+    names = ["Food", "Toys, Games = 'fun'; \"all\" | ½"]
+    rows = [json.dumps({"text": f"{'ab'[n % 2]} c d", "topic": names[n % 2]}) for n in range(40)]
+    (tmp_path / "topics.jsonl").write_text("\n".join(rows))
+    labels = {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
+    tiny_models.save(tmp_path / "model", "bert", "ForSequenceClassification", **labels)
+    file = OwnFile(path=str(tmp_path / "topics.jsonl"), text=("text",), label="topic", dev_fraction=0.5)
+    config = infer_task_of_own_file(file).task | {"max_seq_len": 8}
+    described = {"name": "custom", "kind": config["kind"], "labels": names, "impossible": False, "config": config}
+    (tmp_path / "model" / "task.json").write_text(json.dumps(described))
+    return tmp_path / "model"
+
+
+def dev_texts(model: pathlib.Path, data: pathlib.Path | None) -> list[str]:
+    """The texts of the dev set that the scores of `compress` and `verify --run --original` read."""
+    weights = read_weights(str(model))
+    eval_set = task_eval_set(weights, None if data is None else str(data), 4, Console(silent=True))
+    assert len(next(iter(eval_set.training_examples().values()))) == 4
+    tokens = load_tokenizer(model).tokens
+    return [
+        " ".join(tokens[i] for i in row)
+        for batch in eval_set.batches
+        for row, weight in zip(batch["input_ids"], batch["example_weights"], strict=True)
+        if weight
+    ][: eval_set.num_units]
+
+
+def test_labels_may_have_any_characters_and_a_moved_file_is_given_as_data(finetuned_on_a_file) -> None:
+    model, file = finetuned_on_a_file, finetuned_on_a_file.parent / "topics.jsonl"
+    texts = dev_texts(model, None)
+    assert len(texts) == 20
+    moved = model.parent / "elsewhere" / "topics.jsonl"
+    moved.parent.mkdir()
+    file.rename(moved)
+    with pytest.raises(UserError, match=r"topics\.jsonl: no such file; give the file of the task as --data"):
+        dev_texts(model, None)
+    assert dev_texts(model, moved) == dev_texts(model, moved.parent) == texts
+    # A file at the path of the training is not read if another file is given.
+    file.write_text(moved.read_text())
+    moved.write_text(moved.read_text().replace("c d", "e"))
+    assert any("c" in text.split() for text in dev_texts(model, None))
+    assert not any("c" in text.split() for text in dev_texts(model, moved))
+    for absent in (model.parent / "absent", model.parent / "absent.jsonl"):
+        with pytest.raises(UserError, match=r"absent.*: no such file or directory"):
+            dev_texts(model, absent)
+
+
+def test_the_directory_of_data_replaces_the_directories_of_the_training(finetuned) -> None:
+    texts = dev_texts(finetuned, None)
+    path = finetuned / "task.json"
+    described = json.loads(path.read_text())
+    described["config"] |= {"data": None} | {name: str(finetuned.parent / f"{name}.tsv") for name in ("train", "dev")}
+    path.write_text(json.dumps(described))
+    assert dev_texts(finetuned, None) == texts
+    moved = finetuned.parent / "moved"
+    moved.mkdir()
+    with pytest.raises(UserError, match=r"moved.dev\.tsv: no such file; give the directory of the files"):
+        dev_texts(finetuned, moved)
+    for name in ("train", "dev"):
+        (finetuned.parent / f"{name}.tsv").rename(moved / f"{name}.tsv")
+    assert dev_texts(finetuned, moved) == texts
+    with pytest.raises(UserError, match="a file, but the task has several"):
+        dev_texts(finetuned, moved / "dev.tsv")
+    described["config"] |= {"train": "/one/a.tsv", "dev": "/another/a.tsv"}
+    path.write_text(json.dumps(described))
+    with pytest.raises(UserError, match="same name in different directories"):
+        dev_texts(finetuned, moved)

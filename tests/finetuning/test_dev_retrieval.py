@@ -1,5 +1,6 @@
 """A training of sentence vectors whose evaluations search a test collection."""
 
+import dataclasses
 import io
 import json
 import types
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import bert_jax
-from bert_jax.config import TaskConfig
+from bert_jax.config import FinetuneTrainConfig, TaskConfig
 from bert_jax.config.recipes import finetuning
 from bert_jax.console import Console
 from bert_jax.errors import UserError
@@ -116,3 +117,43 @@ def test_equal_texts_without_dropout_are_refused(tmp_path) -> None:
         inputs_of(config)
     config.task.dropout = 0.1
     assert len(inputs_of(config)[0].train[0].features) == 3
+
+
+@pytest.mark.parametrize(
+    ("splits", "chosen", "metric", "wanted", "warns"),
+    [
+        (["test"], None, "ndcg@10", "test", True),
+        (["test"], None, "spearman", "test", False),  # the judgments choose no model
+        (["dev", "test", "train"], None, "ndcg@10", "dev", False),
+        (["dev", "test", "train"], "train", "ndcg@10", "train", False),
+        (["dev", "test"], "test", "ndcg@10", "test", True),
+        (["dev", "test"], "validation", "ndcg@10", None, False),
+    ],
+)
+def test_judgments_of_dev_choose_the_model(tmp_path, splits, chosen, metric, wanted, warns) -> None:
+    tiny_models.save(tmp_path / "model", "bert")
+    (tmp_path / "qrels").mkdir()
+    texts = [f"{'abcdefgh'[n]}b cd" for n in range(8)]
+    for name in ("corpus", "queries"):
+        write_lines(tmp_path / f"{name}.jsonl", [{"_id": f"d{n}", "text": text} for n, text in enumerate(texts)])
+    for n, split in enumerate(splits):
+        (tmp_path / "qrels" / f"{split}.tsv").write_text(f"d{n}\td{n}\t1\n")
+    pairs = [{"text": text, "text_pair": text[::-1], "label": n % 2} for n, text in enumerate(texts)]
+    write_lines(tmp_path / "pairs.jsonl", pairs)
+    path = str(tmp_path / "pairs.jsonl")
+    settings = TaskConfig(name="custom", kind="similarity", train=path, dev=path, max_seq_len=16, positive_from=1.0)
+    settings = dataclasses.replace(settings, retrieval=str(tmp_path), retrieval_split=chosen, metric=metric)
+    out = io.StringIO()
+
+    def read():
+        return read_task_inputs(str(tmp_path / "model"), settings, FinetuneTrainConfig(), False, 0, Console(out))
+
+    if wanted is None:
+        with pytest.raises(UserError, match=r"validation\.tsv: not a file; choose a split from dev, test"):
+            read()
+        return
+    collection = read().collection
+    assert collection is not None
+    assert list(collection.judgments) == [f"d{splits.index(wanted)}"]
+    assert f"with the judgments of its split '{wanted}'" in out.getvalue()
+    assert ("warning: test data choose" in out.getvalue()) == warns

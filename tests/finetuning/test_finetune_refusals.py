@@ -1,15 +1,23 @@
 """Mistakes in a fine-tuning are reported in one or two lines before anything is trained or written."""
 
+import dataclasses
 import hashlib
 import io
 import json
 import pathlib
+import re
 
 import pytest
 
 from bert_jax.cli.main import main
+from bert_jax.config import TaskConfig, refuse_fields_without_effect
 from bert_jax.console import Console
+from bert_jax.errors import UserError
+from bert_jax.finetuning.inputs import refuse_settings_of_other_kinds
 from bert_jax.finetuning.training import read_finished_result
+from bert_jax.objectives.vector_losses import VECTOR_LOSSES
+from bert_jax.tasks.class_weights import SCHEMES
+from bert_jax.tasks.kinds import KINDS
 from tests.helpers.finetuning_runs import finetune_command, lines, make_world, write_lines
 from tests.helpers.tiny_models import save
 
@@ -77,6 +85,66 @@ def refused(world, tmp_path, capfd):
 )
 def test_settings(refused, settings, says):
     refused("sequence_classification", says, *settings)
+
+
+# Fields of TaskConfig that have an effect with every kind of task. A field that has no effect with some kind belongs to
+# the `settings` of the other kinds instead.
+FIELDS_OF_EVERY_KIND = {
+    *("name", "kind", "data", "train", "dev", "dev_fraction", "dev_seed", "test", "columns", "delimiter"),
+    *("skip_unlabeled", "metric", "max_seq_len", "buckets", "epochs", "num_seeds", "learning_rates", "patience"),
+    *("dropout", "random_weights"),
+    # Refused by a check of their own, for kinds whose loss has no teacher or whose head is of pretraining.
+    *("teacher", "soft_fraction", "bilstm"),
+}
+
+
+def test_a_field_has_an_effect_with_every_kind_or_is_a_setting_of_the_kinds_that_read_it():
+    of_kinds = {name for kind in KINDS.values() for name in kind.settings}
+    fields = {field.name: field for field in dataclasses.fields(TaskConfig)}
+    assert FIELDS_OF_EVERY_KIND | of_kinds == fields.keys()
+    assert not FIELDS_OF_EVERY_KIND & of_kinds
+    for kind, row in KINDS.items():
+        for name in of_kinds:
+            settings = dataclasses.replace(TaskConfig(), **{name: "changed"})
+            if name in row.settings:
+                refuse_settings_of_other_kinds(settings, kind)
+                continue
+            says = f"config.task.{name} has no effect with config.task.kind={kind}; set it to {fields[name].default}"
+            with pytest.raises(UserError, match=f"^{re.escape(says)}$"):
+                refuse_settings_of_other_kinds(settings, kind)
+
+
+@pytest.mark.parametrize("loss", VECTOR_LOSSES)
+def test_a_loss_of_vectors_refuses_the_settings_that_it_does_not_read(loss):
+    """The docstring of a loss names the arguments that it does not read."""
+    reads = {
+        "temperature": "temperature: not read" not in (VECTOR_LOSSES[loss].loss.__doc__ or ""),
+        "positive_from": loss != "cosent",
+        "learned_temperature": loss == "info_nce",
+        "symmetric": loss == "info_nce",
+        "false_negative_margin": loss == "info_nce",
+        "triplet_margin": loss == "triplet",
+        "score_temperature": loss == "teacher_kl",
+    }
+    for name, is_read in reads.items():
+        settings = TaskConfig(kind="similarity", vector_loss=loss, **{name: 0.5})
+        if is_read:
+            refuse_fields_without_effect(settings, "config.task")
+        else:
+            says = re.escape(f"config.task.{name} has no effect with config.task.vector_loss={loss}")
+            with pytest.raises(UserError, match=says):
+                refuse_fields_without_effect(settings, "config.task")
+
+
+def test_settings_of_other_kinds(refused):
+    refused("regression", "task.labels has no effect with config.task.kind=regression", "task.labels=a,b")
+    refused("sequence_classification", "config.task.n_best has no effect", "task.n_best=3")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_rare_labels_are_corrected_once(refused, scheme):
+    says = f"config.task.oversample=True and config.task.class_weights={scheme} both correct"
+    refused("sequence_classification", says, "task.oversample=True", f"task.class_weights={scheme}")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ import torch
 import transformers
 
 from bert_jax.cli.main import main
+from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.finetuning.own_labels import OwnFile, infer_task_of_own_file
+from bert_jax.tasks.table import resolve_task
 from tests.helpers.finetuning_runs import read_lines
 from tests.helpers.tiny_models import LETTERS, save
 
@@ -34,6 +36,12 @@ def write_tickets(path, count=120, **dialect):
     return path
 
 
+def strip_zero(number):
+    """The number as in ".5" or "5." of Fortran and Stata."""
+    text = f"{number:.9f}".rstrip("0")
+    return text[1:] if text.startswith("0.") and text != "0." else text
+
+
 def describe(path, **settings):
     return infer_task_of_own_file(OwnFile(**({"path": str(path), "text": ("text",), "label": "label"} | settings)))
 
@@ -45,6 +53,20 @@ def describe(path, **settings):
         ("a.csv", "text,label\nx,a\ny,b\nz,b\nv,b\n", "sequence_classification", "macro_f1"),  # skewed
         ("a.csv", "text,label\n" + "".join(f"x,{n % 5}\n" for n in range(50)), "sequence_classification", None),
         ("a.csv", "text,label\n" + "".join(f"x,{n}.5\n" for n in range(50)), "regression", None),
+        ("a.csv", "text,label\n" + "".join(f"x,{n % 9 / 2}\n" for n in range(50)), "sequence_classification", None),
+        ("a.jsonl", "".join(f'{{"text": "x", "label": {n % 9 / 2}}}\n' for n in range(50)), "regression", None),
+        (
+            "a.jsonl",
+            "".join(f'{{"text": "x", "label": {n % 5}}}\n' for n in range(50)),
+            "sequence_classification",
+            None,
+        ),
+        (
+            "a.jsonl",
+            "".join(f'{{"text": "x", "label": {n % 5}.0}}\n' for n in range(50)),
+            "sequence_classification",
+            None,
+        ),
         ("a.jsonl", '{"text": "x", "label": ["a"]}\n', "multilabel_classification", None),
         ("a.jsonl", '{"text": ["x", "y"], "label": [0, 1]}\n', "token_classification", None),
     ],
@@ -58,6 +80,54 @@ def test_kind_and_metric_are_found(tmp_path, name, rows, kind, metric):
     fields = ("tokens", "labels") if kind == "token_classification" else ("text", "label")
     assert own.task["columns"] == f"{fields[0]}=text,{fields[1]}=label"
     assert f"kind {kind} (--kind)" in own.lines[1]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize("write", [repr, "{:e}".format, "{:E}".format, "{:+g}".format, "{:.8f}".format, strip_zero])
+def test_numbers_are_measurements_however_a_program_writes_them(tmp_path, suffix, write):
+    numbers = [write(value) for value in (*np.linspace(-1, 1, 40).tolist(), 1e-05, -2.5e-7, 1e22, 0.5, 3.0)]
+    rows = [{"text": "x", "label": number} for number in numbers]
+    if suffix == ".csv":
+        (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"x,{number}\n" for number in numbers))
+    else:
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert describe(tmp_path / f"a{suffix}").task["kind"] == "regression"
+
+
+@pytest.mark.parametrize("odd", ["inf", "nan0", "1e", "e5", "0x1f", "1_000", "1,5", ".", "1e999"])
+def test_other_labels_are_no_measurements(tmp_path, odd):
+    rows = [{"text": "x", "label": f"{n}.5"} for n in range(20)] + [
+        {"text": "x", "label": label} for label in [odd] * 2
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert describe(tmp_path / "a.jsonl").task["kind"] == "sequence_classification"
+
+
+def test_a_number_with_a_fraction_is_no_class(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "x", "label": {n % 3 / 2}}}\n' for n in range(9)))
+    config = TaskConfig(**describe(tmp_path / "a.jsonl", kind="sequence_classification").task)
+    with pytest.raises(UserError, match=r"label is the number 0\.5; for numbers set config\.task\.kind=regression"):
+        resolve_task(config)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("dev", "dev.csv"), ("kind", "regression"), ("label_separator", ";"), ("delimiter", "|")]
+)
+def test_a_choice_as_a_field_of_the_config_equals_the_option(tmp_path, capsys, monkeypatch, key, value):
+    monkeypatch.chdir(tmp_path)
+    rows = "text|label\n" + "".join(f"x|{n % 20}.5\n" for n in range(40))
+    for name in ("train.csv", "dev.csv"):
+        (tmp_path / name).write_text(rows)
+    argv = ["finetune", "--data=train.csv", "--text=text", "--label=label", "--workdir=run", "--init_from=absent"]
+    said = []
+    for option in ("--", "--config.task."):
+        assert main([*argv, f"{option}{key}={value}"]) == 2
+        said.append(capsys.readouterr().err.replace(str(tmp_path) + "/", ""))
+    assert said[0] == said[1]
+    assert "absent: no model here" in said[0]
+    with pytest.raises(SystemExit):
+        main([*argv, f"--{key}={value}", f"--config.task.{key}={value}"])
+    assert f"--{key} is given twice, also as --config.task.{key}" in capsys.readouterr().err
 
 
 def test_choices_of_the_user_stay(tmp_path):

@@ -13,7 +13,7 @@ CASES = {
     "rare labels": ("sequence_classification", "task.class_weights=inverse_square_root", "task.focal_gamma=2.0"),
     "label sets": (
         "multilabel_classification",
-        "task.class_weights=balanced",
+        "task.class_weights=a=3",
         "task.focal_gamma=1.5",
         "task.oversample=True",
     ),

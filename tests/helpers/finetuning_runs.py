@@ -19,11 +19,12 @@ from bert_jax.config.recipes import finetuning
 
 def get_config():
     config = finetuning(epochs=2, batch_size=8, learning_rate=3e-3, max_seq_len={MAX_LENGTH})
-    config.task.update(buckets=({MAX_LENGTH},), doc_stride=6, max_query_length=6)
+    config.task.update(buckets=({MAX_LENGTH},))
     config.train.log_every = 1
     config.evaluate.batch_size = 16
     return config
 """
+SHORT_WINDOWS = ["task.doc_stride=6", "task.max_query_length=6"]  # for MAX_LENGTH
 LABELS = {"sequence_classification": "yes,no,perhaps", "token_classification": "O,B-X,I-X"}
 
 
@@ -105,6 +106,7 @@ def finetune_command(world, workdir, kind, *more, start=None):
     settings = [f"init_from={start or world / 'start'}", "task.name=custom", f"task.kind={kind}"]
     settings += [f"task.data={world / kind}", "task.train=train.jsonl", "task.dev=dev.jsonl"]
     settings += [f"task.labels={LABELS[kind]}"] if kind in LABELS else []
+    settings += SHORT_WINDOWS if kind == "question_answering" else []
     changed = {setting.partition("=")[0] for setting in more}
     settings = [setting for setting in settings if setting.partition("=")[0] not in changed]
     return [

@@ -1,5 +1,6 @@
 """Predictions of a fine-tuned model: in order, whatever the ids of the lines and however many there are."""
 
+import csv
 import dataclasses
 import json
 import os
@@ -7,16 +8,21 @@ import pathlib
 from collections import Counter
 
 import jax
+import pyarrow
+import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
 
 from bert_jax.cli.main import main
+from bert_jax.config import TaskConfig
 from bert_jax.console import escaping_stream
 from bert_jax.errors import UserError
 from bert_jax.inference import predict as module
 from bert_jax.inference.inputs import Input
-from bert_jax.inference.predict import load_predictor, predict_file, predict_inputs
+from bert_jax.inference.predict import Predictor, check_inputs, load_predictor, predict_file, predict_inputs
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.table import TASKS, named_columns
 from tests.helpers.finetuning_runs import EXAMPLE, lines, read_lines, write_lines
 from tests.helpers.tiny_models import save
 
@@ -251,6 +257,82 @@ def test_fields_have_the_names_of_the_training_set(models):
         for number, one in enumerate(records)
     ]
     assert run(renamed, mine)[0] == expected
+
+
+def predictor_of_task(name):
+    """A predictor without a model, for the published task."""
+    settings, task = TaskConfig(name=name), TASKS[name]
+    return Predictor(None, None, dataclasses.replace(task, published=True), settings, None)
+
+
+def examples_of_file(predictor, path):
+    """The examples that `predict` makes of a file."""
+    made, kind = [], KINDS[predictor.task.kind]
+    opened = module.open_inputs(predictor, str(path))
+    check_inputs(predictor, opened.read())
+    columns = named_columns(predictor.settings, kind)
+    for line in opened.read():
+        line = module._with_task_field_names(line, columns)
+        made.append(module._make_example(predictor.task, kind, line, columns, Counter()))
+    return made
+
+
+FIELDS = {
+    "text": 'a "great", film',
+    "text_pair": 'it\'s "so"',
+    "question": 'who "he"?',
+    "context": "he, she",
+    "tokens": ['"', "b"],
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_suffix_decides_how_a_model_of_a_published_task_reads_a_file(tmp_path, name):
+    """A CSV, JSON or Parquet file gives its values, whatever the format of the benchmark's files is."""
+    predictor = predictor_of_task(name)
+    kind = KINDS[predictor.task.kind]
+    columns = named_columns(predictor.settings, kind)
+    wanted = {key: value for key, value in FIELDS.items() if key in (*kind.fields, *columns)}
+    if "choices" in kind.fields:
+        choices = {f"choice{n}": f'"{n}", x' for n in range(4)}
+        wanted |= {"text": FIELDS["text"], **({"choices": [*choices.values()]} if name == "codah" else choices)}
+    by_column = {columns.get(key, key): value for key, value in wanted.items()}
+    names = [wanted] if any(key.isdigit() for key in by_column) else [wanted, by_column]
+    for row in names:
+        pq.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "a.parquet")
+        (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+        (tmp_path / "a.json").write_text(json.dumps([row]))
+        with (tmp_path / "a.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([row.keys(), row.values()])
+        # A file in the format of the benchmark needs its columns, and .json may be the layout of SQuAD.
+        strict = {TASKS[name].sets["dev"].format if row == wanted and row != by_column else "", "squad"}
+        suffixes = {".json": kind.suffixes.get(".json", "json"), ".jsonl": "lines", ".parquet": "parquet"}
+        suffixes |= {} if any(isinstance(value, list) for value in row.values()) else {".csv": "csv"}
+        for suffix in (suffix for suffix, format in suffixes.items() if format not in strict):
+            (example,) = examples_of_file(predictor, tmp_path / f"a{suffix}")
+            texts = {key: value for key, value in example.items() if key in wanted}
+            assert texts == {key: value for key, value in wanted.items() if key in example}, suffix
+            assert texts.keys() >= set(wanted) & set(kind.text_fields)
+            if "choices" in kind.fields:
+                assert example["choices"] == [*choices.values()]
+
+
+def test_a_tsv_file_is_read_like_the_files_of_the_benchmark(tmp_path):
+    (tmp_path / "a.tsv").write_text('sentence\tlabel\n"a "great", film\t1\n')
+    assert examples_of_file(predictor_of_task("sst2"), tmp_path / "a.tsv") == [{"text": '"a "great", film'}]
+    (tmp_path / "dev.tsv").write_text('gj04\t1\t\t"a "great", film\n')
+    assert examples_of_file(predictor_of_task("cola"), tmp_path / "dev.tsv") == [{"text": '"a "great", film'}]
+
+
+def test_a_format_and_a_delimiter_of_the_training_bind_no_file_of_another_suffix(models, tmp_path):
+    predictor = load_predictor(models / "sequence_classification")
+    settings = dataclasses.replace(predictor.settings, name="custom", kind="sequence_classification", delimiter="^")
+    predictor = predictor._replace(settings=dataclasses.replace(settings, columns="text=t,format=tsv_plain"))
+    (tmp_path / "a.csv").write_text('t^u\n"a ""great"", film"^1\n')
+    pq.write_table(pyarrow.Table.from_pylist([{"t": 'a "great", film', "u": 1}]), tmp_path / "a.parquet")
+    (tmp_path / "a.tsv").write_text('t^u\na "great", film^1\n')
+    for name in ("a.csv", "a.parquet", "a.tsv"):
+        assert examples_of_file(predictor, tmp_path / name) == [{"text": 'a "great", film'}]
 
 
 def test_a_model_of_text_pairs_needs_both_texts(models):

@@ -96,7 +96,15 @@ MULTILABEL_CLASSIFICATION = TaskKind(
     features=_features,
     head="sequence_classification",
     problem="multi_label_classification",
-    settings=("label_separator", "threshold", "threshold_per_label", "class_weights", "focal_gamma", "oversample"),
+    settings=(
+        "labels",
+        "label_separator",
+        "threshold",
+        "threshold_per_label",
+        "class_weights",
+        "focal_gamma",
+        "oversample",
+    ),
     fits_file=lambda text, labels, separator: (
         isinstance(text, str) and (bool(separator) or any(isinstance(label, list) for label in labels))
     ),

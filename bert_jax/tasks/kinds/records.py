@@ -91,6 +91,11 @@ def normalize_label_name(record: Record, field: str, value: Any) -> str:
         )
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    if isinstance(value, float):
+        raise UserError(
+            f"{record.where}: {field} is the number {value!r}; for numbers set config.task.kind=regression (--kind), "
+            "for classes write each label as a text"
+        )
     return scalar_to_text(record, field, value.strip() if isinstance(value, str) else value)
 
 

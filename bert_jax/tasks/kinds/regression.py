@@ -19,7 +19,7 @@ from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "sequence_logits"
 
-MIN_NUMBERS = 10  # labels with fractions count as numbers, not as classes, if there are at least 10 different labels
+MIN_NUMBERS = 10  # texts of numbers, some with a fraction, are not classes if there are at least 10 different numbers
 
 
 def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
@@ -41,12 +41,17 @@ def _finite_number(record: Record, value: Any) -> float:
 
 
 def _are_measurements(labels: Sequence[Any]) -> bool:
-    """Return whether labels look like measurements: at least MIN_NUMBERS different numbers, some with a fraction."""
-    numbers = {str(label).strip() for label in labels}
-    if not all(NUMBER.fullmatch(number) for number in numbers):
+    """Return whether labels look like measurements: finite numbers, some with a fraction.
+
+    Texts such as '1.5' must be at least MIN_NUMBERS different numbers, because texts may also name classes. A number
+    with a fraction in JSON or Parquet names no class.
+    """
+    names = {str(label).strip() for label in labels}
+    if not all(NUMBER.fullmatch(name) for name in names):
         return False
-    values = {float(number) for number in numbers}
-    return len(values) >= MIN_NUMBERS and not all(value.is_integer() for value in values)
+    values = {float(name) for name in names}
+    may_be_classes = len(values) < MIN_NUMBERS and all(isinstance(label, str) for label in labels)
+    return not may_be_classes and all(map(math.isfinite, values)) and not all(value.is_integer() for value in values)
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:

@@ -44,7 +44,7 @@ SEQUENCE_CLASSIFICATION = TaskKind(
     make_example=_make_example,
     features=_features,
     head="sequence_classification",
-    settings=("class_weights", "focal_gamma", "oversample"),
+    settings=("labels", "class_weights", "focal_gamma", "oversample", "soft_temperature"),
     prompt_kind="prompt_classification",
     fits_file=lambda text, labels, separator: (
         isinstance(text, str)

@@ -142,6 +142,8 @@ SIMILARITY = TaskKind(
     loss=Loss("", ((OUTPUT, "positives"),), "positives", whole_batch=True),
     settings=(
         "train_weights",
+        "positive_from",
+        "temperature",
         "vector_loss",
         "vector_head",
         "query_flops_weight",
@@ -160,6 +162,7 @@ SIMILARITY = TaskKind(
         "query_prompt",
         "document_prompt",
         "retrieval",
+        "retrieval_split",
     ),
     fill_settings=_fill_temperature,
     predict=_predict,

@@ -365,6 +365,7 @@ FORMATS: dict[str, Format] = {
 TOKEN_PER_LINE = ("conll", "conll_space", "conll_tab", "conll_klue")
 # Suffix of a file name, without .gz -> format; `TaskKind.suffixes` may replace the format of a suffix.
 SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+FORMATS_OF_A_SUFFIX = (("tsv", "tsv_plain", "tsv_headless"), TOKEN_PER_LINE)  # files of these formats share suffixes
 DELIMITED = ("tsv_plain", "tsv_headless", "tsv", "csv")
 
 
