@@ -1,4 +1,4 @@
-"""Measure how fast batches are made of a corpus, on one core, for each kind of sentence pairs, masking and packing.
+"""Measure how fast batches are made from a corpus, on one core, for each kind of sentence pairs, masking and packing.
 
     python benchmarks/batch_speed.py --corpus corpus/
 

@@ -3,8 +3,8 @@
     python benchmarks/cached_vectors.py --batches 64 512 4096
 
 The model is two layers of width 128 (BERT-tiny), with dropout and AdamW. The memory is the compiler's count of
-arguments, results and temporary arrays. The batches take turns, so that other load affects all of them, and the time is
-the shortest CPU time of a step.
+arguments, results and temporary arrays. The batch sizes take turns, so that other load affects all of them, and the
+time is the shortest CPU time of a step.
 """
 
 import argparse

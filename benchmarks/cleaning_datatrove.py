@@ -4,12 +4,12 @@
 
 DATA has the data sets under the names of tests/samples/README.md. 5,000 documents come from books (English), a treebank
 (German) and translations (French); two thirds of the documents have a fault that a
-filter finds. For each language, the program
+filter finds. For each language, the program takes four steps:
 
-1. runs the filters by datatrove's executor, in one process;
-2. runs `bert-jax clean` with two workers, kills all its processes when three blocks are finished, and runs it again;
-3. compares the documents that both programs stored, in order;
-4. prints the CPU seconds and the memory of the largest process, for datatrove, for `clean` with one worker, and for
+1. Run the filters by datatrove's executor, in one process.
+2. Run `bert-jax clean` with two workers, kill all its processes when three blocks are finished, and run it again.
+3. Compare the documents that both programs stored, in order.
+4. Print the CPU seconds and the memory of the largest process, for datatrove, for `clean` with one worker, and for
    `clean` of an earlier CHECKOUT, whose recipe is written in the format of that version.
 
 datatrove's reader needs `pip install orjson`.

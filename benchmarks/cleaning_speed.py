@@ -1,10 +1,10 @@
-"""Measure the speed of each rule of a cleaning recipe, of the whole recipe, and of `prepare` with and without it.
+"""Measure the speed of each rule of a cleaning recipe, of all rules, and of `prepare` with and without the recipe.
 
     python benchmarks/cleaning_speed.py --input 'books/*.txt' --vocab vocab.txt
 
 The texts are cut into documents of some 4,000 characters, as web pages have. A rule is timed in this process, on the
 documents that the rules before it keep. All times are CPU seconds, summed over all processes, so that other work on the
-machine affects them less. The last lines are ratios of medians.
+machine affects them less. The last lines of the output are ratios of medians.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Observe how the processes of a JAX run end when one of them is killed, with `jax_enable_recoverability`.
+"""Observe how the other processes of a JAX run end when one process is killed, with `jax_enable_recoverability`.
 
     python benchmarks/coordinator_death.py [--trials 10] [--processes 3]
 
@@ -21,7 +21,7 @@ SECONDS = 4.0
 
 
 def collective_forever() -> None:
-    """Run one reduction over all processes after another."""
+    """Run reductions over all processes, one after another."""
     run, x = _reduction()
     while True:
         x = run(x)
@@ -29,7 +29,7 @@ def collective_forever() -> None:
 
 
 def compile_forever() -> None:
-    """Compile one program after another."""
+    """Compile programs, one after another."""
     import jax
     import jax.numpy as jnp
 

@@ -2,8 +2,8 @@
 
     python benchmarks/feature_tagging.py --model runs/small --task upos --data DATA --output tagging/
 
-The encoder is not trained. It computes the features of each word once, from the first piece of the word. As in the
-paper, a BiLSTM of two layers and a classifier are trained on the features. Each feature is scaled to mean 0 and
+The encoder is not trained. The encoder computes the features of each word once, from the first piece of the word. As in
+the paper, a BiLSTM of two layers and a classifier are trained on the features. Each feature is scaled to mean 0 and
 standard deviation 1 over the training words, because sums of layers are larger than single layers. Prints a row for
 each choice of layers: mean and standard deviation of the dev set's score after the last epoch, and the paper's score on
 CoNLL-2003. The tasks are defined in pretraining_gain.py. Every finished training adds a line to `results.jsonl`, so a

@@ -310,7 +310,7 @@ class Side:
 
 
 def figures_of(side: Side, per_epoch: int) -> dict[str, Any]:
-    """Return the seconds from `begin` to the end of each epoch, the CPU seconds, the programs and the peak memory."""
+    """Return the seconds from `begin` to the end of each epoch, CPU seconds, number of programs, and peak memory."""
     begin, steps, programs = side.read("begin")[0], side.read("step"), side.read("compiled")
     ends = steps[per_epoch - 1 :: per_epoch]
     return {

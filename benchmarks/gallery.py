@@ -3,8 +3,8 @@
     make demo && python benchmarks/gallery.py demo [--bias_model DIR] [--books_run DIR]
 
 The demo has the directories `run`, `corpus` and `model`. bias.png needs a model that expects pronouns beside
-occupations, which the demo's model does not; predictions.png is about a longer run on books. Without these options, the
-two pictures stay unchanged.
+occupations, which the demo's model does not; predictions.png is about a longer run on books. Without --bias_model and
+--books_run, bias.png and predictions.png stay unchanged.
 """
 
 import argparse

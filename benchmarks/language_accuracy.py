@@ -83,7 +83,7 @@ def read_sentences(path: str) -> list[tuple[str, list[str]]]:
 
 
 def join(sentences: list[str]) -> list[str]:
-    """Join sentences to documents of at least DOCUMENT_CHARACTERS; fewer characters make a single document."""
+    """Join sentences to documents of at least DOCUMENT_CHARACTERS, or to a single document if they have fewer."""
     documents: list[str] = []
     own: list[str] = []
     for sentence in sentences:

@@ -2,9 +2,9 @@
 
     bert-jax compile --config=benchmarks/long_inputs.py:longformer_base
 
-After the colon comes a preset, which has 8,192 positions here: `longformer_base`, `big_bird_base`, `modern_base_local`
-(ModernBERT with only local blocks), or `base` (BERT, for comparison). Each phase has another length, but every step has
-8,192 tokens. So if memory is linear in the length, the memory is equal in all phases.
+The word after the colon names a preset, which has 8,192 positions here: `longformer_base`, `big_bird_base`,
+`modern_base_local` (ModernBERT with only local blocks), or `base` (BERT, for comparison). Each phase has another
+length, but every step has 8,192 tokens. So if memory is linear in the length, the memory is equal in all phases.
 """
 
 import dataclasses

@@ -6,10 +6,10 @@ The processes are killed by SIGKILL. When the hours are over, the run is stopped
 last step before. With --workdir, the model of the run is kept.
 
 A life is the time from a start of the command to the end of its process. The goodput of a life is the number of useful
-steps, which the next life does not repeat, divided by the number of possible steps. Possible steps are the length of
-the life times the speed between its first and its last step, with evaluations and saves. Prints the goodput and, from
-its parts (restart and lost work), an estimate for a failure every 5 minutes. OUTPUT.csv has a sample of the process
-every 5 s, and OUTPUT.png has the curves.
+steps, which the next life does not repeat, divided by the number of possible steps. The number of possible steps is the
+length of the life multiplied by the speed between its first and its last step, with evaluations and saves. Prints the
+goodput and, from its parts (restart and lost work), an estimate for a failure every 5 minutes. OUTPUT.csv has a sample
+of the process every 5 s, and OUTPUT.png has the curves.
 """
 
 import argparse
@@ -34,7 +34,8 @@ COLUMNS = ("hours", "life", "seconds", "step", "rss_mb", "open_files", "threads"
 
 
 class Life(NamedTuple):
-    """One life: its seconds, its first step, and the time of each step in seconds after the start."""
+    """The life of a process between two kills: its duration in seconds, its first step, and the time of each step in
+    seconds after the start of the process."""
 
     seconds: float
     began_at: int
@@ -63,7 +64,7 @@ class Life(NamedTuple):
 def live(
     command: Sequence[str], seconds: float, signum: signal.Signals, sample: "Samples"
 ) -> tuple[Life, int | None, list[str]]:
-    """Run the command, send the signal after `seconds`; return life, exit status (None: the signal) and output."""
+    """Run the command, send the signal after `seconds`; return life, exit status (None: killed by it) and output."""
     began, resumed, steps, said = time.monotonic(), 0, list[tuple[float, int]](), list[str]()
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -146,7 +147,7 @@ def draw(rows: Sequence[tuple[float, ...]], path: pathlib.Path) -> None:
 
 
 def report(lives: Sequence[Life], minutes: float) -> None:
-    """Print a line for each part of the goodput, over all lives but the last."""
+    """Print a line for each part of the goodput, over all lives except the last life."""
     pairs = [(life, after.began_at) for life, after in itertools.pairwise(lives)]
     restart = statistics.mean(life.restart for life, _ in pairs)
     lost = statistics.mean(life.lost(resumed_at) for life, resumed_at in pairs)

@@ -7,7 +7,7 @@ corpus, work directory or task that a stranger made. A trial passes if the verb 
 traceback, and prints a line if its status is not 0. Most trials run in a fork of this process, which has imported all
 modules; one trial of `NEW_PYTHON` starts Python again. All trials share the programs that JAX compiles. Outcomes are
 appended to --output as JSON lines, and a trial whose outcome is there is not repeated. The exit status is 1 if a trial
-fails. Root also tries the permissions of a user without rights, and a full disk.
+fails. If the program runs as root, it also tries the permissions of a user without rights, and a full disk.
 """
 
 import argparse
@@ -241,7 +241,7 @@ def bias_of(world: World, model: str) -> list[str]:
 
 
 def make_odd_world(directory: pathlib.Path) -> World:
-    """Make the world of the faults, a second tokenizer and a file of templates."""
+    """Make the world of benchmarks/faults, a second tokenizer and a file of templates."""
     world = make_world(directory)
     words = ["tokenizer", "--input", f"{world.texts}", "--vocab_size=150", "--output", other_tokenizer(world)]
     if start(words, directory).wait().status:
@@ -254,7 +254,7 @@ def make_odd_world(directory: pathlib.Path) -> World:
 
 
 def start_honest(world: World, scratch: pathlib.Path) -> Iterator[tuple[str, Ended]]:
-    """Start each row of `HONEST`; yield the row and its end."""
+    """Start the verb of each row of `HONEST`; yield the row and how the process ended."""
     for index, (row, name) in enumerate(HONEST.items()):
         here = scratch / f"trial{index}"
         here.mkdir(parents=True)
@@ -629,7 +629,7 @@ def main() -> int:
 
 
 def made_world(directory: pathlib.Path) -> World:
-    """Return the world in a directory; make it if it is not there, and store the programs of every verb.
+    """Return the world in a directory, made if it does not exist, and store the compiled programs of every verb.
 
     Raises:
         SystemExit: a verb fails with an honest input.
@@ -675,7 +675,7 @@ def preload(libraries: Sequence[str] = LIBRARIES) -> None:
 
 
 def store_programs(directory: pathlib.Path) -> None:
-    """Let JAX store its compiled programs in a directory, for this process and for those that it starts."""
+    """Let JAX store its compiled programs in a directory, for this process and for the processes that it starts."""
     directory.mkdir(exist_ok=True)
     directory.chmod(0o777)
     for name, value in (STORE_PROGRAMS | {"jax_compilation_cache_dir": str(directory)}).items():

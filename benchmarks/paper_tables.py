@@ -226,7 +226,7 @@ def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pa
 
 
 def pretrained(values: Values, seed: int, corpus: str, output: pathlib.Path) -> pathlib.Path:
-    """Pretrain with one seed, after the earlier run if the row has `FIRST`, and return the work directory."""
+    """Pretrain with one seed, from the weights of an earlier run if the row has `FIRST`; return the work directory."""
     from bert_jax.api import pretrain
 
     workdir = output / "runs" / result_file(values, seed, output).stem

@@ -6,14 +6,14 @@ Cuts 1,000 documents out of the input, and plants five copies of each document, 
 and line ends; case, punctuation and width; a word in sixty replaced; a sentence left out; an advertisement put before
 and after. The exact similarity of two documents is computed here, without hashes, from sets of word 5-tuples. Prints
 
-    found            fraction of the near copies (documents with a similarity of at least 0.8 to another document) that
-                     are removed, or are kept without a similar kept document (goal: 99 %)
-    removed wrongly  removed documents with a similarity below 0.8 to every kept document (goal: at most 0.5 %)
-    leaked           held-out documents with a similarity of at least 0.8 to a training document (goal: 0)
-    without          leaked documents without --deduplicate
-    by bytes         leaked documents if the split is chosen by a hash of the bytes instead of the normal form
-    time             time of the search for copies, relative to encoding the text, on one core (goal: at most 1.5)
-    memory           peak memory of the decisions, and disk space of the first pass, both per document
+    - found: fraction of the near copies (documents with a similarity of at least 0.8 to another document) that are
+      removed, or are kept without a similar kept document (goal: 99 %)
+    - removed wrongly: removed documents with a similarity below 0.8 to every kept document (goal: at most 0.5 %)
+    - leaked: held-out documents with a similarity of at least 0.8 to a training document (goal: 0)
+    - without: leaked documents without --deduplicate
+    - by bytes: leaked documents if the split is chosen by a hash of the bytes instead of the normal form
+    - time: duration of the search for copies, relative to encoding the text, on one core (goal: at most 1.5)
+    - memory: peak memory of the decisions, and disk space of the first pass, both per document
 """
 
 import argparse

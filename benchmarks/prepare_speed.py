@@ -1,4 +1,4 @@
-"""Compare the speed of `prepare` with only `encode_batch` of `tokenizers`, on equal text with equally many threads.
+"""Compare the speeds of `prepare` and of `encode_batch` of `tokenizers`, on equal text with equally many threads.
 
     python benchmarks/prepare_speed.py --input python-docs --vocab vocab.txt
 

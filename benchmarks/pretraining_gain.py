@@ -42,7 +42,7 @@ class Trial(NamedTuple):
 
 
 def _trial(title: str, recipe: str, metric: str, learning_rate: float = 3e-4, **task: Any) -> Trial:
-    """Return a trial; `task` are fields of `config.task`."""
+    """Return a trial; `task` has the values of fields of `config.task`."""
     values = {f"task.{key}": value for key, value in ({"name": title, "dropout": 0.1} | task).items()}
     return Trial(
         title, recipe, metric, values | {"optimizer.peak_learning_rate": learning_rate, "train.batch_size": 16}

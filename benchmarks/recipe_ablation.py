@@ -14,8 +14,8 @@ from its run at equal tokens; with --time_of, from runs on another machine. Rows
 
 Two sets of documents are kept apart. Recipes were tuned on the held-out documents of the corpus (column "tuned on").
 The reported loss is measured on the documents of --report, which influenced no choice. --report is a text or,
-with --corpus, a corpus with an equal tokenizer. Losses of rows with another vocabulary are losses of other tokens.
-Compare such rows with care by their distance to the unigram loss, or by `bert-jax score`.
+with --corpus, a corpus with an equal tokenizer. The loss of a row with another vocabulary is the loss of other tokens.
+Compare rows of different vocabularies with care by their distance to the unigram loss, or by `bert-jax score`.
 """
 
 import argparse
@@ -208,12 +208,12 @@ def run(spec: Values) -> None:
 
 
 def tokens_until(phases: Any, step: int) -> int:
-    """Return the tokens of the steps up to `step`."""
+    """Return the number of tokens of the steps up to `step`."""
     return sum(max(0, min(step, p.end) - p.begin) * p.batch_size * p.seq_len for p in phases)
 
 
 def seconds_until(lines: Sequence[Values], phases: Any, step: int) -> float:
-    """Return the seconds of the training steps up to `step`; the speed in a line is measured since the line before."""
+    """Return the seconds of the training steps up to `step`; each line has the speed since the last line."""
     seconds, before = 0.0, 0
     for line in lines:
         if line["step"] <= step:

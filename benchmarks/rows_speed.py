@@ -4,8 +4,8 @@
 
 The model is a BERT with random weights and the head of QNLI, in float32. The inputs are pairs of a question and a
 sentence of up to 128 tokens (`predict`, 32 a batch), and the sentences alone (`embed`, from the same model). The first
-pass includes compilation; no persistent cache is used. The row `score` times masked copies of the questions, in the
-batches of `bert-jax score` and in batches of rows.
+pass includes compilation; no persistent cache is used. The row `score` has the times for masked copies of the
+questions, in the batches of `bert-jax score` and in batches of rows.
 """
 
 import argparse

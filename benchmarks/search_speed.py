@@ -1,14 +1,14 @@
-"""Time of the exact search beside the flat index of faiss, in one process.
+"""Compare the time of our exact search with the flat index of faiss, in one process.
 
     pip install faiss-cpu
     python benchmarks/search_speed.py --queries 10000 --documents 1000000 --width 384
     OPENBLAS_CORETYPE=SkylakeX OMP_NUM_THREADS=1 taskset -c 1 \\
         python benchmarks/search_speed.py --queries 1536 --documents 262144 --part 512
 
-Both search the same random vectors of length 1 for the 50 largest inner products. The two take turns for each part of
-the queries, so that other load affects both. The last lines compare the times and the CPU seconds. The second command
-compares one thread of each by CPU seconds, which other work on the machine changes little. The OpenBLAS of faiss-cpu
-1.15 does not know new processors, so `OPENBLAS_CORETYPE` names the instructions.
+Both programs search the same random vectors of length 1 for the 50 largest inner products. The two programs take turns
+for each part of the queries, so that other load affects both. The last lines compare the times and the CPU seconds. The
+second command compares one thread of each program by CPU seconds, which other work on the machine changes little. The
+OpenBLAS of faiss-cpu 1.15 does not know new processors, so `OPENBLAS_CORETYPE` names the instructions.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def unit_vectors(random: np.random.Generator, count: int, width: int) -> np.ndar
 
 
 def main() -> None:
-    """Print the seconds of both for each part of the queries, and the ratio of the sums."""
+    """Print the seconds of both programs for each part of the queries, and the ratio of the sums."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--documents", type=int, default=1_000_000)

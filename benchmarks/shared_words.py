@@ -1,11 +1,11 @@
-"""Predict next sentences from shared words alone: a model that learns to match words should be as accurate.
+"""Predict next sentences only from shared words: a model that learns to match words should be as accurate.
 
     python benchmarks/shared_words.py --corpus CORPUS --seq_len 128
 
 A logistic regression (scikit-learn) reads five features of each training pair. Words are weighted by rarity; the
 features are the weight of the shared words, this weight as a fraction of the smaller text's weight, the weight of each
-text, and the weight of the rarest shared word. Three quarters of the pairs are training examples, the others are
-scored. Tokens are masked as in training.
+text, and the weight of the rarest shared word. Three quarters of the pairs are training examples, and the remaining
+pairs are scored. Tokens are masked as in training.
 """
 
 import argparse

@@ -4,8 +4,8 @@
 
 Trains on the similar pairs of the training set, without their labels, and chooses the epoch on the development set; the
 test set is only for the report. A sentence vector is the mean of the tokens. Prints Spearman's correlation of cosine
-and label, in percent, on the development and test set: before training, and after it as mean and standard deviation
-over the seeds.
+and label, in percent, on the development and test set, before and after the training; the correlation after the
+training is printed as mean and standard deviation over the seeds.
 """
 
 import argparse

@@ -7,8 +7,8 @@ Trains an encoder of 4 layers x 128 on the paragraphs of SQuAD (if `tables/encod
 
 - topics: the article of a question, for eight articles; the training counts fall from 240 to 14; macro F1.
 - entities: which of six types of entities a sentence of WNUT-17 has; micro F1 at the probability 0.5.
-- answers: whether the answer of a question is a number, a name or a thing; 64 examples per label; accuracy. For the
-  classification head and the masked-token head, also with 16, 256 and all examples per label.
+- answers: whether the answer of a question is a number, a name or a thing; 64 examples per label; accuracy. The
+classification head and the masked-token head are also trained with 16, 256 and all examples per label.
 
 A way is `plain` (classification head), `weighted` (class weights `balanced`), `lora` (rank 8, all linear maps, five
 times the rate), `prompt` (masked-token head) or `trainer` (the Trainer with the settings of `plain`). The seed chooses

@@ -5,9 +5,9 @@
 Both programs make sequences of 128 tokens from the same text and vocabulary, and mask 15 % of the tokens by whole
 words. Our program runs `prepare` (sentences, ids, corpus on disk) and reads one epoch of next-sentence pairs. The other
 program follows the example run_mlm.py of transformers: lines are encoded in batches, concatenated, cut into sequences,
-and masked by `DataCollatorForLanguageModeling(whole_word_mask=True)`. It makes no corpus, sentences or pairs. Prints
-the kB/s of each program (medians of interleaved runs), their ratio (goal: 1.5), and our speed relative to the published
-46 to 69 kB/s of create_pretraining_data.py, BERT's original script (goal: 20).
+and masked by `DataCollatorForLanguageModeling(whole_word_mask=True)`. The other program makes no corpus, sentences or
+pairs. Prints the kB/s of each program (medians of interleaved runs), their ratio (goal: 1.5), and our speed relative to
+the published 46 to 69 kB/s of create_pretraining_data.py, BERT's original script (goal: 20).
 """
 
 import argparse

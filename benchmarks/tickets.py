@@ -3,8 +3,8 @@
     python benchmarks/tickets.py --init_from MODEL --output tickets/
 
 Writes a CSV as help desks export it: semicolons between columns, newlines and quotes in texts, 2 % of the rows without
-a label, 5 % with two labels. Then runs `bert-jax finetune` with seven options, and compares the predictions of
-`bert-jax predict` and transformers. Prints the seconds of the training, its scores, and the largest difference of a
+a label, 5 % with two labels. Then the program runs `bert-jax finetune` with seven options, and compares the predictions
+of `bert-jax predict` and transformers. Prints the seconds of the training, its scores, and the largest difference of a
 probability. Without --init_from, the model is a BERT of two layers with random weights, which learns little but shows
 the time.
 """

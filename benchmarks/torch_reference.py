@@ -2,11 +2,11 @@
 
     python benchmarks/torch_reference.py --corpus CORPUS --config small_cpu --steps 1000 --output reference/
 
-Both programs start from the same weights, which bert_jax initializes and exports and `transformers` opens. They read
-the same batches in the same order, and use AdamW with clipping and the recipe's schedule of learning rates. The
-recipe's optimizer is replaced by AdamW, its sentence pairs by full sentences, and its dropout by 0. The held-out loss
-is measured on the held-out documents of the corpus. Goal: our loss is at most 0.02 nats higher. `--config.KEY=VALUE`
-overrides fields of the recipe.
+Both programs start from the same weights, which bert_jax initializes and exports and `transformers` opens. Both
+programs read the same batches in the same order, and use AdamW with clipping and the recipe's schedule of learning
+rates. The recipe's optimizer is replaced by AdamW, its sentence pairs by full sentences, and its dropout by 0. The
+held-out loss is measured on the held-out documents of the corpus. Goal: our loss is at most 0.02 nats higher.
+`--config.KEY=VALUE` overrides fields of the recipe.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     .venv-tpu/bin/python benchmarks/tpu_compile.py
 
-Run `make test-tpu` before, which makes .venv-tpu; no TPU is needed. Prints a Markdown table. Compile times are wall
+First, run `make test-tpu`, which makes .venv-tpu; no TPU is needed. Prints a Markdown table. Compile times are wall
 times, tracing included, so use a quiet machine.
 """
 

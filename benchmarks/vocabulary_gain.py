@@ -2,11 +2,11 @@
 
     python benchmarks/vocabulary_gain.py --model small/ --output vocabulary/ [--steps 200] [--seeds 1]
 
-In the first variant, the model keeps its vocabulary. In the second variant, it is given a vocabulary trained on the new
-text (`bert-jax vocabulary`). In the third variant, it starts from random weights with the new vocabulary. All variants
-read equally many characters, so they have different numbers of steps. They are scored on the same held-out lines by the
-bits per character of the pseudo-likelihood, which can be compared across vocabularies. The split depends only on the
-text, so the same documents are held out with both vocabularies.
+In the first variant, the model keeps its vocabulary. In the second variant, the model is given a vocabulary trained on
+the new text (`bert-jax vocabulary`). In the third variant, the model starts from random weights with the new
+vocabulary. All variants read equally many characters, so they have different numbers of steps. All variants are scored
+on the same held-out lines by the bits per character of the pseudo-likelihood, which can be compared across
+vocabularies. The split depends only on the text, so the same documents are held out with both vocabularies.
 """
 
 import argparse

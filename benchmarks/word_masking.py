@@ -3,10 +3,10 @@
     python benchmarks/word_masking.py --input tatoeba.cmn-eng.cmn --language zh --segmenter jieba --vocab_size 2000
 
 Trains a vocabulary on the text, or takes `--tokenizer`, and prepares documents of `--sentences` lines each with and
-without the segmenter in turn. Prints a line for each: the fraction of tokens in words of several tokens, the fraction
-of tokens in words that are too long and are masked as single tokens, the number of sentences, and the median CPU
-seconds of the runs. A file is CoNLL-U or has a sentence per line, gzipped or not. `--join TEXT` puts all lines of a
-document on one line, separated by TEXT.
+without the segmenter in turn. Prints a line with and a line without the segmenter: the fraction of tokens in words of
+several tokens, the fraction of tokens in words that are too long and are masked as single tokens, the number of
+sentences, and the median CPU seconds of the runs. A file is CoNLL-U or has a sentence per line, gzipped or not. `--join
+TEXT` puts all lines of a document on one line, separated by TEXT.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """Pretrain, fine-tune, evaluate and export BERT-family encoders in JAX.
 
-The Python API is the names in `__all__`; docs/api.md shows an example of each. They are imported at first use, so that
-`import bert_jax` is fast and loads no JAX.
+The Python API is the names in `__all__`; docs/api.md shows an example of each. Each name is imported at its first use,
+so that `import bert_jax` is fast and loads no JAX.
 
-The packages are listed in the order of imports, which is also the order in which data flows. A package may import the
-packages above it (tests/test_layout.py).
+The packages and modules of bert_jax are listed in the order of their imports, which is also the order in which data
+flows through them. A package may import the packages above it in this list (tests/test_layout.py).
 
     errors.py        the exception for a mistake of the user
     files.py         files and directories that are written atomically, and their digests

@@ -29,7 +29,7 @@ def run() -> int:
 def _remove_working_directory_from_path() -> None:
     """Prevent imports from the working directory, which may contain data, in this process and in its workers.
 
-    `python -m bert_jax` puts the working directory first, and Python's worker processes do so as well.
+    `python -m bert_jax` puts the working directory first in the path of modules, and so do Python's worker processes.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -41,7 +41,8 @@ def _remove_working_directory_from_path() -> None:
 def _open_standard_streams() -> None:
     """Replace standard streams that are closed; use streams of `console` for standard output and standard error.
 
-    The descriptor of a closed stream would go to the next file that is opened, and messages would go into that file.
+    Otherwise the next file that is opened would get the descriptor of the closed stream, and messages would be written
+    into this file.
     """
     for descriptor in range(3):
         try:
@@ -57,9 +58,10 @@ def _open_standard_streams() -> None:
 
 
 def _raise_keyboard_interrupt(signum: int, frame: types.FrameType | None) -> None:
-    """Raise KeyboardInterrupt; inside an import, where compiled code would crash, end the process.
+    """Raise KeyboardInterrupt; during an import, end the process instead, because compiled code would crash.
 
-    In a callback of the garbage collector, Python would only print the exception, so send the signal again.
+    In a callback of the garbage collector, Python would only print the exception, so this handler sends the signal
+    again.
     """
     if frame is not None and frame.f_code.co_name in EXCEPTION_SWALLOWING_CALLBACKS:
         signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)

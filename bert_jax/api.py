@@ -42,7 +42,7 @@ Overrides = Mapping[str, Any]  # {"train.steps": 9}
 
 @dataclasses.dataclass(frozen=True)
 class PretrainRun:
-    """The result of `pretrain`; it is false if a signal ended the run early."""
+    """The result of `pretrain`, which is false if a signal ended the run early."""
 
     directory: pathlib.Path  # work directory, with the checkpoints and metrics.jsonl
     finished: bool  # False: a signal ended the run, whose state is saved; the same call resumes the run
@@ -97,7 +97,8 @@ def pretrain(
         workdir: work directory of the run, which `load` and `export` read.
         overrides: values by key that replace values of a recipe: `{"data.corpus": "corpus/", "train.steps": 9}`.
         console: printer of progress; None: a console on stderr.
-        budget: a time, tokens or FLOPs, such as "30m" or "50M tokens", that chooses size, batch and steps.
+        budget: a time, tokens or FLOPs, such as "30m" or "50M tokens", from which model size, batch size and number of
+            steps are chosen.
 
     Raises:
         UserError: the config, the corpus, the directory or the devices do not fit each other; nothing is written.
@@ -114,7 +115,7 @@ def pretrain(
 
 
 def _last_metrics(directory: pathlib.Path) -> dict[str, float]:
-    """Return the last line about held-out documents in metrics.jsonl, or the last line if there is none."""
+    """Return the last line of metrics.jsonl with metrics of held-out documents; if no line has them, the last line."""
     lines = read_metrics(directory / "metrics.jsonl")
     chosen = [line for line in lines if line["split"] == "heldout"] or lines
     return {name: value for name, value in chosen[-1].items() if name != "split"} if chosen else {}
@@ -128,7 +129,8 @@ def finetune(
 ) -> dict[str, Any] | None:
     """Train `config.task` with each learning rate and seed; return the content of `results.json`.
 
-    Arguments and errors are as for `pretrain`. If a signal ends the training early, return None; the same call resumes.
+    Arguments and errors are as for `pretrain`. If a signal ends the training early, return None; the same call then
+    resumes the training.
     """
     frozen = as_config(FinetuneConfig, config, overrides)
     with open_session(console or Console(), frozen.watchdog) as session:

@@ -20,7 +20,7 @@ QUIET_SECONDS = 3.0  # seconds before the first progress line of work whose part
 
 
 class _StandardOutput(io.FileIO):
-    """Standard output; an error of writing names it, to distinguish the error from the errors of files."""
+    """A stream to standard output; if a write fails, the error names standard output, unlike the errors of files."""
 
     def write(self, data: Any) -> int:
         """Write as `io.FileIO.write`."""
@@ -34,8 +34,8 @@ def escaping_stream(descriptor: int, stream: TextIO | None) -> TextIO:
     """Return a stream for standard output (1) or error (2); characters that its encoding lacks are escaped.
 
     Args:
-        descriptor: file descriptor; unless it is 2, errors of writing name standard output.
-        stream: the stream to replace; the returned stream has its encoding; None: UTF-8.
+        descriptor: file descriptor; unless the descriptor is 2, the error of a failed write names standard output.
+        stream: the stream to replace, whose encoding the returned stream gets; None: the encoding is UTF-8.
     """
     codecs.register_error("bert_jax_escape", _escape_for_stream)
     raw = (
@@ -95,7 +95,8 @@ class Console:
     def print_heldout_metrics(self, step: int, metrics: dict[str, float], unigram_loss: float | None = None) -> None:
         """Print metrics on held-out data; accuracies are in percent.
 
-        With `unigram_loss` (in nats), also print how far the masked-token loss is below or above it.
+        If `unigram_loss` (in nats) is given, print as well how far the masked-token loss is below or above the unigram
+        loss.
         """
         figures = "  ".join(f"{name.replace('_', ' ')} {format_metric(name, value)}" for name, value in metrics.items())
         if unigram_loss is not None and "mlm_loss" in metrics:
@@ -121,9 +122,9 @@ class Console:
     def progress(self, task: str, done: int = 0, total: int | None = None, unit: str = "") -> None:
         """Print the progress of a task, its speed and, if `total` is known, the time left.
 
-        Without `done` and `total`, print a line such as `compiling ...` immediately. With them, print a line such as
-        `embedding 120/500 texts  40/s  eta 0:10`. On a terminal, this line overwrites the previous progress line.
-        Elsewhere, print a line every `LOG_SECONDS`, and no line for shorter work.
+        Without `done` and `total`, print a line such as `compiling ...` immediately. If `done` or `total` is given,
+        print a line such as `embedding 120/500 texts  40/s  eta 0:10`. On a terminal, this line overwrites the previous
+        progress line. If the output is no terminal, print a line every `LOG_SECONDS`, and no line for shorter work.
 
         Args:
             task: the work, such as "evaluating".
@@ -144,7 +145,7 @@ class Console:
 
     @contextlib.contextmanager
     def working(self, task: str) -> Iterator[None]:
-        """While the `with` block runs, print `task` and its time so far; for work whose parts cannot be counted.
+        """While the `with` block runs, print `task` and the seconds so far; for work whose parts cannot be counted.
 
         Print nothing in the first `QUIET_SECONDS`. On a terminal, remove the line when the block ends.
         """

@@ -79,7 +79,7 @@ class StorageError(UserError):
 
 
 def shown(text: str) -> str:
-    """Return a text for the terminal: URLs replace paths of their local copies, and control characters are escaped."""
+    """Return a text for the terminal: local copies get the names of their URLs; control characters are escaped."""
     for local_copy, url in SHOWN.items():
         text = text.replace(local_copy, url)
     return escaped(text)
@@ -110,8 +110,8 @@ def file_error(error: OSError, path: object = None, deed: str = "", fix: str = "
     Args:
         error: the error.
         path: path for the message; None: the paths that the error names.
-        deed: "cannot be read" or "cannot be written"; "": only the reason.
-        fix: remedy; "": the remedy of the error's number.
+        deed: "cannot be read" or "cannot be written"; "": the message has only the reason.
+        fix: remedy; "": the usual remedy for the number of the error.
     """
     code = error.errno or 0
     reason = REASONS.get(code, error.strerror or str(error) or type(error).__name__)
@@ -187,7 +187,7 @@ def reading(path: str | os.PathLike[str], fix: str = "") -> Iterator[None]:
 
 
 def resource_error_message(error: Exception, advice: str) -> str:
-    """Return a message if an error is a lack of memory, or of devices that JAX_PLATFORMS names; '' for other errors.
+    """Return the message for a lack of memory, or of devices that JAX_PLATFORMS names; return '' for any other error.
 
     Args:
         error: an error of a verb.
@@ -216,7 +216,7 @@ def needs_packages(subject: str, packages: str, advice: str = "") -> Iterator[No
     """Turn a failed import in a `with` block into a UserError that names the packages to install.
 
     Args:
-        subject: the purpose of the packages, such as "notes.pdf: PDF".
+        subject: the thing that needs the packages, as the first words of the message, such as "notes.pdf: PDF".
         packages: names, as `pip install` takes them.
         advice: an alternative to the installation, appended to the message.
     """
@@ -229,7 +229,7 @@ def needs_packages(subject: str, packages: str, advice: str = "") -> Iterator[No
 def check_not_input(
     output: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str]], option: str = "--input"
 ) -> None:
-    """Raise UserError if the output is one of the inputs, without the usual advice to remove the output.
+    """Raise UserError if the output is one of the inputs; the message does not advise the user to remove the output.
 
     `option` is the option of the command line that names the inputs.
     """

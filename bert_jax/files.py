@@ -2,7 +2,7 @@
 
 `SHA256SUMS` is written last into every directory that users pass on, in the format of `sha256sum --check`. An
 unfinished file or directory has the name `.NAME.XXXXXXXX.partial`, in the directory of its target; only a killed
-process leaves one behind.
+process leaves such a file or directory behind.
 """
 
 import contextlib
@@ -45,11 +45,12 @@ SPECIAL_FILES = {
 
 
 def open_regular_file(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file of a directory that a stranger may have made, for reading.
+    """Open a file for reading; a stranger may have made the file and its directory.
 
     A pipe or a device could keep the reader waiting forever, so only regular files and links to them are opened. A pipe
     that takes the place of the file between the check and the opening is opened without waiting, and refused. A large
-    file with little on disk is refused too: a stranger makes 1 TiB of holes at no cost, and reading takes hours.
+    file that consists almost only of holes is refused, too: 1 TiB of holes costs nothing to make, but takes hours to
+    read.
 
     Raises:
         UserError: the path is no regular file, or has holes almost everywhere. StorageError: the storage fails.
@@ -72,7 +73,7 @@ def open_regular_file(path: str | os.PathLike[str]) -> IO[bytes]:
 
 
 def read_file(path: str | os.PathLike[str], max_bytes: int | None = None, name: str = "") -> bytes:
-    """Return the content of a file of a directory that a stranger may have made; raise as `open_regular_file`.
+    """Return the content of a file that a stranger may have made; raise the errors of `open_regular_file`.
 
     Args:
         path: path of the file.
@@ -97,7 +98,7 @@ def check_is_regular_file(path: str | os.PathLike[str]) -> None:
 
 
 def check_regular_files_below(directory: pathlib.Path) -> None:
-    """Raise as `check_is_regular_file` for the files below a directory that a library opens.
+    """Raise the errors of `check_is_regular_file` for the files below a directory that a library opens.
 
     Files that cannot be opened are left to the library, since another process may remove them at this time.
     """
@@ -110,7 +111,7 @@ def check_regular_files_below(directory: pathlib.Path) -> None:
 def _check_mode_is_regular_file(
     path: str | os.PathLike[str], mode: int, fix: str = "replace it by a file, or remove it"
 ) -> None:
-    """Raise UserError for the mode of a path that is no regular file; `fix` is the advice."""
+    """Raise UserError, with the advice `fix`, unless `mode` is the mode of a regular file."""
     if not stat.S_ISREG(mode):
         kind = SPECIAL_FILES.get(stat.S_IFMT(mode), "no regular file")
         raise UserError(f"{os.fspath(path)}: {kind}, not a file; {fix}")
@@ -181,8 +182,8 @@ def new_file(target: str | os.PathLike[str], binary: bool = False) -> Iterator[I
     """Yield a file to write, UTF-8 or `binary`. If the `with` block ends without an error, the file replaces `target`.
 
     Raises:
-        UserError: `target` is a device, a pipe or a socket. If the user is root, the file would replace a device such
-            as /dev/null for all programs.
+        UserError: `target` is a device, a pipe or a socket. If the user is root, a file written to such a path would
+            replace a device such as /dev/null for all programs.
         OSError: the file cannot be written.
     """
     target = pathlib.Path(target).absolute()
@@ -252,7 +253,7 @@ def _first_writable_cache(xdg_cache: str, home: str, user: int) -> pathlib.Path 
 
 
 def reason_not_a_local_path(text: str, run: bool = False) -> str:
-    """Return a message if a text is no local path, for example because it is a URL; return "" for a path.
+    """Return a message if a text is no local path, for example because the text is a URL; return "" for a path.
 
     With `run=True`, the text may also be the URL of a run or a model on object storage.
     """
@@ -301,7 +302,7 @@ def sync(path: pathlib.Path) -> None:
 
 
 def sha256_of(path: str | os.PathLike[str], on_read: OnRead | None = None) -> str:
-    """Return the hex SHA-256 of a file; bytes that are appended meanwhile are ignored. Raises as `open_regular_file`.
+    """Return the hex SHA-256 of a file; bytes that are appended meanwhile are ignored. Raises like `open_regular_file`.
 
     `on_read` is called with the number of bytes of each piece.
     """
@@ -323,7 +324,7 @@ def write_sums(directory: pathlib.Path) -> None:
 
 
 def read_sums(directory: pathlib.Path) -> dict[str, str]:
-    """Return file name -> hex SHA-256 from `SHA256SUMS` of a directory; {} without such a file.
+    """Return file name -> hex SHA-256 from `SHA256SUMS` of a directory; {} if the directory has no such file.
 
     Raises:
         UserError: the file is damaged, or names a file outside of the directory.
@@ -389,7 +390,7 @@ def damaged_files(
 def check_sums(
     directory: pathlib.Path, names: Collection[str] | None = None, max_bytes: int | None = SMALL_BYTES
 ) -> None:
-    """Raise UserError for the first damaged file of `SHA256SUMS`; `names` limits the check, None checks all files."""
+    """Raise UserError for the first damaged file of `SHA256SUMS`; only the files `names` are checked (None: all)."""
     digests = {name: digest for name, digest in read_sums(directory).items() if names is None or name in names}
     for line in damaged_files(directory, digests, max_bytes=max_bytes):
         raise UserError(f"{line}; copy the directory again, or remove {SUMS} if you changed the file yourself")

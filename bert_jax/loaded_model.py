@@ -167,10 +167,10 @@ class LoadedModel:
         temperature: float = 1.0,
         progress: Progress = lambda done, total: None,
     ) -> BenchmarkReport:
-        """Return the results of a benchmark that `bert-jax score` prints: `rows` by paradigm or group, and `total`.
+        """Return the results that `bert-jax score` prints for a benchmark: `rows` by paradigm or group, and `total`.
 
-        `name` is a key of `bert_jax.scoring.score.BENCHMARKS`, such as `pairs` or `crows_pairs`. `run_benchmark` in
-        that module documents the other arguments and the errors.
+        `name` is a key of `bert_jax.scoring.score.BENCHMARKS`, such as `pairs` or `crows_pairs`.
+        `bert_jax.scoring.score.run_benchmark` documents the other arguments and the errors.
         """
         return run_benchmark(self._scoring_model(masking, temperature), name, source, fraction, progress)[0]
 

@@ -58,7 +58,7 @@ def read_list(path: pathlib.Path) -> list[Any]:
 def read_bounded_bytes(path: pathlib.Path, max_bytes: int = MAX_BYTES, name: str = "") -> bytes:
     """Return the content of a file; raise UserError if the file cannot be read or has more than `max_bytes`.
 
-    Messages call the file `name`, or its path if `name` is ''.
+    Messages name the file by `name` or, if `name` is '', by its path.
     """
     try:
         return read_file(path, max_bytes, name)

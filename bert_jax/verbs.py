@@ -1,7 +1,8 @@
 """The verbs of the command line as functions: they take keyword arguments, and return a value in place of printing it.
 
-Each function calls the same function as its verb. The other verbs are `train_tokenizer`, `prepare`, `pretrain` and
-`finetune` (api.py), and methods of `LoadedModel`: `fill_mask`, `predict`, `encode`. Mistakes raise UserError.
+Each function calls the same function as its verb. The other verbs are the functions `train_tokenizer`, `prepare`,
+`pretrain` and `finetune` of api.py, and the methods `fill_mask`, `predict` and `encode` of `LoadedModel`. Mistakes
+raise UserError.
 """
 
 import os
@@ -83,10 +84,10 @@ def report(
     """Write an .html page about one or more runs; return the name of the page.
 
     Args:
-        workdirs: one work directory of `pretrain` or `finetune`, or several.
+        workdirs: one or several work directories of `pretrain` or `finetune`.
         output: .html file to create.
         watts: power of all devices, to estimate energy that was not measured; None: published powers.
-        grams_per_kwh: CO2 per kWh of the electricity; None: no estimate of CO2.
+        grams_per_kwh: grams of CO2 per kWh of electricity; None: no estimate of CO2.
         recipe: as in `evaluate`.
     """
     run_recipe_for_its_rows(recipe)
@@ -102,7 +103,8 @@ def plot(workdir: PathLike, output: PathLike, *, console: Console | None = None)
 def verify(directory: PathLike, *, console: Console | None = None) -> Verified:
     """Compare every byte of a tokenizer, a corpus, an export or a work directory with its digests.
 
-    `damage` of the result has a line for each damaged part; `checked` names the files, and `bytes` is their size.
+    In the result, `damage` has a line for each damaged part, `checked` has the names of the checked files, and `bytes`
+    is the size of these files.
     """
     return verify_directory(local_copy(directory), (console or Console()).progress)
 
@@ -119,7 +121,7 @@ def verify_run(
     Args:
         directory: directory of `export`, or a model directory of transformers.
         original: the model that was exported, whose score is printed beside the score of each runtime.
-        data: data of the scores; None: the data that `finetune` read.
+        data: data to score the runtimes on; None: the data that `finetune` read.
         console: printer of progress; None: a console on stderr.
     """
     return list(
@@ -138,13 +140,13 @@ def inspect(
     html: PathLike | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Return figures and warnings of a corpus, and training sequences that are made from it.
+    """Return figures and warnings about a corpus, and training sequences that are made from it.
 
     Args:
-        corpus: corpora of `prepare`, as in `config.data.corpus`.
+        corpus: one or several corpora of `prepare`, named as in `config.data.corpus`.
         recipe: name or file of a recipe, whose first phase determines the sequences; None: the defaults.
         overrides: values by key that replace values of the recipe: {"data.masking": "span"}.
-        sequence: number of the only sequence, from 0; None: the first sequences.
+        sequence: number of the only sequence to return, counted from 0; None: the first sequences are returned.
         html: .html file to create with a page of all figures; None: no page.
         console: printer of progress; None: a console on stderr.
     """
@@ -218,9 +220,9 @@ def export(
         head: the only head to write; None: all heads that the format can express.
         part: an auxiliary model of the run, such as "generator".
         step: step of the checkpoint; None: the newest undamaged checkpoint.
-        license, base_model, bias, retrieval: facts for the model card: a license, an id on the Hub, a file of
-            `bias --json`, a file of `score --retrieval DIR --json`.
-        measure: whether the README.md of an exported program shows the output of its code, and latencies.
+        license, base_model, bias, retrieval: facts for the model card: the license, the id of the base model on the
+            Hub, a file that `bias --json` wrote, and a file that `score --retrieval DIR --json` wrote.
+        measure: whether the README.md of an exported program shows the output of the code in it, and latencies.
         recipe: as in `evaluate`.
         console: printer of progress; None: a console on stderr.
     """
@@ -260,7 +262,7 @@ def compress(
         method: "heads", "mlp", "layers" or "onnx_int8".
         amount: fraction of heads, MLP features or layers to remove; None for "onnx_int8".
         data: files of the task, or a corpus, to score on; None: the files that `finetune` read.
-        examples: number of training examples that measure the importance of parts.
+        examples: number of training examples from which the importance of parts is measured.
         console: printer of progress; None: a console on stderr.
     """
     if (amount is None) == (method in TARGETS):
@@ -316,11 +318,11 @@ def score(
 
     Args:
         model: model directory.
-        masking, temperature: as in `LoadedModel.score`.
+        masking, temperature: the arguments `masking` and `temperature` of `LoadedModel.score`.
         fraction: fraction of the items of each paradigm or group.
         retrieval: one or more test collections in the layout of BEIR.
-        split: judgments of `retrieval`: qrels/SPLIT.tsv.
-        vectors: forms of smaller vectors that `retrieval` also searches in, such as "int8,binary,64".
+        split: name of the judgments of the test collections; the judgments are read from qrels/SPLIT.tsv.
+        vectors: forms of smaller vectors, with which each search of `retrieval` is repeated, such as "int8,binary,64".
         console: printer of progress; None: a console on stderr.
         data: name of a benchmark -> its source, or several: pairs="zorro_small", crows_pairs=["crows.csv"].
     """
@@ -341,7 +343,7 @@ def bias(
     console: Console | None = None,
     **data: Paths,
 ) -> dict[str, Any]:
-    """Return a model's associations with their meanings and limits, as `bias --json` prints; `export` reads them.
+    """Return a model's associations with their meanings and limits, in the form that `bias --json` prints.
 
     Args:
         model: model directory.
@@ -361,7 +363,7 @@ def bias(
 
 
 def _benchmarks_and_sources(data: Mapping[str, Paths], known: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return (benchmark, source) for each source, in the order of the table; raise UserError for an unknown name."""
+    """Return (benchmark, source) for each source, in the order of `known`; raise UserError for an unknown benchmark."""
     for name in data:
         if name not in known:
             raise UserError(f"{name}: no such data set; there are {', '.join(known)}")

@@ -4,7 +4,8 @@
     bert-jax prepare --input 'texts/*.txt' --tokenizer tok/ --output corpus/
     bert-jax pretrain --config=albert_base --workdir runs/albert --config.data.corpus=corpus/
 
-Hardware and time: fits a v5e slice of 256 chips; 0.8 to 2.8 hours, 216 to 707 chip-hours by the dry run, not measured:
+Hardware and time: fits a v5e slice of 256 chips; the dry run estimates 0.8 to 2.8 hours, 216 to 707 chip-hours (not
+measured):
 
     bert-jax compile --config=albert_base --topology v5e:16x16
 

@@ -6,13 +6,12 @@
 Hardware and time: chip-hours of TPU v5e at 40 % of its peak, computed from the FLOPs, not measured.
 Score: GLUE, from the README of google-research/bert; not trained by us.
 
-    size     layers x width   parameters   chip-hours   GLUE
-    tiny            2 x 128        4.4 M            1   64.2
-    mini            4 x 256       11.3 M          4.4   65.8
-    small           4 x 512       29.1 M           14   71.2
-    medium          8 x 512       41.7 M           27   73.5
-    base           12 x 768        110 M   see bert_base.py
-    large         24 x 1024        336 M   see bert_large.py
+    tiny: 2 layers x 128, 4.4 M parameters, 1 chip-hour, GLUE 64.2
+    mini: 4 layers x 256, 11.3 M parameters, 4.4 chip-hours, GLUE 65.8
+    small: 4 layers x 512, 29.1 M parameters, 14 chip-hours, GLUE 71.2
+    medium: 8 layers x 512, 41.7 M parameters, 27 chip-hours, GLUE 73.5
+    base: 12 layers x 768, 110 M parameters (see bert_base.py)
+    large: 24 layers x 1024, 336 M parameters (see bert_large.py)
 
 The other sizes of Turc et al. 2019 are named by layers and width, from L2_H128 to L12_H768.
 """

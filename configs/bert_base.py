@@ -2,7 +2,8 @@
 
     bert-jax pretrain --config=bert_base --workdir runs/base --config.data.corpus=corpus/
 
-Hardware and time: fits a v5e slice of 16 chips; 3.1 to 10.9 hours, 50 to 174 chip-hours by the dry run, not measured:
+Hardware and time: fits a v5e slice of 16 chips; the dry run estimates 3.1 to 10.9 hours, 50 to 174 chip-hours (not
+measured):
 
     bert-jax compile --config=bert_base --topology v5e:4x4
 

@@ -2,7 +2,8 @@
 
     bert-jax pretrain --config=bert_large --workdir runs/large --config.data.corpus=corpus/
 
-Hardware and time: fits a v5e slice of 16 chips; 9.5 to 29.7 hours, 153 to 475 chip-hours by the dry run, not measured:
+Hardware and time: fits a v5e slice of 16 chips; the dry run estimates 9.5 to 29.7 hours, 153 to 475 chip-hours (not
+measured):
 
     bert-jax compile --config=bert_large --topology v5e:4x4
 

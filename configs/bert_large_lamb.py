@@ -2,7 +2,8 @@
 
     bert-jax pretrain --config=bert_large_lamb --workdir runs/lamb --config.data.corpus=corpus/
 
-Hardware and time: fits a v5e slice of 256 chips; 0.9 to 3.2 hours, 233 to 831 chip-hours by the dry run, not measured:
+Hardware and time: fits a v5e slice of 256 chips; the dry run estimates 0.9 to 3.2 hours, 233 to 831 chip-hours (not
+measured):
 
     bert-jax compile --config=bert_large_lamb --topology v5e:16x16
 

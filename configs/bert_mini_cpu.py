@@ -6,8 +6,8 @@ The model has BERT's block: post-norm and learned positions. `small_cpu` learns 
 Hardware and time: 94 minutes on one x86 core of a busy machine; with AdamW instead of Muon, 41 minutes on two idle
 cores.
 Score: on held-out books at 128 tokens (step 2,000), the loss is 2.47 nats below the unigram entropy and the accuracy of
-masked tokens is 32.5 %. At 512 tokens, the loss is 2.33 nats below it, the accuracy of masked tokens is 30.8 %, and the
-accuracy of next sentences is 63.6 %. docs/results/learning.md has three seeds.
+masked tokens is 32.5 %. At 512 tokens, the loss is 2.33 nats below the unigram entropy, the accuracy of masked tokens
+is 30.8 %, and the accuracy of next sentences is 63.6 %. docs/results/learning.md has three seeds.
 """
 
 import ml_collections

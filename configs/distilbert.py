@@ -4,7 +4,8 @@
         --config.distillation.teacher=bert-base-uncased/
 
 Prepare the corpus with the teacher's tokenizer. We estimate that the steps read 3.3 billion words three times.
-Hardware and time: fits a v5e slice of 16 chips; 0.7 to 2.3 hours, 11 to 37 chip-hours by the dry run, not measured:
+Hardware and time: fits a v5e slice of 16 chips; the dry run estimates 0.7 to 2.3 hours, 11 to 37 chip-hours (not
+measured):
 
     bert-jax compile --config=distilbert --topology v5e:4x4 --config.distillation.teacher=base
 

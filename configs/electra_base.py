@@ -4,7 +4,8 @@
     bert-jax export --workdir runs/electra --output electra/
     bert-jax export --workdir runs/electra --output generator/ --part generator
 
-Hardware and time: fits a v5e slice of 16 chips; 6.1 to 24 hours, 97 to 380 chip-hours by the dry run, not measured:
+Hardware and time: fits a v5e slice of 16 chips; the dry run estimates 6.1 to 24 hours, 97 to 380 chip-hours (not
+measured):
 
     bert-jax compile --config=electra_base --topology v5e:4x4
 

@@ -10,7 +10,8 @@ itself is as good.
 Hardware and time: 35 minutes on one x86 core of a busy machine.
 Score: on four books that are not in the training text, the model is right for 88.6 % of the tokens (87.7 % are
 original), and it finds 15.7 % of the replaced tokens. The evaluation masked tokens by BERT's rule. Fine-tuning gives
-parts of speech 87.2 % and entity F1 18.1; the initial weights give 87.9 and 20.7. One run: docs/results/learning.md.
+parts of speech 87.2 % and entity F1 18.1; the initial weights give 87.9 and 20.7. These are figures of one run
+(docs/results/learning.md).
 """
 
 import ml_collections

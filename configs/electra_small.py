@@ -4,7 +4,8 @@
     bert-jax export --workdir runs/electra --output electra/
     bert-jax export --workdir runs/electra --output generator/ --part generator
 
-Hardware and time: fits a v5e slice of 16 chips; 14 to 94 minutes, 4 to 25 chip-hours by the dry run, not measured:
+Hardware and time: fits a v5e slice of 16 chips; the dry run estimates 14 to 94 minutes, 4 to 25 chip-hours (not
+measured):
 
     bert-jax compile --config=electra_small --topology v5e:4x4
 

@@ -2,14 +2,14 @@
 
     bert-jax pretrain --config=pairs_cpu --workdir runs/pairs --config.data.corpus=corpus/
 
-For 10 to 50 MB of text. The model has ModernBERT's block with token types, and the attention of every block is global.
-The head for next sentences reads the mean of the tokens. One attention head initially matches equal words of the two
-texts (docs/decisions/0021-matches.md). transformers has no class for this model, so the export is for bert_jax
-(`predict`, `load`), ONNX and StableHLO. For single texts, `small_cpu` is better.
+The recipe is for 10 to 50 MB of text. The model has ModernBERT's block with token types, and the attention of every
+block is global. The head for next sentences reads the mean of the tokens. One attention head initially matches equal
+words of the two texts (docs/decisions/0021-matches.md). transformers has no class for this model, so the export is for
+bert_jax (`predict`, `load`), ONNX and StableHLO. For single texts, `small_cpu` is better.
 Hardware and time: 2 x86 cores, 40 minutes.
 Score: trained on 78 books, the model predicts next sentences of held-out documents with an accuracy of 80.0 % (the
-constant answer "random" has 53.9 %) and masked tokens with 38.1 %. The loss is 2.63 nats below the unigram entropy. Two
-other seeds have 80.5 and 69.4 % for next sentences; docs/results/learning.md.
+constant answer "random" has 53.9 %) and masked tokens with 38.1 %. The loss is 2.63 nats below the unigram entropy.
+With two other seeds, the accuracy of next sentences is 80.5 and 69.4 % (docs/results/learning.md).
 """
 
 import ml_collections

@@ -1,10 +1,11 @@
-"""RoBERTa-base (125 M parameters): only masked tokens, full sentences across documents, 500,000 steps of 8,192 x 512.
+"""RoBERTa-base (125 M parameters): masked tokens, full sentences across documents, 500,000 steps of 8,192 x 512 tokens.
 
     bert-jax tokenizer --input 'texts/*.txt' --kind byte_level --cased --vocab_size 50265 --output tok/
     bert-jax prepare --input 'texts/*.txt' --tokenizer tok/ --output corpus/
     bert-jax pretrain --config=roberta_base --workdir runs/roberta --config.data.corpus=corpus/
 
-Hardware and time: fits a v5e slice of 256 chips; 7 to 24 hours, 1,780 to 6,026 chip-hours by the dry run, not measured:
+Hardware and time: fits a v5e slice of 256 chips; the dry run estimates 7 to 24 hours, 1,780 to 6,026 chip-hours (not
+measured):
 
     bert-jax compile --config=roberta_base --topology v5e:16x16
 

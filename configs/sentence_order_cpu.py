@@ -5,9 +5,10 @@
 This recipe is for comparison: `pairs_cpu` learns next sentences much better than this recipe learns sentence order.
 Hardware and time: 26 minutes on one x86 core of a busy machine.
 Score: the accuracy of the sentence order is 54.3 % on held-out pairs (50.6 % of them are swapped). On four books that
-are not among the 78 training books, it is 57.5 % (53.1 % are swapped). So the model learned almost nothing about order.
-On these books, the loss of masked tokens is 3.93 nats, which is 2.42 nats below the unigram entropy, and their accuracy
-is 33.9 %. These are figures of one run (docs/results/learning.md).
+are not among the 78 training books, the accuracy of the sentence order is 57.5 % (53.1 % are swapped). So the model
+learned almost nothing about the order of sentences. On these books, the loss of masked tokens is 3.93 nats, which is
+2.42 nats below the unigram entropy, and the accuracy of masked tokens is 33.9 %. These are figures of one run
+(docs/results/learning.md).
 """
 
 import ml_collections

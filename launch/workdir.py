@@ -1,12 +1,13 @@
 """Read and write the work directory of a run, a path, gs://BUCKET/NAME or s3://BUCKET/NAME, for the launchers.
 
-python3 launch/workdir.py check WORKDIR         whether it can be one
+python3 launch/workdir.py check WORKDIR         check whether WORKDIR can be a work directory
 python3 launch/workdir.py progress WORKDIR      print the step of the newest checkpoint and the last step of the run
-python3 launch/workdir.py read WORKDIR NAME     print a file; nothing if there is none
+python3 launch/workdir.py read WORKDIR NAME     print a file; print nothing if it does not exist
 python3 launch/workdir.py write WORKDIR NAME    write the standard input to a file, which appears whole or not at all
 
-Exit status: 0 (of `progress`: if the last step is saved, otherwise 1); 1 if the storage fails, 2 for a mistake of the
-user. A path needs only the standard library, since bert_jax may be installed elsewhere; gs:// needs gcsfs, s3:// s3fs.
+Exit status: 0 for success, 1 if the storage fails, 2 for a mistake of the user; `progress` also exits with 1 if the
+last step is not saved yet. For a path, only the standard library is needed, since bert_jax may be installed elsewhere;
+for gs://, gcsfs is needed, and for s3://, s3fs.
 """
 
 from __future__ import annotations

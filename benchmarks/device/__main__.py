@@ -2,15 +2,15 @@
 
     python -m benchmarks.device [--minutes 9] [--json device_bench.json]
 
-Run it in the checkout, with a Python that has JAX for the accelerator; nothing is downloaded. The most important parts
-run first, until the time is up; the output and the JSON file name the parts that did not run. If a part crashes, only
-this part fails: a new process runs the rest. Steps are compiled and warmed up. Then 20 steps are dispatched together,
-five times; the figure is the median of these five durations. `ready` is the seconds before the first timed step. Most
-of `ready` is compilation, which the next run finds in the cache. torch and transformers are optional, and so are
-packages that only some parts need.
+Run the command in the checkout, with a Python that has JAX for the accelerator; nothing is downloaded. The most
+important parts run first, until the time is up; the output and the JSON file name the parts that did not run. If a part
+crashes, only this part fails: a new process runs the rest. Steps are compiled and warmed up. Then 20 steps are
+dispatched together, five times; the figure is the median of these five durations. `ready` is the seconds before the
+first timed step. Most of `ready` is compilation, which the next run finds in the cache. torch and transformers are
+optional, and so are packages that only some parts need.
 
-The exit status is 1 if a part failed, a check did not pass, or there is no GPU or TPU. It is 2 if JAX or another
-package that all parts need is not installed. Otherwise it is 0, even if parts were left out.
+The exit status is 1 if a part failed, a check did not pass, or there is no GPU or TPU. The exit status is 2 if JAX or
+another package that all parts need is not installed. Otherwise the exit status is 0, even if parts were left out.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Parts of the run, the most important first: checks, then speeds. The deadline leaves out the last parts.
+"""Parts of the run, the most important first: checks, then speeds. If the time is up, the last parts are left out.
 
 A part imports the packages that only it needs when it runs, so that other parts run without these packages.
 """

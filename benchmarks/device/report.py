@@ -90,7 +90,7 @@ class Report:
         return report
 
     def begin(self, name: str) -> None:
-        """Write which part begins, so that the file names this part after a crash."""
+        """Record in the file which part begins, so that the file names this part after a crash."""
         self.waiting.remove(name)
         self.running = name
         self._write()
@@ -102,7 +102,7 @@ class Report:
         self._write()
 
     def end(self) -> None:
-        """Write that no part is running."""
+        """Record in the file that no part is running."""
         self.running = None
         self._write()
 

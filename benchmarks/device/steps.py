@@ -2,7 +2,7 @@
 
 A step is the forward pass, the loss, the backward pass, clipping to norm 1 and AdamW on float32 parameters; the state
 is donated. MFU is the FLOP/s of matrix products (`models.model_flops`) divided by the peak of the data sheet; a packed
-sequencesequence is counted as one example of full length.
+sequence is counted as one example of full length.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ Run = Callable[[int], None]  # runs a number of steps and waits for the last
 
 
 class Repeats(NamedTuple):
-    """Each of `stretches` measurements times `steps` steps that are dispatched together; the result is the median."""
+    """Time `steps` steps that are dispatched together; repeat this `stretches` times, and return the median."""
 
     warmup: int = 5
     steps: int = 20

@@ -4,9 +4,9 @@
 
 Choose the scratch directory on the file system that runs will write to. The numbers of trials of the classes are in
 proportion to the numbers in CLASSES, which two idle cores reach in 20 minutes. Seed, class, process and number
-determine a trial, so equal --only, --seed and --jobs repeat it. Failing writes need a C compiler (`cc`). The exit
-status is 1 if the fault of any trial is not noticed, if a trial ends in a traceback or hangs, if a process of the suite
-fails, or if no trial ran.
+determine a trial, so equal --only, --seed and --jobs repeat the trial. Failing writes need a C compiler (`cc`). The
+exit status is 1 if the fault of any trial is not noticed, if a trial ends in a traceback or hangs, if a process of the
+suite fails, or if no trial ran.
 """
 
 import argparse
@@ -136,7 +136,7 @@ def _trials(args: argparse.Namespace, root: pathlib.Path) -> int:
 
 
 def in_processes(count: int, work: Callable[[int], None]) -> int:
-    """Call `work` with 0, 1 ... in one fork each; print the tracebacks of failed forks and return their number."""
+    """Call `work` with 0, 1 ..., each in its own fork; print the tracebacks of failed forks and return their number."""
     workers = []
     for worker in range(count):
         if pid := os.fork():
@@ -154,7 +154,7 @@ def in_processes(count: int, work: Callable[[int], None]) -> int:
 
 
 def _work(right: Any, names: list[str], seed: int, worker: int, end: float, root: pathlib.Path) -> None:
-    """Run trials in one process until the time is up, next from the class with the fewest trials; write JSON lines."""
+    """Run trials in one process until the time is up, in the proportions of CLASSES; write JSON lines."""
     counts = collections.Counter[str]()
     with open(root / f"outcomes.{worker}", "w") as file:
         while time.monotonic() < end:

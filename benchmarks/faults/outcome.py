@@ -32,7 +32,7 @@ def broken(ended: Ended, harm: str) -> Outcome | None:
 
 
 def compared(ended: Ended, harm: str, same: bool) -> Outcome:
-    """Return the outcome of a process; `same`: its result equals the result of an undisturbed process."""
+    """Return the outcome of a process; `same` is True if the result equals the undisturbed result."""
     if outcome := broken(ended, harm):
         return outcome
     if ended.status != 0:

@@ -20,7 +20,7 @@ STAGES = {"start": "", "compile": "compiling the step", "step": "step 2/", "eval
 
 
 def lost(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """Kill or stop one of four processes in a stage; the others must end and name it, then four processes resume."""
+    """Kill or stop one of four processes in a stage; the others end and name it; then four resume the run."""
     signum, victim, stage = rng.choice((signal.SIGKILL, signal.SIGSTOP)), rng.randrange(FOUR), rng.choice(list(STAGES))
     output, harm = scratch / "out", f"{signum.name} to process {victim} of {FOUR}, {stage}"
     limits = [f"--config.watchdog.{name}_seconds={LIMIT}" for name in ("start", "compile", "step", "save")]

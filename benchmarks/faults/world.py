@@ -55,9 +55,10 @@ class World(NamedTuple):
 class Verb(NamedTuple):
     """A verb whose result can be compared.
 
-    command(world, output) -> its arguments
-    result(output) -> digests of everything that must equal the undisturbed result
-    resumes: True: the command continues an unfinished output; False: the verb refuses a finished output
+    Attributes:
+        command: function (world, output) -> the arguments of the verb.
+        result: function (output) -> digests of everything that must equal the undisturbed result.
+        resumes: True: the command continues an unfinished output; False: the verb refuses a finished output.
     """
 
     output: str  # the field of World that has its output
@@ -75,7 +76,7 @@ class Ended(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Failure of the `nth` operation (0 write, 1 fsync, 2 rename; -1: none) of a process, caused by the shim."""
+    """Failure that the shim causes in the `nth` write (operation 0), fsync (1) or rename (2) of a process; -1: none."""
 
     operation: int
     nth: int

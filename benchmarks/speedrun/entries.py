@@ -12,7 +12,7 @@ from bert_jax.config.presets import architecture
 
 
 def small_cpu_2026_11(config: ml_collections.ConfigDict) -> None:
-    """The baseline: the recipe `small_cpu` as it was on 2026-11-26. This function does not change."""
+    """The baseline: the recipe `small_cpu` as it was on 2026-11-26. This function must not be changed."""
     config.model.update(architecture("modern_mini"))
     config.model.update(initialization="neighbors", initializer_range=0.07)
     config.data.sentence_pairs = "full_sentences"

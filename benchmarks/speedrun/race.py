@@ -111,7 +111,7 @@ def train(
 
 
 def measure_pace(name: str, output: pathlib.Path) -> None:
-    """Measure the time of a step of each phase of an entry beside the baseline's, unless it is recorded."""
+    """Measure the step times of an entry and of the baseline in each phase, unless they are already recorded."""
     file = output / "pace" / f"{name}.json"
     if not file.exists():
         file.parent.mkdir(exist_ok=True)

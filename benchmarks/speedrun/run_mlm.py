@@ -203,7 +203,7 @@ def report_loss(race: pathlib.Path, model: transformers.PreTrainedModel) -> dict
 
 
 def table(race: pathlib.Path, results: pathlib.Path, fraction: float) -> str:
-    """Return the results and the baseline's runs of the same time as a Markdown table."""
+    """Return a Markdown table of the results and of the baseline's runs of equal time."""
     rows = ["| training | steps | million tokens | loss (nats) | accuracy |", "| --- | --- | --- | --- | --- |"]
     for file in sorted(results.glob("*/result.json")):
         x = json.loads(file.read_text(encoding="utf-8"))

@@ -14,7 +14,10 @@ _ROUNDS = 4
 
 
 class Stream(enum.IntEnum):
-    """Purposes of random bits; streams share no bits. If a number changes, a seed gives other data, so only append."""
+    """Purposes of random bits; two streams have no bits in common.
+
+    Add new members only at the end: if the number of a member changes, a seed gives other data.
+    """
 
     ORDER = 0  # order of the items of a source in an epoch
     OFFSET = 1  # where the slots of a document begin in an epoch
@@ -56,17 +59,17 @@ def random_bits(seed: ArrayLike, *counters: ArrayLike) -> np.ndarray:
 
 
 def uniform_floats(bits: np.ndarray) -> np.ndarray:
-    """Return uint64 random bits as float64 in [0, 1), as multiples of 2**-53."""
+    """Convert uint64 random bits to float64 multiples of 2**-53 in [0, 1)."""
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
 def uniform_integers(bits: np.ndarray, high: ArrayLike) -> np.ndarray:
-    """Return uint64 random bits as int64 in [0, high), `high` from 1 to 2**53; the bias is below high / 2**53."""
+    """Convert uint64 random bits to int64 in [0, high), for `high` from 1 to 2**53; the bias is below high / 2**53."""
     return (uniform_floats(bits) * high).astype(np.int64)
 
 
 def permuted_indices(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.ndarray:
-    """Return the images of `index` under a pseudo-random permutation of range(size), which is not stored.
+    """Return the images of `index` under a pseudo-random permutation of range(size); no permutation is stored.
 
     The method is a Feistel network over pairs of digits with cycle walking (Black and Rogaway, "Ciphers with arbitrary
     finite domains", 2002). There are fewer than `size` + sqrt(`size`) + 1 pairs, so few indices need cycle walking.
@@ -106,7 +109,7 @@ def _as_uint64(integers: ArrayLike) -> np.ndarray:
 
 
 def _splitmix64(state: np.ndarray, counter: np.ndarray) -> np.ndarray:
-    """Return output number `counter`, from 0, of SplitMix64 with seed `state`; both are uint64 and broadcast."""
+    """Return output number `counter` (from 0) of SplitMix64 with seed `state`; the two uint64 arrays broadcast."""
     bits = (counter + np.uint64(1)) * _GAMMA + state
     spare = bits >> np.uint64(30)
     bits ^= spare

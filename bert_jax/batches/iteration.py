@@ -34,8 +34,8 @@ def batches(
         num_hosts: number of hosts.
         num_threads: number of threads that build batches; 0 builds each batch on demand.
         prefetch: number of batches that are built before they are needed; 0 builds each batch on demand.
-        stop: sequence number before which the iteration ends; filler sequences of weight 0 complete the last
-        batch. None: the iteration never ends.
+        stop: sequence number before which the iteration ends (None: never); filler sequences of weight 0 complete the
+        last batch.
 
     Raises:
         UserError: the batch size is not a positive multiple of the number of hosts.
@@ -82,7 +82,7 @@ class _BatchSource:
 
 
 def _close_after_iteration(iterator: Any) -> Generator[Batch, None, None]:
-    """Yield the items of an iterator, and close it at the end."""
+    """Yield the items of an iterator, and close the iterator at the end."""
     try:
         yield from iterator
     finally:

@@ -4,11 +4,11 @@ A document of D tokens has ceil(D / budget) slots. One short slot has the remain
 tokens. The position of the short slot is random in every epoch. So each token is in exactly one slot per epoch. Every
 epoch has the same number of slots of each length. Any slot of a document can be computed without the other slots.
 
-In this scheme, each slot can begin at only two positions, so some tokens of a long document would be at a bad position
-in every epoch. So, unless sequences need constant lengths, the slots of documents of at least `MIN_SLIDING_SLOTS` slots
-slide. They begin at a random offset within a budget, and the first and the last slot have from 1 token to 3/2 budgets.
-If an example is the slot itself, a slot must not exceed the budget. Then the offset is drawn from a range of at least
-half a budget, and a document whose slots have less slack gets one more slot.
+With a random short slot alone, each slot could begin at only two positions, and some tokens of a long document would be
+near the border of a slot in every epoch. The slots of a document with at least `MIN_SLIDING_SLOTS` slots therefore
+slide, unless sequences need constant lengths. Sliding slots begin at a random offset within a budget, and the first and
+the last slot have from 1 token to 3/2 budgets. If an example is the slot itself, no slot may exceed the budget: the
+offset is drawn from a range of at least half a budget, and a document whose slots have less slack gets one more slot.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ MIN_SLIDING_SLOTS = 8  # in a document of fewer slots, the longer sliding slots 
 
 
 class ReadableSplit(Protocol):
-    """The interface of `corpus.Split` that sequences need."""
+    """The part of the interface of `corpus.Split` that sequences need."""
 
     tokens_per_record: np.ndarray
     sentences_per_record: np.ndarray
@@ -31,12 +31,12 @@ class ReadableSplit(Protocol):
     source_documents: np.ndarray
 
     def read(self, record_indices: np.ndarray) -> RecordArrays:
-        """Return the tokens, sentence lengths, and sentences per record of the given records, as flat arrays."""
+        """Return tokens, sentence lengths, and numbers of sentences per record of the given records, as flat arrays."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The slots of a split with a budget. Tokens and slots are numbered through the whole split.
+    """The slots of a split for a given budget. Tokens and slots are numbered through the whole split.
 
     Attributes:
         split: the split.
@@ -68,8 +68,8 @@ class Slots(NamedTuple):
     """The slots of some examples; all fields are int64 [examples].
 
     `example_id` is the seed of the example's random bits, unique among all slots of all epochs with this budget.
-    `epoch` is the epoch of the source. `position` is the position of the slot in its document, from 0. `capacity` is
-    the maximum number of text tokens in the example.
+    `epoch` is the epoch of the example's source. `position` is the position of the slot in its document, from 0.
+    `capacity` is the maximum number of text tokens in the example.
     """
 
     example_id: np.ndarray
@@ -101,9 +101,9 @@ def make_layout(split: ReadableSplit, budget: int, slides: bool, bounded: bool =
 
 
 def make_slots(layout: Layout, seed: int, epoch: np.ndarray, slot: np.ndarray, capacity: np.ndarray) -> Slots:
-    """Return the documents and positions of slots in their epochs, as `Slots`; the arrays are int64 [examples].
+    """Return `Slots` with the document and the position of each slot number in its epoch; arrays are int64 [examples].
 
-    The last slot number of a document always belongs to its short slot, wherever this slot lies in the epoch.
+    The last slot number of a document always means the short slot, wherever the short slot lies in the epoch.
     """
     document = np.searchsorted(layout.first_slot, slot, side="right") - 1
     short, _ = _positions_and_shifts_of_short_slots(layout, seed, epoch, document)
@@ -114,7 +114,7 @@ def make_slots(layout: Layout, seed: int, epoch: np.ndarray, slot: np.ndarray, c
 
 
 def slot_lengths(layout: Layout) -> np.ndarray:
-    """Return the number of tokens of each slot, int64 [slots], which is equal in all epochs if slots do not slide."""
+    """Return the number of tokens of each slot, int64 [slots]; if slots do not slide, all epochs have these numbers."""
     tokens = np.diff(layout.document_start)
     lengths = np.full(layout.num_slots, layout.budget, np.int64)
     not_empty = tokens > 0
@@ -124,7 +124,7 @@ def slot_lengths(layout: Layout) -> np.ndarray:
 
 
 class SlotSpans(NamedTuple):
-    """The first token of each slot and its end (exclusive), as token numbers of the whole split, int64 [examples]."""
+    """The start and the end (exclusive) of each slot, as token numbers of the whole split, int64 [examples]."""
 
     start: np.ndarray
     stop: np.ndarray
@@ -148,7 +148,7 @@ def slot_of_token(layout: Layout, seed: int, epoch: np.ndarray, document: np.nda
 
 
 class _ShortSlots(NamedTuple):
-    """The position of the short slot in each document, and the number of tokens by which it shifts later slots."""
+    """The position of each document's short slot, and the number of tokens by which it shifts later slots."""
 
     position: np.ndarray
     shift: np.ndarray
@@ -157,7 +157,7 @@ class _ShortSlots(NamedTuple):
 def _positions_and_shifts_of_short_slots(
     layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray
 ) -> _ShortSlots:
-    """Return the position of the short slot in each document, and by how many tokens it shifts later slots."""
+    """Return the position of each document's short slot, and the number of tokens by which it shifts later slots."""
     slots = layout.first_slot[document + 1] - layout.first_slot[document]
     slack = slots * layout.budget - (layout.document_start[document + 1] - layout.document_start[document])
     bits = random_bits(seed, Stream.OFFSET, epoch, document)

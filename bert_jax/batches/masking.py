@@ -1,8 +1,8 @@
 """The tokens to predict in masked language modeling, as pure functions of (ids, seed, example number).
 
-All rules (rows of `MASKINGS`) share one algorithm, which runs for many examples at once. A candidate begins at each
-word, and the candidates come in random order. A candidate is taken unless it overlaps an earlier taken candidate, or
-has more tokens than the example may still predict.
+All rules (rows of `MASKINGS`) share one algorithm, which runs for many examples at once. Each word begins a candidate,
+which has one or more words to mask together; the candidates come in random order. A candidate is taken unless it
+overlaps an earlier taken candidate, or has more tokens than the example may still predict.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class Vocabulary(NamedTuple):
 
 
 class LinearMaskRate(NamedTuple):
-    """A masking rate that changes linearly from `begin`, at sequence `first`, to `end` after `num_sequences`."""
+    """A masking rate that changes linearly from `begin` (at sequence `first`) to `end` (`num_sequences` later)."""
 
     begin: float
     end: float
@@ -48,21 +48,22 @@ class LinearMaskRate(NamedTuple):
 
 
 class Masked(NamedTuple):
-    """Masked `input_ids`, int32 [tokens], and the ascending `positions` of predicted tokens, int64 [predictions]."""
+    """Token ids after masking, int32 [tokens], and the ascending positions of predicted tokens, int64 [predictions]."""
 
     input_ids: np.ndarray
     positions: np.ndarray
 
 
 class Masking(NamedTuple):
-    """A row of MASKINGS: the masked unit.
+    """A row of MASKINGS: the unit that is masked, such as a token, a word or a span.
 
-    `whole_words` is True if units are words, not tokens. `max_words` is the published maximum of words per
-    candidate. `weights` is (max_words, config) -> float64 [max_words], proportional to the probability of 1, 2, ...
-    words. `one_draw` is True if a single draw decides for all tokens of a candidate together whether they become
-    [MASK], become random tokens, or stay. `token_weights` is (ids int32 [tokens], vocabulary) -> float64 [tokens] above
-    0: candidates are drawn in proportion to the largest weight of the tokens of their first word, such as rare tokens
-    or named spans; None: all weights are equal. The weight of a token may depend only on ids of its own example.
+    `whole_words` is True if units are words, not tokens. `max_words` is the maximum number of words per candidate, as
+    published. `weights` is a function (max_words, config) -> float64 [max_words], which is proportional to the
+    probabilities that a candidate has 1, 2, ... words. `one_draw` is True if a single draw decides for all tokens of a
+    candidate together whether they become [MASK], become random tokens, or stay. `token_weights` is a function (ids
+    int32 [tokens], vocabulary) -> float64 [tokens] above 0; None: all weights are equal. Candidates are drawn in
+    proportion to the largest token weight in their first word, for example to prefer rare tokens or named spans. The
+    weight of a token may not depend on ids of other examples.
     """
 
     whole_words: bool
@@ -103,9 +104,10 @@ MASKINGS: dict[str, Masking] = {
 def data_config_for_evaluation(config: DataConfig, eval_uses_training_masks: bool = False) -> DataConfig:
     """Return `config` for an evaluation: each sequence once, 15 % of the tokens masked, with BERT's fractions.
 
-    So losses of runs and of phases with different masking rates are comparable (fractions of Devlin et al. 2019). The
-    masked unit does not change. With `eval_uses_training_masks`, the fractions of [MASK], random and kept tokens do not
-    change, because a generator that was trained without random tokens would treat a random token as the correct token.
+    The evaluation losses of runs and phases with different masking rates are therefore comparable (the fractions are
+    from Devlin et al. 2019). The masked unit does not change. With `eval_uses_training_masks`, the fractions of [MASK],
+    random and kept tokens stay as in training, because a generator that was trained without random tokens would treat a
+    random token as the correct token.
     """
     config = dataclasses.replace(config, mask_probability=0.15, weights=None, smoothing=1.0, dupe_factor=None)
     if eval_uses_training_masks:
@@ -127,7 +129,7 @@ def phase_mask_rates(config: DataConfig, phase: PhaseConfig) -> MaskRateRange:
 
 
 def data_config_of_phase(config: DataConfig, phase: PhaseConfig) -> DataConfig:
-    """Return `config` with the masking of a phase; a changing rate becomes its maximum, which sets the array shapes."""
+    """Return `config` with the masking of a phase; the maximum replaces a changing rate and sets the array shapes."""
     fixed, random = phase.mask_token_fraction, phase.random_token_fraction
     return dataclasses.replace(
         config,
@@ -162,9 +164,9 @@ class _Words(NamedTuple):
     """The words of all examples, in order; words consist of maskable tokens.
 
     `tokens`, int64 [maskable], are the positions of the maskable tokens. `first`, int64 [words + 1], is the index in
-    `tokens` of the first token of each word. `bounds`, int64 [examples + 1], are the first words of the examples.
-    `run_ends`, int64 [words], is, for each word, the first word after the run of consecutive maskable tokens that
-    contains the word.
+    `tokens` of the first token of each word. `bounds`, int64 [examples + 1], is the index of the first word of each
+    example, and the number of words. `run_ends`, int64 [words], gives, for each word, the index of the first word after
+    the word's run of consecutive maskable tokens.
     """
 
     tokens: np.ndarray
@@ -188,14 +190,16 @@ def mask_tokens(
     """Choose tokens to predict; by default, 80 % of them become [MASK], 10 % become random tokens, and 10 % stay.
 
     The number of predictions of an example is `mask_probability` times its length with special tokens, rounded half to
-    even, at least 1, and at most the number of maskable tokens. Masking `token` predicts exactly this number. The other
-    maskings predict at most this number, because a word is never split. A word ends before a token that is not
-    maskable. In a word of more than `MAX_WORD_TOKENS` tokens, each token counts as a word.
+    even, at least 1, and at most the number of maskable tokens. The masking `token` predicts exactly the number of
+    tokens that `mask_probability` gives; other maskings may predict fewer tokens, because a word is never split. A word
+    ends before a token that is not maskable. In a word of more than `MAX_WORD_TOKENS` tokens, each token counts as a
+    word.
 
     Args:
         ids: int32 [tokens], all examples one after the other; not modified.
         maskable: bool [tokens], False for [CLS] and [SEP].
-        starts: int64 [examples + 1], the first token of each example, and the end; an example has at most 2**16 tokens.
+        starts: int64 [examples + 1], the index of the first token of each example, and the number of tokens; an example
+            has at most 2**16 tokens.
         numbers: int64 or uint64 [examples], example numbers, which select the masks.
         seed: seed of the run.
         config: config whose `masking`, `mask_probability`, `mask_token_fraction`, `random_token_fraction`,
@@ -246,10 +250,11 @@ def mask_tokens(
 
 
 def _weighted_sampling_keys(bits: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return sorting keys whose order draws words without replacement in proportion to their weights, uint64 [words].
+    """Return sort keys, uint64 [words], for a random order of words in which words of high weight tend to come first.
 
-    The key of a word is -log(u) / weight, ascending, with uniform u (Efraimidis and Spirakis 2006). Only the
-    order of words within an example has a meaning, and other examples of the batch do not change this order.
+    The order is a draw without replacement in proportion to the weights: words are sorted by -log(u) / weight, with a
+    uniform random u (Efraimidis and Spirakis 2006). Keys are compared only within an example, and the order in an
+    example does not depend on the rest of the batch.
     """
     keys = -np.log1p(-uniform_floats(bits)) / weights
     ranks = np.empty(len(keys), np.uint64)
@@ -287,7 +292,7 @@ def _replace_tokens_at(
 def _random_bits_at_offsets(
     seed: int, stream: Stream, numbers: np.ndarray, example: np.ndarray, offset: np.ndarray
 ) -> np.ndarray:
-    """Return random bits for each pair of an example and an offset in the example, uint64 [n]."""
+    """Return random bits, uint64 [n], for each pair (example, offset in the example)."""
     return random_bits(random_bits(seed, stream, numbers)[example], offset)
 
 
@@ -320,9 +325,10 @@ def _words_of_examples(
 
 
 def _first_words_in_random_order(bounds: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the first words, int64 [words], of each example in the order of `bits`; `wanted` is their number.
+    """Return the first `wanted[i]` words of each example i in the random order that `bits` gives, int64 [words].
 
-    A table sorts examples with similar numbers of words together, which is four times as fast as one sort of all words.
+    Examples with similar numbers of words are sorted together as rows of a table, which is four times as fast as a
+    single sort of all words.
     """
     begins, counts = bounds[:-1], np.diff(bounds)
     # The low bits of a key are the index of the word, so that no keys are equal.
@@ -344,11 +350,11 @@ def _first_words_in_random_order(bounds: np.ndarray, bits: np.ndarray, wanted: n
 
 
 def _words_within_quota(order: np.ndarray, example: np.ndarray, sizes: np.ndarray, quota: np.ndarray) -> np.ndarray:
-    """Return the words, int64 [taken], taken in `order` up to each example's quota; too long words are skipped.
+    """Return the words, int64 [taken], that fill each example's quota, in `order`; words that do not fit are skipped.
 
-    Each round works on all examples at once. It takes the words before the first word that has more tokens than remain
-    in the quota, and then drops all such words. After a round, fewer tokens than one word has remain, so few rounds
-    follow.
+    Each round works on all examples at once. A round takes the words of an example up to the first word that is longer
+    than the rest of the quota, and then drops all words that are longer than the new rest. A round leaves a rest that
+    is smaller than a dropped word, so there are few rounds.
     """
     left = quota.copy()
     taken = [order[:0]]
@@ -375,11 +381,11 @@ class _WordSpans(NamedTuple):
 def _spans_within_quota(
     order: np.ndarray, example: np.ndarray, first: np.ndarray, drawn: np.ndarray, quota: np.ndarray
 ) -> _WordSpans:
-    """Take spans of words in `order`, up to the quota of each example.
+    """Take spans of words, in the order `order`, until the quota of each example is full.
 
-    A span has the number of words `drawn` for its first word, or as many words as fit. A span is skipped if no word
-    fits, or if the span overlaps an earlier span. Each iteration of the loop over ranks handles one candidate of every
-    example.
+    A span has as many words as `drawn` says for its first word, or fewer words if only fewer fit. A span is skipped if
+    no word fits, or if the span overlaps an earlier span. Each iteration of the loop over ranks handles one candidate
+    of every example.
     """
     sizes = np.diff(first)
     left = quota.copy()

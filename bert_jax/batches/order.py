@@ -1,9 +1,10 @@
 """Sequence number -> epoch and item: a random order in each epoch, and several sources in given proportions.
 
 An item is a slot or, with packing, a packed sequence. Sequence n is in epoch n // (sequences per epoch). An epoch is a
-pseudo-random permutation of its sequences, of which source k has `num_sequences[k]`. The sequences of source k, counted
-through all epochs, pass through epochs of the source, which are permutations of its items. So a source with more
-sequences per epoch than items repeats its items within an epoch.
+pseudo-random permutation of its sequences; `num_sequences[k]` of these sequences come from source k. Each source also
+has epochs, which are permutations of the items of the source; the sequences of the source, counted through all epochs,
+go through the source's epochs in turn. A source with more sequences per epoch than items therefore repeats items within
+an epoch.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ class Order(NamedTuple):
 
     @property
     def num_per_epoch(self) -> int:
-        """The number of sequences per epoch over all sources."""
+        """The number of sequences per epoch of all sources together."""
         return int(self.num_sequences.sum())
 
 
@@ -33,13 +34,14 @@ def plan_sequences_per_source(
     smoothing: float = 1.0,
     max_epochs: int | None = None,
 ) -> Order:
-    """Return the number of sequences per epoch of each source; `num_items`, int64 [sources], counts their items.
+    """Return the number of sequences per epoch of each source; `num_items`, int64 [sources], has the items per source.
 
     The number of sequences of a source is proportional to the weight of the source or, without weights, to the size of
     the source to the power of `smoothing` (Conneau and Lample 2019; multilingual BERT used 0.7). An epoch has as many
-    sequences as there are items, up to rounding. Every source with items gets at least one sequence. In an epoch, the
-    items of a source occur at most `max_epochs` times on average. Sequences above this limit go to the other sources in
-    their proportions (UniMax, Chung et al. 2023). If all sources reach the limit, the epoch is shorter.
+    sequences as all sources have items, up to rounding. Every source with items gets at least one sequence. In an
+    epoch, the items of a source occur at most `max_epochs` times on average. Sequences above the limit `max_epochs` go
+    to the other sources, in proportion to the shares of these sources (UniMax, Chung et al. 2023). If all sources reach
+    the limit `max_epochs`, the epoch is shorter.
     """
     if weights is None and smoothing == 1:
         return Order(num_items, num_items)
@@ -53,7 +55,7 @@ def plan_sequences_per_source(
 
 
 def _cap_sequences_per_source(wanted: np.ndarray, num_sequences: np.ndarray, limits: np.ndarray) -> np.ndarray:
-    """Return the sequences of each source, at most `limits`, with an unchanged sum if the limits allow it.
+    """Cap the `wanted` numbers of sequences at `limits`; the excess goes to the sources that are below their limits.
 
     All arrays are float64 [sources]. Sources below their limit keep the proportions of `wanted`.
     """
@@ -65,14 +67,14 @@ def _cap_sequences_per_source(wanted: np.ndarray, num_sequences: np.ndarray, lim
 
 
 class SequenceItems(NamedTuple):
-    """The epoch of the source of each sequence, and the index of its item among the items of all sources, int64."""
+    """The source epoch and the item (an index among the items of all sources) of each sequence, int64 [sequences]."""
 
     epoch: np.ndarray
     item: np.ndarray
 
 
 def epochs_and_items_of_sequences(order: Order, seed: int, sequence_numbers: np.ndarray) -> SequenceItems:
-    """Return, for each sequence, the epoch of its source, and the index of its item among the items of all sources.
+    """Return the source epoch and the item (an index among the items of all sources) of each sequence.
 
     All arrays are int64 [sequences].
     """
@@ -95,9 +97,9 @@ class SourcePositions(NamedTuple):
 
 
 def positions_in_sources(order: Order, seed: int, numbers: np.ndarray) -> SourcePositions:
-    """Return the source of each sequence number, and where in the epochs of the source the sequence is.
+    """Return the source of each sequence number, the epoch of the source, and the position in this epoch.
 
-    The sequences of a single source are in their order. `numbers` is int64 [sequences].
+    With a single source, positions ascend with the sequence numbers. `numbers` is int64 [sequences].
     """
     epoch, index = np.divmod(numbers, order.num_per_epoch)
     if len(order.num_items) == 1:

@@ -1,10 +1,10 @@
 """Several examples in a sequence: a plan of the lengths that share a sequence, and the examples of each epoch.
 
 The plan follows Krell et al. 2021, "Efficient sequence packing without cross-contamination", and works on the histogram
-of lengths. From the longest length to the shortest, the examples of a length are put where they leave the fewest free
-tokens. The result is a list of patterns (lengths that share a sequence), and the number of sequences of each pattern.
-The number of examples of each length is equal in all epochs, so the plan is valid for all epochs. Each epoch permutes
-the examples of equal length.
+of lengths. Lengths are placed from the longest to the shortest, each where it leaves the fewest free tokens. The result
+is a list of patterns (lengths that share a sequence), and the number of sequences of each pattern. The number of
+examples of each length is equal in all epochs, so the plan is valid for all epochs. Each epoch permutes the examples of
+equal length.
 """
 
 import collections
@@ -23,15 +23,15 @@ Pattern = tuple[int, ...]  # lengths of the examples of one sequence
 class PackingPlan:
     """The packed sequences of a split, numbered through all sources, one pattern after the other.
 
-    A class consists of all slots of one source that have one length. Each entry of a pattern has a class. For each
-    sequence with the pattern, the entry takes a different slot of the class, which is called a member.
+    A class consists of all slots of a source that have the same length; these slots are the members of the class. Each
+    entry of a pattern has a class, and takes a different member of the class in each sequence with the pattern.
 
     Attributes:
         slots: slot numbers, sorted by source and length, int64 [slots].
         class_start: int64 [classes + 1]; class c has slots[class_start[c]:class_start[c + 1]].
         first_sequence: int64 [patterns + 1]; pattern p has the sequences first_sequence[p]:first_sequence[p + 1].
         classes: the class of each entry, or -1 for no entry, int64 [patterns, examples].
-        first_member: the first member of its class that an entry takes, int64 [patterns, examples].
+        first_member: index of the first member that each entry takes from its class, int64 [patterns, examples].
         num_sequences: number of packed sequences of each source, int64 [sources].
     """
 
@@ -95,7 +95,7 @@ class PatternCount(NamedTuple):
 
 
 def pack_lengths_into_patterns(histogram: dict[int, int], seq_len: int, max_examples: int) -> list[PatternCount]:
-    """Return patterns of lengths that fit into `seq_len` tokens, and the number of sequences of each.
+    """Return patterns of lengths that fit into `seq_len` tokens, and the number of sequences of each pattern.
 
     `histogram` maps each length to its number of examples. The patterns use every example exactly once.
     """
@@ -130,14 +130,14 @@ def pack_lengths_into_patterns(histogram: dict[int, int], seq_len: int, max_exam
 
 
 class PackedSlots(NamedTuple):
-    """The sequence (`row`) and the slot of each example, as indices int64 [examples]."""
+    """The sequence (`row`) and the slot of each example; both are indices, int64 [examples]."""
 
     row: np.ndarray
     slot: np.ndarray
 
 
 def slots_of_packed_sequences(plan: PackingPlan, seed: int, epoch: np.ndarray, sequence: np.ndarray) -> PackedSlots:
-    """Return the slots of the examples of packed sequences, in order.
+    """Return the sequence and the slot of each example in the given packed sequences, in order.
 
     Args:
         plan: plan of the split.

@@ -48,7 +48,7 @@ class Symbols(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sequences:
-    """The sequences of one length that are made from a split; `make_sequences` returns such a value.
+    """The sequences that are made from a split, all of one length; returned by `make_sequences`.
 
     Attributes:
         batch: function from sequence numbers, int64 [batch], to a `Batch`.
@@ -56,7 +56,8 @@ class Sequences:
         have weights.
         num_per_source: number of sequences per epoch from each source, int64 [sources].
         source_of: function from sequence numbers to sources, both int64 [any].
-        num_items: number of sequences that together read each token of a source about once, int64 [sources].
+        num_items: for each source, the number of sequences that read each token of the source about once, int64
+            [sources].
         begins_word: function from sequence numbers, int64 [batch], to word starts for whole-word masking, bool [batch,
         seq_len]; None: the vocabulary marks the word starts.
     """
@@ -71,7 +72,7 @@ class Sequences:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequencePlan:
-    """The inputs of `build_batch` in addition to sequence numbers.
+    """All inputs of `build_batch` except the sequence numbers.
 
     Attributes:
         seq_len, seed, config, num_token_types, symbols: as in `make_sequences`.
@@ -172,7 +173,7 @@ def make_sequences(
 
 
 def _check_seq_len(seq_len: int, min_len: int, config: DataConfig) -> None:
-    """Raise UserError if sequences are too short; the shortest example has `min_len` tokens."""
+    """Raise UserError if `seq_len` is below `min_len`, or too small for `config.packing` shortest examples."""
     if seq_len < min_len:
         raise UserError(
             f"seq_len={seq_len} is too short: config.data.sentence_pairs={config.sentence_pairs} needs at least "
@@ -241,7 +242,7 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
 
 
 def segmenter_word_starts(plan: SequencePlan, sequence_numbers: np.ndarray) -> np.ndarray:
-    """Return whether each token of sequences begins a word that a segmenter found, bool [batch, seq_len]."""
+    """Return whether each token of the given sequences begins a word that a segmenter found, bool [batch, seq_len]."""
     row, slots = rows_and_slots_of_sequences(plan, sequence_numbers)
     ids, _, starts = add_special_tokens(plan.sampler.sample(plan.seed, slots), plan.symbols)
     begins = np.arange(plan.seq_len) < np.bincount(row, np.diff(starts), len(sequence_numbers))[:, None]
@@ -257,7 +258,7 @@ class RowsAndSlots(NamedTuple):
 
 
 def rows_and_slots_of_sequences(plan: SequencePlan, numbers: np.ndarray) -> RowsAndSlots:
-    """Return, for each example, the row of its sequence (an index of `numbers`), and its slot."""
+    """Return the row of each example (the index of its sequence in `numbers`), and the slot of each example."""
     layout = plan.sampler.layout
     epoch, item = epochs_and_items_of_sequences(plan.order, plan.seed, _wrap_after_dupe_factor_epochs(plan, numbers))
     if plan.packing is None or plan.capacities is None:
@@ -273,7 +274,7 @@ def sources_of_planned_sequences(plan: SequencePlan, sequence_numbers: np.ndarra
 
 
 def _wrap_after_dupe_factor_epochs(plan: SequencePlan, sequence_numbers: np.ndarray) -> np.ndarray:
-    """Return the sequence numbers modulo `dupe_factor` epochs, so that the sequences repeat after so many epochs."""
+    """Return the sequence numbers modulo `dupe_factor` epochs, so that later epochs repeat the first epochs."""
     repeats_after = plan.config.dupe_factor
     return sequence_numbers % (repeats_after * plan.order.num_per_epoch) if repeats_after else sequence_numbers
 
@@ -292,7 +293,7 @@ def add_special_tokens(examples: Examples, symbols: Symbols) -> TokensOfExamples
     Returns:
         ids: int32 [tokens].
         types: 1 in the second text and the [SEP] after it, else 0, int32 [tokens].
-        starts: the first token in `ids` of each example, and the end, int64 [examples + 1].
+        starts: the index in `ids` of the first token of each example, and the number of tokens, int64 [examples + 1].
     """
     num_examples, num_texts = examples.lengths.shape
     zero, unit = np.zeros(num_examples, np.int64), np.ones(num_examples, np.int64)
@@ -356,7 +357,7 @@ def _array_with_values_at(
 def _zeros_with_values_at(
     shape: tuple[int, int], row: np.ndarray, column: np.ndarray, values: np.ndarray | int, dtype: type
 ) -> np.ndarray:
-    """Return an array of zeros of `shape` with `values` at [row, column]."""
+    """Return an array of shape `shape` with `values` at [row, column], and zeros elsewhere."""
     array: np.ndarray = np.zeros(shape, dtype)
     array[row, column] = values
     return array

@@ -6,16 +6,16 @@ To add a rule, write a function that makes its sampler, and add a row to SENTENC
 Next-sentence prediction (Devlin et al. 2019; google-research/bert, create_pretraining_data.py). An example has two
 texts, and half of the second texts come from another document. Whole sentences are gathered until a target length is
 reached, and are divided into two parts between two sentences. In half of the examples, a random second text replaces
-the second part. The original code keeps the unused sentences of a random pair for its next example. Here, a fair coin
-decides whether the first text of a random pair is gathered from the beginning or, backward, from the end of its slot;
-another coin decides this for the second text. A window of a single sentence always gives a random pair. A random second
-text may come from any slot of any other document of the source, with a probability proportional to the slot's tokens
-plus a constant (see `random_document_weights`). A random second text is never longer than the rest of the example's
-slot. If a random second text filled the sequence, as in the original code, its length would reveal the label in short
-documents.
+the second part. The original BERT code keeps the unused sentences of a random pair for its next example. In bert_jax, a
+fair coin decides whether the first text of a random pair is gathered from the beginning or, backward, from the end of
+its slot; another coin decides this for the second text. A window of a single sentence always gives a random pair. A
+random second text may come from any slot of any other document of the source, with a probability proportional to the
+slot's tokens plus a constant (see `random_document_weights`). A random second text is never longer than the rest of the
+example's slot. If a random second text filled the sequence, as in the original BERT code, its length would reveal the
+label in short documents.
 
-Sentence-order prediction (Lan et al. 2020, ALBERT). An example has the two parts of a window; in half of the examples,
-they are swapped. A window of a single sentence is split inside the sentence.
+Sentence-order prediction (Lan et al. 2020, ALBERT). An example has the two parts of a window, which are swapped in half
+of the examples. A window of a single sentence is split inside the sentence.
 
 Single texts. An example has as many whole sentences as fit (Liu et al. 2019, RoBERTa), or is the slot itself.
 """
@@ -47,7 +47,7 @@ class Examples(NamedTuple):
 
 
 class Sampler(NamedTuple):
-    """A rule applied to a split; `sample(seed, slots)` returns the `Examples` of slots of `layout`."""
+    """A rule applied to a split; `sample(seed, slots)` returns the `Examples` made from slots of `layout`."""
 
     layout: Layout
     sample: Callable[[int, Slots], Examples]
@@ -96,8 +96,8 @@ def make_sampler(
         split: `corpus.Split`.
         budget: text tokens of a full slot.
         separator: token id that follows each document if the rule concatenates documents.
-        short_seq_probability: probability that the target length of a pair is uniform in [2, capacity] instead of the
-        capacity.
+        short_seq_probability: probability that the target length of a pair is drawn uniformly from [2, capacity];
+        otherwise, the target length is the capacity.
         packed: True if sequences are packed, which needs equal numbers of slots of each length in every epoch.
     """
     text = ConcatenatedDocuments(split, separator) if rule.concatenates else split
@@ -106,7 +106,7 @@ def make_sampler(
 
 
 class ConcatenatedDocuments:
-    """A split with a single document per source, which joins the source's documents, each followed by a separator.
+    """A split in which each source is one document: the documents of the source, each followed by a separator.
 
     A separator counts as a token of the last sentence of its document.
     """
@@ -154,8 +154,8 @@ class TruncatedPairs(NamedTuple):
 def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndarray) -> TruncatedPairs:
     """Return starts and lengths of pairs of texts, truncated to the capacities of their slots, int64 [examples, 2].
 
-    A fair coin decides for each removed token whether it is removed from the front or the back of its text. `starts`
-    changes in place.
+    A fair coin decides for each removed token whether it is removed from the front or the back of its text. The array
+    `starts` is changed in place.
     """
     new_lengths = np.stack(truncate_pair_lengths(lengths[:, 0], lengths[:, 1], slots.capacity), axis=1)
     for text, stream in enumerate((Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)):
@@ -173,7 +173,7 @@ class PairLengths(NamedTuple):
 
 
 def truncate_pair_lengths(first: np.ndarray, second: np.ndarray, capacity: np.ndarray) -> PairLengths:
-    """Return the lengths of two texts after truncation to `capacity` tokens together, int64 [examples] each.
+    """Truncate pairs to `capacity` tokens per pair; return the lengths of first and second texts, int64 [examples].
 
     Tokens are removed one by one from the longer text, or from the second text if both are equally long.
     """
@@ -216,7 +216,7 @@ def next_sentence_sampler(layout: Layout, short_seq_probability: float) -> Sampl
 def _sample_next_sentence(
     layout: Layout, weights: DocumentWeights, short_seq_probability: float, seed: int, slots: Slots
 ) -> Examples:
-    """Return the pairs of slots: two texts of a window, or a text and a random text of another document."""
+    """Return a pair of texts for each slot: two texts of a window, or a text and a random text of another document."""
     bits = random_bits_by_stream(seed, slots)
     target = target_lengths(bits, slots.capacity, short_seq_probability)
     wants_random = coin_tosses(bits[Stream.RANDOM_NEXT])
@@ -249,12 +249,13 @@ def _sample_next_sentence(
 def random_document_weights(layout: Layout) -> DocumentWeights:
     """Return weights with which all tokens are read about equally often (tests/batches/test_coverage.py measures this).
 
-    In a document of several sentences, the examples of its slots read a token 3/4 times per epoch on average, because
-    half of the examples are random pairs and leave half of the slot unread. In a document of a single sentence, the
-    examples of its slots read a token once. Random second texts must read the rest. The constant for each slot
-    compensates for short slots, which have fewer tokens than wanted. In documents of a single sentence, each example
-    also reads another document. So if a fraction q of a source's tokens is in such documents, the goal is to read each
-    token 1 + q times.
+    A token of a document with several sentences is read 3/4 times per epoch on average by the examples of its document,
+    because half of these examples are random pairs, which leave half of their slot unread. A token of a document with a
+    single sentence is read once per epoch by the examples of its document. Random second texts must add the missing 1/4
+    in documents of several sentences. The constant for each slot compensates for short slots, which give a random
+    second text fewer tokens than wanted. Each example from a document with a single sentence also reads a second
+    document. If a fraction q of a source's tokens is in documents with a single sentence, the goal is therefore to read
+    each token of the source 1 + q times.
     """
     slots, tokens = np.diff(layout.first_slot), np.diff(layout.document_start)
     sentences = np.diff(running_total(layout.split.sentences_per_record)[layout.split.first_record])
@@ -269,7 +270,7 @@ def random_document_weights(layout: Layout) -> DocumentWeights:
 
 
 class _DocumentSlots(NamedTuple):
-    """A document of each example, and the position of a slot in it; int64 [examples]."""
+    """A document for each example, and the position of a slot in this document; int64 [examples]."""
 
     document: np.ndarray
     position: np.ndarray
@@ -298,7 +299,7 @@ def sentence_order_sampler(layout: Layout, short_seq_probability: float) -> Samp
 
 
 def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: int, slots: Slots) -> Examples:
-    """Return the pairs of slots: the two parts of a window, in order or swapped."""
+    """Return a pair of texts for each slot: the two parts of a window, in order or swapped."""
     bits, forward = random_bits_by_stream(seed, slots), np.zeros(len(slots.example_id), bool)
     target = target_lengths(bits, slots.capacity, short_seq_probability)
     windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, forward)

@@ -27,7 +27,8 @@ class SequenceFigures:
         fill: fraction of tokens that are not padding.
         examples: number of examples per sequence.
         predicted: fraction of the tokens without padding that are predicted.
-        masked, random, unchanged: fractions of the predicted tokens; a random token may equal the original token.
+        masked, random, unchanged: fractions of the predicted tokens that become [MASK], become a random token, or stay;
+            a random token may equal the original token.
         positive_pairs: fraction of pairs with label 1; None without pairs.
         idle: fraction of sequences without a prediction.
     """
@@ -90,7 +91,7 @@ class CoveredFractions(NamedTuple):
 def covered_token_fractions(
     split: ReadableSplit, separators: int, seq_len: int, config: DataConfig, limit: int = MAX_COVERED_TOKENS
 ) -> CoveredFractions:
-    """Return the fraction of the tokens that the sequences of one epoch read, and the fraction for two epochs.
+    """Return the fraction of tokens that are read in one epoch, and the fraction that are read in two epochs.
 
     Each source with a weight above 0 is read once per epoch. If a split has more than `limit` tokens, about
     `limit` tokens from the beginnings of the sources are used.
@@ -126,7 +127,7 @@ def covered_token_fractions(
 
 
 class _NumberedTokens:
-    """About `limit` tokens of a split, from the beginning of each source, with consecutive ids from _FIRST_NUMBER on.
+    """The beginnings of a split's sources, about `limit` tokens, with consecutive token ids from _FIRST_NUMBER on.
 
     A source becomes empty if its entry of `is_read`, bool [sources], is False.
     """

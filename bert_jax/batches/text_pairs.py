@@ -43,7 +43,8 @@ class TextLimits(NamedTuple):
 def adjacent_text_pair(record: RecordText, limits: TextLimits) -> TextPair:
     """Return the sentences before a random border between two sentences, and the sentences after the border.
 
-    The texts are as long as the limits allow. Of a longer sentence, the part next to the border is taken.
+    The texts are as long as the limits allow. If a sentence is longer than its limit, the part next to the border is
+    taken.
     """
     inner = len(record.bounds) - 2
     cut = int(record.bounds[1 + uniform_integers(record.bits[:1], inner)[0]])
@@ -72,8 +73,8 @@ def random_crop_pair(record: RecordText, limits: TextLimits) -> TextPair:
 def inverse_cloze_pair(record: RecordText, limits: TextLimits) -> TextPair:
     """Return a random sentence, and the sentences around it (Lee et al. 2019).
 
-    The passage lacks the sentence, except in a fraction KEEP_SENTENCE of the pairs. A sentence that would fill the
-    passage is never kept.
+    The sentence is removed from the passage, except in a fraction KEEP_SENTENCE of the pairs. A sentence that would
+    fill the passage is never kept.
     """
     chosen = uniform_integers(record.bits[:1], len(record.bounds) - 1)[0]
     begin, end = int(record.bounds[chosen]), int(record.bounds[chosen + 1])
@@ -91,7 +92,7 @@ def inverse_cloze_pair(record: RecordText, limits: TextLimits) -> TextPair:
 
 
 def equal_text_pair(record: RecordText, limits: TextLimits) -> TextPair:
-    """Return a text of whole sentences twice; dropout makes two vectors of it (SimCSE, Gao et al. 2021)."""
+    """Return a text of whole sentences twice; dropout makes its two vectors differ (SimCSE, Gao et al. 2021)."""
     begin = int(record.bounds[uniform_integers(record.bits[:1], len(record.bounds) - 1)[0]])
     text = record.tokens[_range_of_whole_sentences(record.bounds, begin, begin + min(limits))]
     return TextPair(text, text)
@@ -124,8 +125,8 @@ class TextPairs:
     """The pairs of a split, by sequence number.
 
     Attributes:
-        num_per_epoch: number of records with enough sentences; each gives a pair per epoch.
-        num_without: number of records without a pair, since they have too few sentences.
+        num_per_epoch: number of records with enough sentences; each of these records gives one pair per epoch.
+        num_without: number of records that give no pair because they have too few sentences.
     """
 
     def __init__(self, split: ReadableSplit, continues: np.ndarray, rule: str, limits: TextLimits, seed: int):
@@ -136,7 +137,7 @@ class TextPairs:
             continues: bool [vocab_size], `Tokenizer.continues`.
             rule: a row of PAIR_RULES.
             limits: maximum numbers of tokens.
-            seed: seed of order and texts.
+            seed: seed of the order of the records and of the choice of texts.
         """
         self._split, self._continues, self._rule = split, continues, PAIR_RULES[rule]
         self._limits, self._seed = limits, seed
@@ -176,6 +177,6 @@ def _range_of_whole_sentences(bounds: np.ndarray, begin: int, end: int) -> slice
 
 
 def _range_of_whole_words(is_word_start: np.ndarray, begin: int, end: int) -> slice:
-    """Return the range of the whole words between `begin` and `end`; if there is none, return `begin` to `end`."""
+    """Return the range of whole words between `begin` and `end`; without a whole word, return [begin, end)."""
     borders = np.flatnonzero(np.append(is_word_start, True)[begin : end + 1]) + begin
     return slice(int(borders[0]), int(borders[-1])) if len(borders) > 1 else slice(begin, end)

@@ -11,7 +11,7 @@ from bert_jax.corpus.store import running_total
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Windows:
-    """The windows of text of examples.
+    """The windows of examples; a window is a range of text.
 
     Attributes:
         tokens: flat tokens, uint16 or uint32 [tokens].
@@ -33,7 +33,7 @@ class Windows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Spans:
-    """Flat `tokens`, and the positions in them where slots and documents start and stop, int64 [examples]."""
+    """Flat `tokens`, and the positions in `tokens` where slots and documents start and stop, int64 [examples]."""
 
     tokens: np.ndarray
     bounds: np.ndarray
@@ -54,10 +54,10 @@ def gather_windows(
 ) -> Windows:
     """Return windows of whole sentences with at least `wanted` tokens, or with all tokens of a shorter slot.
 
-    A window begins with the first sentence that begins in the slot or, without such a sentence, with the sentence
-    around the slot. If a sentence extends more than half a budget beyond the wanted tokens, it is cut half a budget
-    after them; otherwise, truncation would leave only the middle of long sentences. Windows with `backward` are
-    gathered from the end of the slot, in the reverse direction.
+    A window begins with the first sentence that begins in the slot or, if no sentence begins in the slot, with the
+    sentence that contains the slot. A sentence that extends more than half a budget beyond the wanted tokens is cut
+    half a budget beyond these tokens; without this cut, truncation would leave only the middle of long sentences. Where
+    `backward` is True, the window is gathered from the end of the slot, in the reverse direction.
 
     The arrays are int64 [examples], and `backward` is bool [examples]. `position`, `document` and `epoch` identify a
     slot.
@@ -95,7 +95,7 @@ def sentence_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
 
 
 def slot_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
-    """Return the slots themselves as windows, which may cut sentences."""
+    """Return the slots themselves as windows; such windows may cut sentences."""
     start, stop = slot_span(layout, seed, slots.epoch, slots.document, slots.position)
     spans = _read_spans(layout, slots.document, start, stop, start, stop)
     return _make_windows(spans, spans.start, spans.stop)
@@ -125,7 +125,7 @@ def _read_spans(
 
 
 class _TokenBounds(NamedTuple):
-    """The first token of each window and its end (exclusive), int64 [examples]."""
+    """The start and the end (exclusive) of each window, int64 [examples]."""
 
     begin: np.ndarray
     end: np.ndarray
@@ -134,7 +134,10 @@ class _TokenBounds(NamedTuple):
 def _bounds_of_whole_sentences(
     bounds: np.ndarray, start: np.ndarray, stop: np.ndarray, limit: np.ndarray, wanted: np.ndarray, reach: int
 ) -> _TokenBounds:
-    """Return the bounds of `wanted` tokens in whole sentences, which begin in the slot [start, stop), up to `limit`."""
+    """Return the start and the end of a range of whole sentences with about `wanted` tokens.
+
+    The range starts with a sentence that begins in the slot [start, stop), and ends at `limit` at the latest.
+    """
     # `gather_windows` ignores the result of one direction, for which the bounds may be missing.
     bound = np.minimum(np.searchsorted(bounds, start, side="left"), len(bounds) - 1)
     inside = bounds[bound] < np.minimum(stop, start + reach + 1)
@@ -145,7 +148,7 @@ def _bounds_of_whole_sentences(
 
 
 def _make_windows(spans: _Spans, begin: np.ndarray, end: np.ndarray) -> Windows:
-    """Return the windows [begin, end) of tokens, with the sentence bounds inside each."""
+    """Return the windows [begin, end) of tokens, with the sentence bounds inside each window."""
     first_inner = np.searchsorted(spans.bounds, begin, side="right")
     return Windows(
         tokens=spans.tokens,

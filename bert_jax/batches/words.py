@@ -11,10 +11,10 @@ MARK = 30  # index of the bit that marks a token as the beginning of a word; all
 
 
 class MarkedSplit:
-    """A split whose ids, uint32, have the bit MARK if the token begins a word.
+    """A split whose token ids, uint32, have the bit MARK where a token begins a word.
 
-    `continues`, bool [vocab_size], is True for tokens that continue a word by the vocabulary. In a mixture, it marks
-    the words of corpora that were prepared without a segmenter.
+    `continues`, bool [vocab_size], is True for tokens that continue a word according to the vocabulary. In a mixture,
+    `continues` marks the words of corpora that were prepared without a segmenter.
     """
 
     def __init__(self, split: Split, continues: np.ndarray):

@@ -1,4 +1,4 @@
-"""The architecture of a model directory without its weights, and `--config.model=from_init`."""
+"""Functions that read the architecture of a model directory without the weights, for `--config.model=from_init`."""
 
 import dataclasses
 import os
@@ -20,7 +20,7 @@ AnyConfig = typing.TypeVar("AnyConfig", bound=PretrainConfig | FinetuneConfig)
 def read_architecture(path: str | os.PathLike[str]) -> EncoderConfig:
     """Return the architecture of a directory of transformers or `peft`, or of a work directory of `pretrain`.
 
-    The function neither reads weights nor starts JAX. It raises UserError if the directory describes no architecture.
+    The function neither reads weights nor starts JAX. UserError is raised if the directory describes no architecture.
     """
     directory = workdir.resolve_model_dir(path)
     sentences = read_sentence_modules(directory)

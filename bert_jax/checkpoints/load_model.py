@@ -61,7 +61,7 @@ class OpenModel:
 
 
 def open_model(path: str | os.PathLike[str], wanted: tuple[Head, ...] | None = None) -> OpenModel:
-    """Return the model of a directory, with all heads or the `wanted` heads, and its tokenizer.
+    """Return the model of a directory and its tokenizer; the model has all heads, or the `wanted` heads.
 
     Raise UserError if the model or the tokenizer cannot be read, the model lacks a head, or the tokenizer belongs to
     another model.
@@ -98,8 +98,8 @@ def read_weights(
 
     Args:
         path: the directory; for a TensorFlow checkpoint, also the path of the checkpoint without a suffix.
-        wanted: the heads to load; None: all heads of the directory. If these heads have no parameters, and the
-            directory is a model of sentence-transformers, the head that makes its vectors is added.
+        wanted: the heads to load; None: all heads of the directory. If no wanted head has parameters, and the directory
+            is a model of sentence-transformers, the head that makes the sentence vectors is added.
         rng: random key that initializes missing heads; None: a missing head is an error.
         console: console that prints the step of a checkpoint, and damaged checkpoints; None: a console on stderr.
         step: step of the checkpoint in a work directory of `pretrain`; None: the newest undamaged checkpoint.
@@ -171,7 +171,7 @@ def _read_dense_kernel(folder: pathlib.Path) -> np.ndarray:
 
 
 def _weights_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Weights:
-    """Return the merged model of a directory of `peft`, with the labels of the task that it was trained on.
+    """Return the model of a `peft` directory, with the adapter merged, and the labels of the adapter's task.
 
     If the directory has no tokenizer, use the tokenizer of the base model.
     """
@@ -289,7 +289,7 @@ def _select_and_initialize_heads(
 
 
 def digest_of_config_and_params(weights: Weights) -> str:
-    """Return the hex SHA-256 of config and loaded parameters, which must be equal when a run resumes."""
+    """Return the hex SHA-256 of config and loaded parameters; the digest must be equal when a run resumes."""
     sha256 = hashlib.sha256(repr(weights.config).encode())
     for path, leaf in jax.tree_util.tree_leaves_with_path(weights.params):
         name = jax.tree_util.keystr(path, simple=True, separator="/")

@@ -12,11 +12,11 @@ from bert_jax.models.positions import POSITIONS
 
 
 def with_longer_positions(weights: Weights, wanted: EncoderConfig, console: Console) -> Weights:
-    """Return the weights with as many positions as `wanted` has; weights with enough positions stay unchanged.
+    """Return weights with at least as many positions as the config `wanted`; weights with enough stay unchanged.
 
     A table of learned positions is repeated, so that each part of the longer table starts with trained rows
-    (Longformer, Beltagy et al. 2020). Rotary positions have no table. They take the base of `wanted`, whose slower
-    rotations separate distant tokens (Xiong et al. 2023). The console prints the change.
+    (Longformer, Beltagy et al. 2020). Rotary positions have no table; they take the rotary base of `wanted`, whose
+    slower rotations separate distant tokens (Xiong et al. 2023). The console prints the change.
     """
     old, new = weights.config.max_positions, wanted.max_positions
     scheme = POSITIONS[weights.config.positions]
@@ -36,7 +36,7 @@ def with_longer_positions(weights: Weights, wanted: EncoderConfig, console: Cons
 
 
 def _repeat_position_table(params: Params, offset: int, num_positions: int) -> Params:
-    """Return parameters whose position table repeats the rows from `offset` on, up to `num_positions` rows."""
+    """Return parameters with a longer position table: rows from `offset` on repeat, and fill `num_positions` rows."""
     embeddings = params["encoder"]["embeddings"]
     table = np.asarray(embeddings["position"])
     rows = np.resize(table[offset:], (num_positions, table.shape[1]))  # repeats whole rows

@@ -65,7 +65,7 @@ def _verify_corpus(path: pathlib.Path, progress: Progress) -> Verified:
 
 
 def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
-    """Compare checkpoints, run.json and tokenizer with the checkpoints' records, and check models of `finetune`."""
+    """Compare checkpoints, run.json and tokenizer of a run with their digests; check the models of `finetune`."""
     from bert_jax.training import workdir
     from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
     from bert_jax.training.metrics import damaged_lines
@@ -116,7 +116,7 @@ def _verify_work_directory(path: pathlib.Path, progress: Progress) -> Verified:
 
 
 def _tokenizer_damage(path: pathlib.Path, sha256: str, source: str) -> list[str]:
-    """Return a line for each damaged part of a tokenizer; `source` is the name of the file with the digest `sha256`."""
+    """Return a line for each damaged part of a tokenizer; `source` names the file that holds the digest `sha256`."""
     try:
         is_same = load_tokenizer(path).sha256 == sha256
     except UserError as error:
@@ -125,7 +125,7 @@ def _tokenizer_damage(path: pathlib.Path, sha256: str, source: str) -> list[str]
 
 
 def _megabyte_progress(progress: Progress, size: int) -> Callable[[int], None]:
-    """Return a function that takes the bytes of each read piece and reports the megabytes read, out of `size` bytes."""
+    """Return a function that takes the size of each piece read, and reports the megabytes read, out of `size` bytes."""
     done = 0
 
     def add_read_bytes(count: int) -> None:

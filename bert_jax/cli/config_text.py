@@ -31,7 +31,7 @@ def config_text(recipe: str | None, overrides: Sequence[str]) -> str:
     """Return the fields of a recipe as text; without a recipe, return the defaults and the recipes.
 
     Raises:
-        UserError: `read_config` raises it.
+        UserError: the recipe or an override is wrong (see `read_config`).
     """
     if recipe is None and not overrides:
         pretraining, finetuning = (_fields_to_print(kind, None, ()) for kind in (PretrainConfig, FinetuneConfig))

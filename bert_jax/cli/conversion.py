@@ -47,7 +47,7 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
         "one core, and add the results to README.md (stablehlo, onnx, onnx_int8, openvino)",
     )
     parser.add_argument("--head", metavar="NAME", help="head to write (default: all heads that the format can express)")
-    parser.add_argument("--part", metavar="NAME", help="model of the run to write: generator (default: config.model)")
+    parser.add_argument("--part", metavar="NAME", help="model of the run to export: generator (default: config.model)")
     add_number(parser, "--step", STEP_HELP)
     add_recipe_option(parser)
     parser.add_argument(
@@ -161,10 +161,10 @@ COMPRESS = Verb(
     summary="write a smaller model, and measure its loss of score",
     description=(
         "The methods heads, mlp and layers remove the parts that matter least for the loss (Michel et al. 2019). "
-        "They write a directory that transformers opens and `finetune` trains further. After heads, transformers "
-        "opens only a NomicBERT, because in other families the number of heads determines their size; bert_jax "
-        "opens every family. onnx_int8 stores the weights as int8. Prints size, time and score before and after, "
-        "with the confidence interval of the lost score, and writes them to the model card."
+        "These methods write a directory that transformers opens and `finetune` trains further. After heads, "
+        "transformers opens only a NomicBERT, because in other families the number of heads determines the size of a "
+        "head; bert_jax opens every family. onnx_int8 stores the weights as int8. Prints size, time and score before "
+        "and after, with the confidence interval of the lost score, and writes them to the model card."
     ),
     example="--model runs/topics --method layers --amount 0.25 --output smaller/",
     add_options=_add_compress_options,

@@ -18,7 +18,7 @@ from bert_jax.cli.command import (
 from bert_jax.errors import UserError, escaped
 
 INPUT_HELP = (
-    "inputs: files, directories (all files of known formats in them), or quoted glob patterns, also at gs:// "
+    "inputs: files, directories (for all files of known formats), or quoted glob patterns, also at gs:// "
     "and s3://; files may be plain, compressed (.gz, .xz, .bz2, .zst) or in tar and zip archives; tfds:NAME "
     "is a data set of TFDS; python-docs stands for the documentation strings of Python's standard library"
 )
@@ -64,14 +64,14 @@ def _add_reading_options(parser: argparse.ArgumentParser) -> None:
         default="text",
         metavar="NAME",
         help="name of the field that holds the text in JSON, CSV, Parquet, Arrow and TFDS, or the number of a "
-        "column; in JSON also a path such as data[].paragraphs[].context; or a template such as "
+        "column; in JSON also a path such as data[].paragraphs[].context; or a template of several fields such as "
         "'{title}\\n\\n{text}' (default: text)",
     )
     parser.add_argument(
         "--markup",
         choices=MARKUPS,
         default="none",
-        help="markup of the field's text; it is converted to plain text (default: none)",
+        help="markup of the text, which is converted to plain text (default: none)",
     )
     parser.add_argument(
         "--members",
@@ -144,7 +144,7 @@ def _add_tokenizer_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--normalization",
         choices=["bert", "identity", "nfc", "nfkc", "nmt_nfkc"],
-        help="change of the text in addition to --cased: bert is BERT's cleaning (only for wordpiece and bpe); "
+        help="normalization of the text in addition to --cased: bert is BERT's cleaning (only for wordpiece and bpe); "
         "identity changes nothing; nfc and nfkc are Unicode forms; nmt_nfkc is SentencePiece's NFKC with "
         "removal of control characters (default: bert for wordpiece and bpe, identity for byte_level, nmt_nfkc "
         "for the kinds of SentencePiece, which have no nfc)",
@@ -152,7 +152,7 @@ def _add_tokenizer_options(parser: argparse.ArgumentParser) -> None:
     add_number(
         parser,
         "--sample_characters",
-        "approximate number of characters to train on; a hash of each text chooses the sample (default: all)",
+        "approximate number of characters to train on; a hash of each text determines the sample (default: all)",
     )
     parser.add_argument(
         "--smoothing",
@@ -216,8 +216,8 @@ def _add_evaluation_files(parser: argparse.ArgumentParser) -> None:
         "--evaluation_files",
         nargs="+",
         metavar="GLOB",
-        help="evaluation files whose texts the rule `contamination` looks for, in place of the files that the recipe "
-        "names, which lie below the directory of the recipe",
+        help="evaluation files for the rule `contamination`, which removes documents that contain their texts; "
+        "replaces the evaluation files that the recipe names",
     )
 
 
@@ -295,9 +295,9 @@ def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
     add_flag(
         parser,
         "--append",
-        "add the documents to the corpus --output; its tokenizer, --language, --segmenter, --heldout_fraction, "
-        "--deduplicate and --clean apply; duplicates of its documents are left out; its existing files do not "
-        "change",
+        "add the documents to the corpus --output, with the tokenizer, --language, --segmenter, --heldout_fraction, "
+        "--deduplicate and --clean of this corpus; duplicates of documents in the corpus are left out; existing files "
+        "of the corpus do not change",
     )
     _add_document_options(parser)
     parser.add_argument(
@@ -318,16 +318,16 @@ def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="package that finds the words of a script without spaces, for whole-word masking: jieba (zh), fugashi "
         "(ja), pythainlp (th, also sentences), khmercut (km), laonlp (lo) or icu (my); pip install '.[words]' "
-        "(default: none, so that the vocabulary marks the words)",
+        "(default: none, so that the vocabulary determines where words begin)",
     )
     parser.add_argument(
         "--deduplicate",
         choices=["none", "split", "exact", "near"],
-        help="treatment of copies: split removes no document, and puts similar documents on one side of the split; "
+        help="treatment of copies: split removes no document, and puts similar documents into one split; "
         "exact removes documents that differ from an earlier document only in white space, case, width and "
-        "punctuation; near also removes documents whose set of five-word sequences has a Jaccard similarity of 0.8 or "
-        "more with an earlier document, and puts similar documents on one side; none compares no documents, which is "
-        "faster (default: split)",
+        "punctuation; near also removes documents whose set of five-word sequences has a Jaccard similarity of "
+        "0.8 or more with an earlier document, and puts similar documents into one split; none compares no documents, "
+        "which is faster (default: split)",
     )
     parser.add_argument(
         "--clean",
@@ -445,7 +445,7 @@ def _add_inspect_options(parser: argparse.ArgumentParser) -> None:
         "the first sequences)",
     )
     parser.add_argument(
-        "--config", metavar="RECIPE", help="recipe whose sequences are shown (default: BERT's sequences of 128 tokens)"
+        "--config", metavar="RECIPE", help="recipe of the sequences to show (default: BERT's sequences of 128 tokens)"
     )
     form = parser.add_mutually_exclusive_group()
     add_flag(form, "--json", "print the statistics as one JSON object")
@@ -459,13 +459,13 @@ def _add_inspect_options(parser: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--against",
         metavar="CORPUS",
-        help="another corpus: print the number of documents of CORPUS that are exact or near duplicates of its "
-        "documents",
+        help="another corpus to compare with: print the number of documents of CORPUS that are exact or near "
+        "duplicates of documents of the other corpus",
     )
 
 
 def run_inspect(args: argparse.Namespace) -> None:
-    """Print figures and sequences of a corpus, write them as a page, or compare the corpus with another corpus."""
+    """Print figures and sequences of a corpus, write a page with them, or compare the corpus with another corpus."""
     if args.against is not None:
         if args.config or args.overrides or args.sequence is not None:
             raise UserError("--against compares documents: leave out --config, --sequence and the fields of a config")

@@ -80,8 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _status_and_message(error: Exception, output: object, memory_advice: str, words: Sequence[str]) -> tuple[int, str]:
     """Return the exit status and the line for an error of a verb; no line for a bug, whose traceback is printed.
 
-    An error of the operating system that no other function turned into a message ends here. An error of writing names
-    no path, so the line names the output of the verb and the directory for temporary files.
+    If no other function turned an error of the operating system into a message, this function does. An error of writing
+    names no path, so the line names the output of the verb and the directory for temporary files.
     """
     if isinstance(error, UserError):
         return error.status, str(error)

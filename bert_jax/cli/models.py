@@ -31,10 +31,12 @@ OTHER_SUFFIXES = (".csv", ".tsv", ".parquet", ".xlsx")  # suffixes of files that
 
 def _add_fill_mask_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--top_k", type=int, default=5, metavar="K", help="predictions for each [MASK] (default: 5)")
+    parser.add_argument(
+        "--top_k", type=int, default=5, metavar="K", help="number of predictions for each [MASK] (default: 5)"
+    )
     add_flag(parser, "--json", "print a list of {token, id, probability, text} per text")
     parser.add_argument("--input", metavar="FILE", help=f"{INPUT_FILE_HELP}, instead of --text")
-    add_text(parser, "text", "text with [MASK] in it, in quotes; RoBERTa spells it <mask>")
+    add_text(parser, "text", "text with [MASK] in it, in quotes; for RoBERTa, write <mask>")
 
 
 def run_fill_mask(args: argparse.Namespace) -> None:
@@ -93,7 +95,7 @@ def _add_attention_options(parser: argparse.ArgumentParser) -> None:
     add_number(
         parser,
         "--head",
-        "head of --layer, from 0; a page also shows the details of this head, and a picture shows only this head",
+        "head of the layer --layer, from 0; a page also shows details of this head; a picture shows only this head",
     )
     add_number(parser, "--first_token", "index of the first of the 512 tokens that are shown (default: 0)", default=0)
     meaning = "text in quotes; if it contains [MASK], the page also shows the relevance of each token"
@@ -118,7 +120,7 @@ ATTENTION = Verb(
         "Writes a self-contained HTML page, or a picture. The page shows a heat map of each head of each layer, "
         "the fraction of attention that follows a pattern of Clark et al. 2019 (next or previous token, [SEP], "
         "broad), attention rollout, and the relevance of tokens for the answer at a [MASK] or of a classifier. "
-        "With --layer and --head, it also shows each weight of that head. The text may have as many tokens as "
+        "With --layer and --head, the page also shows each weight of that head. The text may have as many tokens as "
         "the model reads; 512 of them are shown."
     ),
     example="--model my-bert/ --output attention.html 'The cat sat.' 'It slept.'",
@@ -144,7 +146,7 @@ def _add_predict_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="JSON lines file to create; - prints the lines (default: -)",
     )
-    add_flag(parser, "--copy_input", "copy the fields of each input into its line, as `input`")
+    add_flag(parser, "--copy_input", "copy the fields of each input into its line of the output, as `input`")
     add_number(parser, "--batch_size", "sequences of maximum length per step (default: 32)", default=32)
 
 
@@ -215,8 +217,8 @@ def _add_embed_options(parser: argparse.ArgumentParser) -> None:
         "the number of a layer, where 0 is the input of the first layer (default: last)",
     )
     add_number(parser, "--batch_size", "texts of maximum length per step (default: 32)", default=32)
-    add_number(parser, "--max_seq_len", "maximum tokens of a text (default: the model's)")
-    add_flag(parser, "--truncate", "shorten longer texts and count them (default: refuse them)")
+    add_number(parser, "--max_seq_len", "maximum number of tokens of a text (default: the model's maximum)")
+    add_flag(parser, "--truncate", "shorten and count texts that are too long (default: refuse these texts)")
     parser.add_argument(
         "--vectors",
         metavar="FORM",

@@ -109,7 +109,7 @@ class Parser(argparse.ArgumentParser):
             action.required = False
 
     def format_help(self) -> str:
-        """Return the help, in which `postponed` options are required."""
+        """Return the help, which shows the options in `postponed` as required."""
         for action in self.postponed:
             action.required = True
         for group in self.postponed_groups:
@@ -133,11 +133,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_arguments(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.Namespace:
-    """Return the arguments of a verb; `overrides` holds `--config.KEY=VALUE` words, which `read_config` checks.
+    """Return the arguments of a verb; the argument `overrides` has the words `--config.KEY=VALUE`, not yet checked.
 
     Only the parser of the verb at the beginning of `argv` is made. If the verb is missing or wrong, the parser of all
     verbs explains the mistake. In verbs, options and keys, `-` and `_` are interchangeable.
-    Words without an option fill the options of `Verb.bare_words`.
+    Words without an option become the values of the options in `Verb.bare_words`.
 
     Exit with status 2 for a word that belongs to no option, and for an option or an override that is given twice. Exit
     with status 0 after printing help, also if `argv` is empty. The words `help`, `help VERB` and `version` have the
@@ -178,12 +178,12 @@ def parse_arguments(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.
 
 
 def _without_separators(name: str) -> str:
-    """Return a name of a verb without `-` and `_`; an option such as `--help` stays."""
+    """Return a name of a verb without `-` and `_`; an option such as `--help` stays unchanged."""
     return name if name.startswith("-") else re.sub("[-_]", "", name)
 
 
 def _suggested_verb(word: str, verbs: Mapping[str, Verb]) -> str:
-    """Return `; did you mean ...?` with the verb that a word may stand for, or advice."""
+    """Return `; did you mean ...?` with the verb that a wrong word may stand for; for other words, return advice."""
     name = word.lower().replace("_", "-")
     if name in OTHER_TASKS:
         return f"; {OTHER_TASKS[name]}"
@@ -199,8 +199,8 @@ def _is_option(word: str) -> bool:
 def _unknown_words_message(unknown: Sequence[str], verb: Verb, parser: Parser) -> str:
     """Return the message about words that belong to no option.
 
-    The message names the first word. An option of `Verb.other_options` gets the advice of the verb. If each wrong
-    option has one suggestion, the message names all wrong options.
+    The message names the first word. For an option in `Verb.other_options`, the message has the advice of this
+    dictionary. If each wrong option has one suggestion, the message names all wrong options.
     """
     if not _is_option(unknown[0]) and "=" not in unknown[0]:
         return f"'{unknown[0]}' belongs to no option{verb.positional_hint.format(unknown[0])}"
@@ -230,8 +230,8 @@ class _ParsedVerb(NamedTuple):
 def _parse_verb(parser: Parser, words: Sequence[str], bare_word_options: Sequence[str]) -> _ParsedVerb:
     """Return the arguments of a verb, and the words that belong to none of its options.
 
-    Words without an option fill the options `bare_word_options`, in their order. Exit with status 2 if a required
-    option has no value.
+    Words without an option become the values of the options `bare_word_options`, in the order of these options. Exit
+    with status 2 if a required option has no value.
     """
     parser.postpone_required()
     args, unknown = parser.parse_known_args(_with_full_option_names(words, parser))
@@ -263,13 +263,13 @@ def _parse_verb(parser: Parser, words: Sequence[str], bare_word_options: Sequenc
 
 
 def _option_and_value(action: argparse.Action) -> str:
-    """Return an option with a word for its value, such as `--output FILE.png`."""
+    """Return an option with a placeholder for its value, such as `--output FILE.png`."""
     value = action.metavar or "|".join(map(str, action.choices or ()))
     return f"{'/'.join(action.option_strings)} {value}".strip()
 
 
 def _with_full_option_names(words: Sequence[str], parser: Parser) -> list[str]:
-    """Return words with the options as the parser spells them."""
+    """Return words, in which each option has the full name that the parser knows."""
     options = parser.option_names()
     positional = {action.dest for action in parser._actions if not action.option_strings}
     spelled = []

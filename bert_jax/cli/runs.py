@@ -76,7 +76,7 @@ def run_plot(args: argparse.Namespace) -> None:
 
 PLOT = Verb(
     summary="draw the learning curves of a run",
-    description="Reads metrics.jsonl in the work directory.",
+    description="The curves are drawn from metrics.jsonl in the work directory.",
     example="--workdir runs/base --output curves.png",
     add_options=_add_plot_options,
     run=run_plot,
@@ -97,7 +97,7 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
     add_flag(
         form,
         "--follow",
-        "serve the page, without sequences, to this machine while the run trains; Ctrl-C ends the server",
+        "serve the page (without held-out sequences) on this machine while the run trains; Ctrl-C ends the server",
     )
     add_recipe_option(parser)
     add_number(parser, "--port", f"port of --follow; 0 takes any free port (default: {FOLLOW_PORT})")
@@ -126,9 +126,9 @@ def run_report(args: argparse.Namespace) -> None:
 
 
 REPORT = Verb(
-    summary="write a run, or several, as one HTML page",
+    summary="write an HTML page about one or more runs",
     description=(
-        "Writes a summary with warnings, curves, corpus, held-out sequences with the model's predictions, "
+        "The page has a summary with warnings, curves, corpus, held-out sequences with the model's predictions, "
         "settings, cost, and the command that repeats the run. The page loads no other file and runs no script. "
         "With --follow, a server on the loopback address shows the page while the run trains."
     ),
@@ -153,7 +153,7 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--original",
         metavar="DIR",
-        help="with --run: the model that was exported; prints the scores of both on the data of its task",
+        help="with --run: the model that was exported; also prints the scores of the model and the export on the task",
     )
     parser.add_argument(
         "--data",

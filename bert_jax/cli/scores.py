@@ -29,10 +29,10 @@ def _add_fraction(parser: argparse.ArgumentParser) -> None:
 
 # Name, metavar and help of the option for each data set of bias; `score` and `bias` have these options.
 BIAS_DATA = (
-    ("crows_pairs", "FILE", "crows_pairs_anonymized.csv"),
+    ("crows_pairs", "FILE", "file crows_pairs_anonymized.csv of CrowS-Pairs"),
     ("stereoset", "PATH", "dev.json of StereoSet, or a directory of files cut from it; intrasentence"),
-    ("intersentence", "PATH", "the file of --stereoset: next sentences, for a model with a next-sentence head"),
-    ("winobias", "DIR", "directory with pro_stereotyped_* and anti_stereotyped_* files"),
+    ("intersentence", "PATH", "dev.json of StereoSet for its next sentences; needs a model with a next-sentence head"),
+    ("winobias", "DIR", "directory of WinoBias with pro_stereotyped_* and anti_stereotyped_* files"),
     ("winogender", "PATH", "all_sentences.tsv of Winogender, or its directory, with occupations-stats.tsv"),
     (
         "templates",
@@ -53,7 +53,7 @@ def _add_score_options(parser: argparse.ArgumentParser) -> None:
             ".txt file with unacceptable sentences on odd lines and acceptable sentences on even lines, as in Zorro; "
             "or a directory of such files; or the word zorro_small: 460 English pairs that come with bert-jax",
         ),
-        ("text", "FILE", "running text, one text per line, or JSON lines: pseudo-perplexity"),
+        ("text", "FILE", "text to measure the pseudo-perplexity on: one text per line, or JSON lines"),
         *BIAS_DATA,
     ):
         parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=meaning)
@@ -61,11 +61,11 @@ def _add_score_options(parser: argparse.ArgumentParser) -> None:
         "--masking",
         choices=["within_word_l2r", "original"],
         default="within_word_l2r",
-        help="tokens that are masked to predict a token: the token and the later tokens of its word, or the token "
-        "alone (default: within_word_l2r)",
+        help="tokens that are masked to predict a token: the token and the later tokens of its word, or only this "
+        "token (default: within_word_l2r)",
     )
     parser.add_argument(
-        "--temperature", type=float, default=1.0, metavar="T", help="divisor of the logits (default: 1)"
+        "--temperature", type=float, default=1.0, metavar="T", help="temperature: divisor of the logits (default: 1)"
     )
     _add_fraction(parser)
     parser.add_argument(
@@ -80,18 +80,21 @@ def _add_score_options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="DIR",
-        help="test collection in the layout of BEIR: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv; nDCG, recall, "
-        "MRR and MAP of the model's vectors, beside BM25",
+        help="test collection in the layout of BEIR: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv; prints "
+        "nDCG, recall, MRR and MAP of the model's vectors and of BM25",
     )
     parser.add_argument(
-        "--split", default="test", metavar="SPLIT", help="judgments of --retrieval: qrels/SPLIT.tsv (default: test)"
+        "--split",
+        default="test",
+        metavar="SPLIT",
+        help="split of --retrieval, whose relevance judgments are in qrels/SPLIT.tsv (default: test)",
     )
     parser.add_argument(
         "--vectors",
         default="",
         metavar="FORMS",
         help="forms of stored vectors that --retrieval also searches in: float, int8, binary, a size such as 64, or "
-        "64-int8; with commas between forms; prints the size, the time of the search, and the nDCG that is lost",
+        "64-int8, separated by commas; prints the size, the search time and the loss of nDCG of each form",
     )
     add_flag(parser, "--json", "print one JSON object instead of tables")
 

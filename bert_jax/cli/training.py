@@ -71,7 +71,7 @@ def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> _ResultA
 
 def _add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "recipe", nargs="?", metavar="RECIPE", help="name or file of a recipe (default: list the recipes)"
+        "recipe", nargs="?", metavar="RECIPE", help="name or file of a recipe (default: list all recipes)"
     )
     add_flag(parser, "--json", "print one JSON object")
 
@@ -173,13 +173,13 @@ def _add_pretrain_options(parser: argparse.ArgumentParser) -> None:
         parser,
         "work directory for checkpoints, metrics.jsonl and TensorBoard events: a path, gs:// or s3://BUCKET/NAME",
     )
-    parser.add_argument("--corpus", metavar="DIR", help="corpus, made by `prepare`, as --config.data.corpus")
-    parser.add_argument("--init_from", metavar="DIR", help="weights to start from, as --config.init_from")
+    parser.add_argument("--corpus", metavar="DIR", help="corpus made by `prepare`; short for --config.data.corpus")
+    parser.add_argument("--init_from", metavar="DIR", help="weights to start from; short for --config.init_from")
     parser.add_argument(
         "--budget",
         metavar="AMOUNT",
         help="time, tokens or FLOPs to spend: 30m, 1h30m, '50M tokens', '1e16 flops'; chooses and prints the model "
-        "size, the tokens, the batch size and the steps of the recipe; for a time, first measures the speed of "
+        "size, the batch size and the numbers of tokens and steps; for a budget of time, first measures the speed of "
         "some steps",
     )
     add_platform(parser)
@@ -187,7 +187,7 @@ def _add_pretrain_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_override(args: argparse.Namespace, option: str, key: str) -> None:
-    """Add an override of `key` with the value of an option, if it is given; refuse a second override of this key."""
+    """Add an override of `key` with the value of an option that is given; refuse a second override of this key."""
     value = getattr(args, option)
     if value is None:
         return
@@ -276,15 +276,15 @@ def _add_finetune_options(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--json", "print results.json on one line instead of a table")
     group = parser.add_argument_group(
         "your own labels",
-        "A file with a row per text. Choices that are left out are made by the file, and printed.",
+        "Your own file has a row for each text. Options that you leave out are chosen from the file, and printed.",
     )
     group.add_argument(
         "--data", metavar="FILE", help="file with texts and labels: .csv, .tsv, .jsonl, .json or .parquet"
     )
-    group.add_argument("--text", metavar="COLUMN[,COLUMN]", help="column of the text; two columns: a pair of texts")
+    group.add_argument("--text", metavar="COLUMN[,COLUMN]", help="column of the text, or both columns of a text pair")
     group.add_argument("--label", metavar="COLUMN", help="column of the label")
-    group.add_argument("--init_from", metavar="DIR", help="weights to start from, as --config.init_from")
-    group.add_argument("--kind", metavar="KIND", help="kind of task (default: by the labels)")
+    group.add_argument("--init_from", metavar="DIR", help="weights to start from; short for --config.init_from")
+    group.add_argument("--kind", metavar="KIND", help="kind of task (default: determined from the labels)")
     group.add_argument(
         "--label_separator", metavar="CHARACTER", help="character between the labels of a text that has several labels"
     )

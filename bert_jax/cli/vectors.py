@@ -30,7 +30,7 @@ def _add_pairs_options(parser: argparse.ArgumentParser) -> None:
     add_number(
         parser, "--number", "number of training pairs (default: a pair of each part of a document of 1,024 tokens)"
     )
-    add_number(parser, "--dev_number", "number of right pairs in dev.jsonl (default: 1000)", default=1_000)
+    add_number(parser, "--dev_number", "number of matching pairs in dev.jsonl (default: 1000)", default=1_000)
     add_number(parser, "--query_tokens", "maximum tokens of the first text (default: 32)", default=32)
     add_number(parser, "--document_tokens", "maximum tokens of the second text (default: 64)", default=64)
     add_number(parser, "--seed", "seed of the order and of the texts (default: 0)", default=0)
@@ -65,8 +65,9 @@ PAIRS = Verb(
     summary="make pairs of texts from a corpus, to train sentence vectors without labels",
     description=(
         "Writes pairs of texts that belong together, as JSON lines with text and text_pair, which `finetune "
-        "--config=vectors_cpu` reads. A pair depends only on the corpus, the options and its number. The pairs of "
-        "dev.jsonl are from held-out documents; half of them do not belong together. docs/vectors.md is the guide."
+        "--config=vectors_cpu` reads. A pair depends only on the corpus, the options and the number of the pair. The "
+        "pairs of dev.jsonl are from held-out documents; half of these pairs do not belong together. "
+        "docs/vectors.md is the guide."
     ),
     example="--corpus corpus/ --output pairs/",
     add_options=_add_pairs_options,
@@ -88,7 +89,7 @@ def _add_mine_options(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--model", type=parse_path_or_url, metavar="DIR", help=MODEL_HELP)
     add_flag(source, "--bm25", "rank the documents by shared words, without a model")
     parser.add_argument(
-        "--pairs", required=True, metavar="FILE", help="JSON lines with text, a query, and text_pair, its answer"
+        "--pairs", required=True, metavar="FILE", help="JSON lines with a query in text, and its answer in text_pair"
     )
     parser.add_argument(
         "--corpus",
@@ -104,7 +105,7 @@ def _add_mine_options(parser: argparse.ArgumentParser) -> None:
         type=_parse_rank_range,
         default=(10, 50),
         metavar="FIRST:END",
-        help="ranks of the negatives, counted from 0 without the right documents; END is left out (default: 10:50)",
+        help="ranks of negatives, from FIRST to END - 1, counted from 0 without the right documents (default: 10:50)",
     )
     parser.add_argument(
         "--margin",
@@ -113,15 +114,15 @@ def _add_mine_options(parser: argparse.ArgumentParser) -> None:
         help="skip documents whose score exceeds the score of text_pair minus M; a negative M allows higher scores "
         "(default: no limit)",
     )
-    add_number(parser, "--number", "negatives of each pair (default: 1)", default=1)
+    add_number(parser, "--number", "number of negatives for each pair (default: 1)", default=1)
     parser.add_argument(
         "--cross_encoder",
         type=parse_path_or_url,
         metavar="DIR",
-        help="model with one score or two labels for a pair of texts; its scores decide about --margin, and are "
-        "written as scores",
+        help="model with one score or two labels for a pair of texts; --margin compares its scores, and the output "
+        "has them in the field scores",
     )
-    add_number(parser, "--seed", "seed of the choice among the ranks (default: 0)", default=0)
+    add_number(parser, "--seed", "seed of the random choice of negatives (default: 0)", default=0)
 
 
 def run_mine(args: argparse.Namespace) -> None:

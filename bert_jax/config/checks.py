@@ -82,7 +82,7 @@ def refuse_fields_without_effect(
     phases = config.train.phases if isinstance(config, PretrainConfig) else ()
 
     def choice_of(setting: FieldValue, name: str) -> FieldValue | None:
-        """Return the field `name` in the setting's section; if the field is absent or None there, in the config."""
+        """Return the field `name` of the setting's section; if it is absent or None, the config's field."""
         own = settings.get(f"{setting.key.rpartition('.')[0]}.{name}")
         return settings.get(f"{path}.{name}", own) if own is None or own.value is None else own
 
@@ -116,7 +116,7 @@ def refuse_fields_without_effect(
 
 
 def phase_warnings(config: PretrainConfig, given: Collection[str]) -> Iterator[str]:
-    """Yield a warning for each phase that has its own value of fields on the command line.
+    """Yield a warning for each phase whose own values replace fields that were set on the command line.
 
     Args:
         config: a checked config.
@@ -147,7 +147,7 @@ def no_effect_error(key: str, choice: str, default: object, fix: str = "") -> Us
 
     Args:
         key: dotted key of the field.
-        choice: `KEY=VALUE` that makes the field have no effect.
+        choice: the setting `KEY=VALUE` because of which the field has no effect.
         default: default of the field.
         fix: another way to fix the mistake; "": no other way.
     """

@@ -25,10 +25,11 @@ class ReadBy:
 
     Exactly one of `values`, `not_values` and `row_property` is given.
 
-    choice: name of a field in the same section, or a dotted key of the config.
-    values: values of `choice` with which the field has an effect.
-    not_values: values of `choice` with which the field has no effect.
-    row_property: attribute of the row that `choice` selects in its table; true if the field has an effect.
+    Attributes:
+        choice: name of a field in the same section, or a dotted key of the config.
+        values: values of `choice` with which the field has an effect.
+        not_values: values of `choice` with which the field has no effect.
+        row_property: attribute of the row that `choice` selects in its table; true if the field has an effect.
     """
 
     choice: str
@@ -58,7 +59,8 @@ def field(
             starts, so that a new row needs no change here.
         read_by: conditions that must all hold for the field to have an effect; the conditions of a section apply to all
         of its fields.
-        replaced_by: name, as in `ReadBy.choice`, of a field that, if it is set, replaces the new field.
+        replaced_by: name, as in `ReadBy.choice`, of another field, which replaces the new field if the other field is
+            set.
         replaced_by_phase: a field of PhaseConfig that replaces the new field if every phase sets it.
         still_read_by: condition under which the field has an effect even if every phase replaces it.
     """

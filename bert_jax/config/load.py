@@ -1,4 +1,4 @@
-"""Reading of a recipe (a file or a name) and of overrides, as a frozen config.
+"""Functions that read a recipe (a file or a name) and overrides, and return a frozen config.
 
 A recipe (`configs/NAME.py`, in the checkout and in the wheel) calls `pretrain_config()` or `finetune_config()`, changes
 fields and returns the result.
@@ -143,7 +143,7 @@ def with_first_phase_index(key: str) -> str:
 def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Collection[str] = ()) -> AnyConfig:
     """Return the frozen config; raise UserError, which names the key, for an unknown key or a wrong value.
 
-    `given` are the keys on the command line; a key that another field replaces is an error.
+    `given` has the keys on the command line; a key that has no effect, because another field has a value, is an error.
     """
     built = section_from_values(kind, _as_plain_values(config), "config")
     refuse_fields_without_effect(built, given=given, with_tables=False)
@@ -153,7 +153,7 @@ def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Col
 
 
 def with_vocab_size(config: PretrainConfig, vocab_size: int) -> PretrainConfig:
-    """Return the config with the vocabulary size of its tokenizer; raise UserError if it has a different size."""
+    """Return the config with the vocabulary size of its tokenizer; raise UserError if the config has another size."""
     if config.model.vocab_size not in (None, vocab_size):
         raise UserError(
             f"config.model.vocab_size={config.model.vocab_size}, but the corpus was prepared with a vocabulary of "
@@ -163,7 +163,7 @@ def with_vocab_size(config: PretrainConfig, vocab_size: int) -> PretrainConfig:
 
 
 def to_json(config: Config) -> dict[str, Any]:
-    """Return the config as plain JSON values; `from_json` is its inverse."""
+    """Return the config as plain JSON values; `from_json` is the inverse function."""
     return dataclasses.asdict(config)
 
 

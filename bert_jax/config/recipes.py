@@ -120,11 +120,11 @@ def electra_recipe_of_clark2020(size: str, seq_len: int) -> ml_collections.Confi
 
 
 def distilbert_recipe_of_sanh2019() -> ml_collections.ConfigDict:
-    """Return the recipe of DistilBERT (Sanh et al. 2019), a student of six layers of a BERT-base.
+    """Return the recipe of DistilBERT (Sanh et al. 2019), a six-layer student of a BERT-base.
 
     The temperature is 2. The losses of soft targets, masked tokens and cosine have the weights 5 : 2 : 1. The student
-    reads the teacher's corpus three times in batches of 4,000 sequences. The weights here are half of the published
-    weights, so the gradient is clipped at half of the published norm of 5.
+    reads the teacher's corpus three times in batches of 4,000 sequences. The three loss weights of this recipe are half
+    of the published weights, so the gradient is clipped at half of the published norm of 5.
     """
     config = pretrain_config()
     config.objective = "distillation"
@@ -138,7 +138,7 @@ def distilbert_recipe_of_sanh2019() -> ml_collections.ConfigDict:
 
 
 def modernbert_recipe_of_warner2024(size: str, peak_learning_rate: float) -> ml_collections.ConfigDict:
-    """Return the recipe of ModernBERT (Warner et al. 2024): 30 % masked tokens, StableAdamW, long at the peak rate.
+    """Return the recipe of ModernBERT (Warner et al. 2024): 30 % masked tokens, StableAdamW, a long constant peak rate.
 
     The first phase has 360,000 steps of 4,608 sequences
     of 1,024 tokens, which is 1.7 trillion tokens. The second phase has 63,600 steps of 576 sequences of 8,192 tokens,

@@ -1,7 +1,7 @@
 """The fields of a run's configuration, as frozen dataclasses with default, meaning, range and conditions.
 
-`PretrainConfig` and `FinetuneConfig`, at the end of the file, are the two roots. If a field may be None, its meaning
-explains None.
+`PretrainConfig` and `FinetuneConfig`, at the end of the file, are the two roots. If a field may be None, the meaning of
+the field explains None.
 """
 
 import dataclasses
@@ -436,10 +436,10 @@ class WatchdogConfig:
 # Traces.
 @dataclasses.dataclass(frozen=True)
 class ProfileConfig:
-    """A trace of some steps by jax.profiler, in the work directory; it does not change the training."""
+    """A trace of some steps by jax.profiler, in the work directory; the trace does not change the training."""
 
     steps: str | None = field(
-        None, "steps to trace, as FIRST:END, counted from 0 and without END, such as 10:13; None: no trace"
+        None, "steps to trace, as FIRST:END, from FIRST to END - 1, counted from 0, such as 10:13; None: no trace"
     )
 
 

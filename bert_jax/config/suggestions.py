@@ -1,4 +1,4 @@
-"""The key that a user probably meant: the key that other trainers call by this name, or the most similar key."""
+"""The key that a user probably meant: the key that has the given name in other trainers, or the most similar key."""
 
 import re
 from collections.abc import Iterable

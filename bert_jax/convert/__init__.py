@@ -8,7 +8,7 @@ runtimes.py          the programs that run an export; to add a runtime, add a ro
 latency.py           latency of an export on one core
 verify_run.py        `verify --run`: an export in every installed runtime
 compress.py          a smaller model, with its size, time and score; to add a method, add a row to METHODS
-prune.py             removal of unimportant heads, MLP features and layers; a kind of part is a row of TARGETS
+prune.py             removal of unimportant heads, MLP features and layers; to add a kind of part, add a row to TARGETS
 eval_sets.py         the held-out data and the score that measure a compressed model
 vocabulary.py        a model with another vocabulary
 """

@@ -1,4 +1,4 @@
-"""Write a smaller model, and measure its size, time and score; a method is a row of `METHODS`."""
+"""Write a smaller model, and measure its size, time and score; each row of `METHODS` is a compression method."""
 
 import dataclasses
 import functools
@@ -161,7 +161,7 @@ def onnx_runner(directory: pathlib.Path, output_names: Sequence[str]) -> Runner:
 
 
 def _prune(target: str, weights: Weights, eval_set: EvalSet, amount: float, scratch: pathlib.Path) -> Compressed:
-    """Remove the parts that a row of TARGETS describes; each row is a method."""
+    """Remove the parts that a row of TARGETS describes; each row of TARGETS is a compression method."""
     examples, loss = eval_set.training_examples(), eval_set.loss(weights.config)
     pruned = prune(TARGETS[target], weights.config, weights.params, examples, loss, amount)
     smaller = dataclasses.replace(weights, config=pruned.config, params=pruned.params)
@@ -198,5 +198,5 @@ METHODS: dict[str, Method] = {name: functools.partial(_prune, name) for name in 
 
 
 def _weights_megabytes(directory: pathlib.Path) -> float:
-    """Return the size in MB of the files with weights."""
+    """Return the total size, in MB, of the files of a model that hold weights."""
     return sum(path.stat().st_size for path in directory.iterdir() if path.suffix in WEIGHT_SUFFIXES) / 1e6

@@ -62,7 +62,7 @@ class EvalSet:
 
 
 class ScoreComparison(NamedTuple):
-    """Two scores, the score that is lost, and half the width of the 95 % confidence interval of the lost score."""
+    """Scores before and after, the lost score, and half the width of the lost score's 95 % confidence interval."""
 
     before: float
     after: float
@@ -71,7 +71,7 @@ class ScoreComparison(NamedTuple):
 
 
 def compare_scores(eval_set: EvalSet, before: Runner, after: Runner) -> ScoreComparison:
-    """Return both scores and the lost score, whose margin is 1.96 standard deviations of paired bootstrap draws."""
+    """Return the scores before and after, and the lost score with a margin of 1.96 sigma of paired bootstrap draws."""
     score_before, score_after = (eval_set.scorer([run(batch) for batch in eval_set.batches]) for run in (before, after))
     rng, num_units = np.random.default_rng(0), eval_set.num_units
     draws = [rng.integers(0, num_units, num_units) for _ in range(DRAWS)]

@@ -1,7 +1,7 @@
 """A batch and the outputs that a model has for it, computed by bert_jax: the reference for every other runtime.
 
-An export holds this batch and its outputs in `expected_outputs.safetensors`, so that `bert-jax verify --run` needs no
-other model.
+An export holds a batch and its expected outputs in `expected_outputs.safetensors`, so that `bert-jax verify --run`
+needs no other model.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ class ExpectedOutputs:
 def heads_of_exported_program(heads: tuple[Head, ...], sentences: SentenceModules | None) -> tuple[Head, ...]:
     """Return the heads of an exported program; an encoder without a head returns its last hidden states.
 
-    A model of sparse vectors returns its vectors alone.
+    The program of a model of sparse vectors returns only the vectors.
     """
     if sentences and sentences.is_sparse:
         return (Head("sparse_embedding"),)
@@ -59,9 +59,10 @@ def has_sentence_vectors(sentences: SentenceModules | None) -> bool:
 def add_sentence_vectors(
     outputs: dict[str, jax.Array], attention_mask: jax.Array, sentences: SentenceModules, vocab_size: int
 ) -> dict[str, jax.Array]:
-    """Return the outputs with `sentence_embedding`, float32 `[batch, hidden]`, from `last_hidden_state`.
+    """Return the outputs with a vector for each text, float32 `[batch, hidden]`, pooled from the last hidden states.
 
-    Sparse vectors, `[batch, vocab]`, replace the output of their head.
+    The vectors are the output `sentence_embedding`. For a model of sparse vectors, it is the only output, `[batch,
+    vocab]`.
     """
     if sentences.is_sparse:
         return {VECTORS: outputs["sentence_vectors"][..., :vocab_size]}
@@ -145,11 +146,11 @@ def read_expected_outputs(path: pathlib.Path) -> ExpectedOutputs:
 
 
 def rows_without_padding(arrays: Arrays, batch: Arrays) -> list[dict[str, np.ndarray]]:
-    """Return each row of `arrays` as a batch of one row, cut to the tokens of the row.
+    """Return each row of the arrays as a batch of one row, cut to the tokens of this row.
 
     Args:
         arrays: inputs or outputs of `batch`; arrays without an axis of tokens are not cut.
-        batch: the inputs; `attention_mask` is 1 at the tokens.
+        batch: the inputs of the model; `attention_mask` is 1 at the tokens.
     """
     lengths = batch["attention_mask"].reshape(ROWS, -1, batch["attention_mask"].shape[-1]).sum(-1).max(-1)
     rows = []

@@ -154,7 +154,7 @@ def left_out_heads(weights: Weights, exported: Weights) -> list[str]:
 
 
 def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFacts()) -> str:
-    """Return the model card of a directory; make a new card if there is none, or if there are facts to add."""
+    """Return the model card of a directory; make a new card if the directory has no card, or if facts must be added."""
     path = weights.directory / CARD
     if path.is_file() and facts == CardFacts():
         return read_file(path, strict_json.MAX_BYTES).decode(errors="replace")

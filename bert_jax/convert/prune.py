@@ -1,8 +1,9 @@
 """Removal of the least important heads, MLP features or layers (Michel et al. 2019).
 
 The output of each part is multiplied by a gate g = 1. The importance of a part is the mean of |dL/dg| over examples. A
-gate is applied to the rows of the matrix that reads the output, so the code of the model does not change. All layers
-keep equal numbers of heads and features, because layers are stacked, and a `config.json` has one number for all layers.
+gate multiplies rows of the matrix that takes the output as input, so that the code of the model does not change. All
+layers keep equal numbers of heads and features, because layers are stacked, and a `config.json` has one number for all
+layers.
 """
 
 import dataclasses
@@ -104,8 +105,8 @@ def remove_heads(config: EncoderConfig, flat: Flat, importance: np.ndarray, amou
     """Remove the least important heads of each layer; other heads keep their size.
 
     If layers share a table with an entry for each head, all layers lose the heads of equal index. The `config.json` of
-    most families cannot state the size of heads. In these families the model gets the family "research", which only
-    bert_jax reads.
+    most families cannot state the size of heads. In a family that cannot state the size, the pruned model gets the
+    family "research", which only bert_jax reads.
     """
     num_removed = _num_to_remove(amount, config.num_heads, "heads of each layer")
     if POSITIONS[config.positions].bias:
@@ -164,7 +165,7 @@ def _most_important_gates(importance: np.ndarray, count: int) -> np.ndarray:
 
 
 def _keep_output_features(flat: Flat, prefix: str, features: np.ndarray) -> Flat:
-    """Return kernel and bias of a linear map, if they exist, with only the outputs `features`, `[layers, count]`."""
+    """Return kernel and bias (if any) of a linear map, cut to the outputs at `features`, `[layers, count]`."""
     cut = Flat()
     for path in (f"{prefix}kernel", f"{prefix}bias"):
         if path in flat:
@@ -199,9 +200,9 @@ def remove_layers(config: EncoderConfig, flat: Flat, importance: np.ndarray, amo
 def choose_layers_to_keep(config: EncoderConfig, importance: np.ndarray, count: int) -> list[int]:
     """Return the `count` layers with the highest total importance that can have the new indices 0 to count - 1.
 
-    The new index of a local layer must be an index at which the config has a local layer. Layer 0 stays first if it has
-    no norm before its attention. The method is dynamic programming: `best[n]` is the best choice of n layers among the
-    layers so far.
+    The new index of a local layer must be an index at which the config has a local layer. Layer 0 stays the first layer
+    if it has no norm before its attention. The method is dynamic programming: `best[n]` is the best choice of n layers
+    among the layers so far.
     """
     best: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}
     for layer, new_index in itertools.product(range(config.num_layers), reversed(range(count))):
@@ -214,7 +215,7 @@ def choose_layers_to_keep(config: EncoderConfig, importance: np.ndarray, count: 
 
 
 def _num_to_remove(amount: float, total: int, parts: str) -> int:
-    """Return the number of parts to remove; raise UserError if it is none or all."""
+    """Return the number of parts to remove; raise UserError if no part or every part would be removed."""
     count = round(amount * total)
     if not 0 < count < total:
         raise UserError(f"--amount {amount:g} removes {count} of {total} {parts}; give a fraction that leaves some")

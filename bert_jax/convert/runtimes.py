@@ -1,4 +1,4 @@
-"""RUNTIMES: the programs that run an exported directory. Each opens a directory as a function from arrays to arrays.
+"""RUNTIMES: the programs that run an export; each program opens a directory as a function from arrays to arrays.
 
 An output has different names in bert_jax and in transformers; `select_outputs` uses the names of bert_jax.
 """
@@ -47,12 +47,12 @@ class Runtime(NamedTuple):
 
     @property
     def is_installed(self) -> bool:
-        """True if the module can be imported."""
+        """True if the Python module of the runtime can be imported."""
         return importlib.util.find_spec(self.module) is not None
 
     @property
     def label(self) -> str:
-        """The package with its installed version."""
+        """The name of the runtime's package, with the installed version."""
         return f"{self.package} {importlib.metadata.version(self.package)}"
 
 
@@ -175,7 +175,7 @@ RUNTIMES: dict[str, Runtime] = {
 
 
 def select_outputs(outputs: Arrays, names: Iterable[str], batch: Arrays) -> dict[str, np.ndarray]:
-    """Select the outputs `names` of a program for a batch; return name in bert_jax -> array.
+    """Select outputs of a program for a batch; return a dict from the output's name in bert_jax to its array.
 
     Logits of transformers over the vocabulary are selected at the `masked_positions` of the batch; logits of the next
     token are cut before the last token, which has no next token.

@@ -117,7 +117,7 @@ def check_runtime(
 
 
 def score_line(name: str, run: Run, weights: Weights, eval_set: EvalSet) -> str:
-    """Return a line with the score of a program beside the score of its original in bert_jax."""
+    """Return a line that compares the score of a program with the score of the original model in bert_jax."""
 
     def runner(batch: Arrays) -> dict[str, np.ndarray]:
         return select_outputs(run(batch), eval_set.outputs, batch)

@@ -21,7 +21,7 @@ POSITIONS = "encoder/embeddings/position"
 
 
 class TokenSources(NamedTuple):
-    """The old tokens of each new token.
+    """The old tokens from whose rows the row of each new token is made.
 
     The row of a new token is the mean of the rows of its old tokens, or, without old tokens, the mean of all rows. The
     old token `old_ids[i]` is a piece of the new token `new_ids[i]`; both arrays are int64 `[any]`.
@@ -77,8 +77,8 @@ def old_tokens_of_new_tokens(old: Tokenizer, new: Tokenizer) -> TokenSources:
     """Return the old tokens of each new token.
 
     Special tokens match by their role. Other tokens match if their text is equal and both begin or both continue a
-    word, so `##ing` matches a SentencePiece `ing`. For all other new tokens, the old tokenizer splits their text into
-    old tokens.
+    word, so `##ing` matches a SentencePiece `ing`. The old tokenizer splits the text of every new token without a match
+    into old tokens.
     """
     same_token = {token: i for i, token in enumerate(old.tokens)} if old.kind.name == new.kind.name else {}
     same_text = {key: i for i, key in reversed([*enumerate(_text_keys(old))]) if key[0]}
@@ -101,7 +101,7 @@ def old_tokens_of_new_tokens(old: Tokenizer, new: Tokenizer) -> TokenSources:
 
 
 def with_rows_for_new_tokens(weights: Weights, sources: TokenSources, new: Tokenizer) -> Weights:
-    """Return the model whose arrays over the vocabulary have a row for each new token; these come from old rows.
+    """Return the model with a row for each new token in arrays over the vocabulary; old rows give the new rows.
 
     The ids of special tokens in the config change with the vocabulary; the first position changes, too, if it
     is derived from the id of the padding token.
@@ -141,7 +141,7 @@ class _TextKey(NamedTuple):
 
 
 def _text_keys(tokenizer: Tokenizer) -> list[_TextKey]:
-    """Return a key of each token, its text and whether it continues a word; equal keys match between vocabularies."""
+    """Return a key for each token: its text, and whether it continues a word; tokens with equal keys match."""
     return [
         _TextKey("" if token in tokenizer.special else _plain_text(tokenizer, i), bool(tokenizer.continues[i]))
         for i, token in enumerate(tokenizer.tokens)

@@ -52,16 +52,16 @@ def copy_corpus_to_cache(
     """Return a local directory with the corpus at a URL (gs://, s3://, file://, memory:// ...).
 
     The corpus is copied into the cache once, and every call compares all files with the digests of the manifest. The
-    manifest is copied last, so that a killed copy is not a corpus; the next call keeps the complete files and copies
-    the remaining files. One process of a machine copies while the other processes wait. Copies of earlier snapshots of
-    the corpus stay in the cache until the user deletes them.
+    manifest is copied last, so an interrupted copy is not a valid corpus; the next call keeps the complete files and
+    copies the remaining files. One process of a machine copies while the other processes wait. Copies of earlier
+    snapshots of the corpus stay in the cache until the user deletes them.
 
     Args:
         url: URL of the corpus.
         cache: directory of the copies; None: `corpora` in the user's cache.
         say: function that prints a line; called when files are copied.
-        snapshot: beginning of the fingerprint of a snapshot; "": the newest snapshot. The copy has this snapshot and
-            the snapshots before it.
+        snapshot: beginning of the fingerprint of a snapshot; "": the newest snapshot. The copy has the chosen snapshot
+            and all earlier snapshots.
         progress: called as the copy grows, in the copying process and in the waiting processes.
         only_signatures: True to copy the signatures and not the documents; the copy has a directory of its own, in
             which `open_corpus` finds no documents.
@@ -112,7 +112,7 @@ class _GrowthReport:
 
 
 def _wait_for_lock(lock: int, mode: int, growth: _GrowthReport) -> None:
-    """Lock a file when no other process holds a conflicting lock; report the growth of the copy until then."""
+    """Lock a file; while another process holds a conflicting lock, wait and report the growth of the copy."""
     while True:
         try:
             return fcntl.flock(lock, mode | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Documents of a corpus that repeat other documents, by their token ids: exact copies, and near copies that leak.
+"""Counts of documents that repeat other documents, found by token ids: exact copies, and near copies across splits.
 
 To find near copies, a table stores the lowest shingle hashes of each held-out document, and the hashes of each training
 document are looked up in the table. A pair of documents that shares enough of the stored hashes is then compared by all
@@ -46,7 +46,7 @@ class Leaks(NamedTuple):
     """Counts of held-out documents that are near copies of training documents, as `prepare` defines near copies.
 
     `train` and `heldout` are the numbers of compared documents, and `near` is the number of near copies in `heldout`.
-    `exact` is True if all documents were compared, and not a sample.
+    `exact` is True if all documents were compared, and False if only a sample was compared.
     """
 
     exact: bool
@@ -59,8 +59,8 @@ def count_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ)
     """Count documents with equal ids, found by a hash of 128 bits.
 
     Equal documents have equal numbers of tokens and sentences, so only documents that share both numbers with another
-    document are read. If these documents have more than `limit` tokens, only documents with some of these pairs of
-    numbers are read; the pairs are a random sample.
+    document are read. If the documents to read have more than `limit` tokens together, pairs of a number of tokens and
+    a number of sentences are sampled, and only the documents with these pairs are read.
     """
     split = Split.join([train, heldout])
     tokens, sentences = document_sizes(split)
@@ -126,7 +126,7 @@ class _DocumentTokens(NamedTuple):
 
 
 def _read_documents(split: Split, documents: np.ndarray, max_records: int | None = None) -> Iterator[_DocumentTokens]:
-    """Read documents; yield a few at a time, with their indexes, their token ids end to end, and their token counts."""
+    """Yield a few documents at a time: their indexes, their token ids end to end, and their token counts."""
     num_records = np.minimum(np.diff(split.first_record)[documents], max_records or split.num_records)
     before = running_total(num_records)
     first = 0
@@ -161,7 +161,7 @@ def _document_hashes(split: Split, document: int) -> np.ndarray:
 
 
 def _lowest_hashes(split: Split, documents: np.ndarray) -> _HashesOfDocuments:
-    """Return the `LOWEST_HASHES` lowest distinct hashes of each document, all sorted, and the document of each hash."""
+    """Return the `LOWEST_HASHES` lowest distinct hashes of each document, in one sorted array, and their documents."""
     lowest = [(np.zeros(0, np.uint64), np.zeros(0, np.int64))]
     for hashes, owners in _shingle_hashes(split, documents):
         order = np.lexsort([hashes, owners])

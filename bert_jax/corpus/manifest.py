@@ -1,8 +1,8 @@
 """The manifest of a corpus: counts, settings, and the digests of all files; each append adds a manifest.
 
-`manifest.json` describes the newest snapshot. Its `snapshots` names the manifests of the earlier snapshots, oldest
-first; these files stay unchanged. A snapshot has the shards of the previous snapshot, further shards, and an index of
-all these shards.
+`manifest.json` describes the newest snapshot. The entry `snapshots` of this file names the manifests of the earlier
+snapshots, oldest first; the named files stay unchanged. A snapshot has the shards of the previous snapshot, further
+shards, and an index of all these shards.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def read_manifest(directory: pathlib.Path, snapshot: str = "") -> dict[str, Any]
 
     Args:
         directory: directory of the corpus.
-        snapshot: the fingerprint of a snapshot, or its beginning; "": the newest.
+        snapshot: the fingerprint of a snapshot, or the beginning of the fingerprint; "": the newest snapshot.
 
     Raises:
         UserError: the manifest is missing, changed, or of another format; there is no such snapshot.
@@ -69,7 +69,7 @@ def snapshot_fingerprints(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def snapshot_manifest_name(manifest: Mapping[str, Any], snapshot: str, corpus: str) -> str:
-    """Return the file name of the manifest of a snapshot, from the newest manifest of `corpus`.
+    """Return the file name of a snapshot's manifest; the newest manifest of `corpus` lists these names.
 
     Raises:
         UserError: there is no such snapshot.
@@ -122,7 +122,7 @@ def _read_manifest_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
 def has_valid_seal(manifest: Mapping[str, Any]) -> bool:
     """Return whether the fingerprint and the seal of a manifest match its content.
 
-    Raises AttributeError, KeyError or TypeError if it is not a manifest.
+    AttributeError, KeyError or TypeError is raised for a value that is not a manifest.
     """
     return manifest_fingerprint(manifest) == manifest["fingerprint"] and manifest_seal(manifest) == manifest["seal"]
 

@@ -23,7 +23,7 @@ class MixtureSource(NamedTuple):
 
 
 class Mixture:
-    """Open corpora with the same tokenizer; made by `open_mixture`. Source k of a split is corpus k.
+    """Several opened corpora with the same tokenizer; made by `open_mixture`. Source k of a split is corpus k.
 
     Attributes:
         corpora: one or more corpora.
@@ -52,7 +52,7 @@ class Mixture:
     def split(self, name: str, min_documents: int = 0) -> Split:
         """Join the split 'train' or 'heldout' of all corpora with at least `min_documents` documents in this split.
 
-        If no corpus has so many documents, return the split of the first corpus.
+        If no corpus has `min_documents` documents, return the split of the first corpus.
         """
         splits = [corpus.split(name) for corpus in self.corpora]
         enough = [split for split in splits if split.num_documents >= min_documents]
@@ -107,9 +107,9 @@ def open_mixture(
     return Mixture(corpora)
 
 
-def pin_opened_snapshots(corpus: str, mixture: Mixture) -> str:
-    """Return `config.data.corpus` in which each corpus has its absolute directory and its opened snapshot."""
-    paths = (parse_corpus_and_snapshot(item)[0] for item in find_corpora(corpus))
+def corpus_setting_with_snapshots(setting: str, mixture: Mixture) -> str:
+    """Return a value of `config.data.corpus` that names the absolute directory and opened snapshot of each corpus."""
+    paths = (parse_corpus_and_snapshot(item)[0] for item in find_corpora(setting))
     return ",".join(f"{path}@{opened.fingerprint[:SHORT]}" for path, opened in zip(paths, mixture.corpora, strict=True))
 
 

@@ -1,7 +1,7 @@
 """Statistics of a corpus: lengths of documents and sentences, counts of tokens and words, and the unigram loss.
 
 Lengths of documents come from the index. Figures of the text come from the whole text or, above a limit of
-tokens, from a sample with a fixed seed. Each result says how much was read.
+tokens, from a sample with a fixed seed. Each result says how many tokens were read.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ def expected_num_predictions(num_tokens: int, fraction: float = EVALUATED_FRACTI
 
 
 def few_predictions_warning(num_predictions: int) -> str:
-    """Return a warning about an evaluation with few predictions; '' if there are no predictions, or enough."""
+    """Return a warning about an evaluation with few predictions; '' for no predictions, or enough predictions."""
     if not 0 < num_predictions < MIN_PREDICTIONS:
         return ""
     return (
@@ -53,13 +53,13 @@ class TokenFigures:
     """Figures of the tokens of the training text.
 
     Attributes:
-        records: number of records that were read, of `num_records`.
+        records: number of records that were read, out of `num_records`.
         num_records: number of records of the split.
         tokens: number of tokens that were read.
         counts: int64 [vocab_size], occurrences of each token.
         sentences: distribution of the lengths of sentences.
         unknown: fraction of unknown tokens.
-        tokens_per_word, characters_per_word: means over words, as the vocabulary marks them; white space is not
+        tokens_per_word, characters_per_word: means over the words that the vocabulary marks; white space is not
             counted.
         joined: fraction of the tokens that are in words of several tokens; whole-word masking masks such tokens
             together.
@@ -89,7 +89,7 @@ def length_distribution(lengths: np.ndarray) -> Distribution:
 
 
 def _weighted_distribution(values: np.ndarray, counts: np.ndarray) -> Distribution:
-    """Return the distribution of ascending `values`, each of which occurs as often as `counts` says."""
+    """Return the distribution of ascending `values`, where values[i] occurs counts[i] times."""
     total = int(counts.sum())
     if not total:
         return Distribution(0, 0.0, (0,) * len(QUANTILES), ())

@@ -7,12 +7,12 @@
     signatures.npy                       hashes that find copies; training does not read them
 
 `prepare --append` adds shards (train.1-00000-of-00001.arrayrecord and so on), an index of all shards, and signatures.
-It keeps the previous manifest as manifest.0.json: a corpus has a snapshot for each manifest.
+The previous manifest is kept as manifest.0.json; each manifest of a corpus describes a snapshot.
 
 A record is a document or a part of a document, since a document of more than `MAX_RECORD` tokens is cut at sentence
 boundaries. The bytes of a record are, little-endian: uint32 number of sentences; uint16 length of each sentence; token
 ids, uint16 if the vocabulary allows it, else uint32. If a segmenter found words, one bit per token follows: 1 if the
-token begins a word. The lowest bit of a byte comes first.
+token begins a word. In each byte of word starts, the lowest bit comes first.
 """
 
 import concurrent.futures
@@ -53,7 +53,7 @@ SHARDS_AT_ONCE = 32
 class Shard(NamedTuple):
     """A file of a split, with its numbers of records and bytes according to the manifest.
 
-    `has_words`: True if its records say which tokens begin a word.
+    `has_words`: True if the records of the shard say which tokens begin a word.
     """
 
     path: pathlib.Path
@@ -116,7 +116,7 @@ class Split:
 
     @classmethod
     def join(cls, splits: Sequence["Split"]) -> "Split":
-        """Return one split with the records of all splits, in order; it has all sources of all splits.
+        """Join splits: return one split that has the records and the sources of all splits, in order.
 
         Raises:
             UserError: the token ids of the splits have two dtypes, so the vocabularies differ.
@@ -263,7 +263,7 @@ def _damaged_shard_error(shard: Shard, error: Exception) -> UserError:
 
 
 def _allow_open_files(num_files: int) -> None:
-    """Raise the limit of open files of this process by `num_files`; raise UserError if the system does not allow it."""
+    """Increase the limit of open files of this process by `num_files`; raise UserError if the system refuses."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = max(OPEN_FILES, num_files + OTHER_FILES)
     if hard != resource.RLIM_INFINITY:
@@ -330,11 +330,11 @@ def open_corpus(directory: str | os.PathLike[str], snapshot: str = "") -> Corpus
 
     Args:
         directory: directory of the corpus.
-        snapshot: the fingerprint of a snapshot, or its beginning; "": the newest.
+        snapshot: the fingerprint of a snapshot, or the beginning of the fingerprint; "": the newest snapshot.
 
     Raises:
-        UserError: the directory is not a corpus, or a corpus of an unknown format; it has no training document, or no
-            such snapshot; a file in it is missing, truncated or changed.
+        UserError: the directory is not a corpus, or its format is unknown; the corpus has no training document, or
+            lacks the snapshot; a file of the corpus is missing, truncated or changed.
     """
     directory = pathlib.Path(directory)
     manifest = read_manifest(directory, snapshot)

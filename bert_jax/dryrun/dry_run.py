@@ -62,7 +62,7 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompileInputs:
-    """The inputs for compiling a run, with one program per phase."""
+    """The inputs that are needed to compile a run, which has one program per phase."""
 
     objective: Objective
     phases: tuple[Phase, ...]
@@ -76,7 +76,7 @@ class CompileInputs:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PhaseReport:
-    """The results of a phase; `cost` and `estimate` are None if the compiler refuses the program for lack of memory."""
+    """The results of a phase; the fields `cost` and `estimate` are None if the program does not fit in memory."""
 
     phase: Phase
     tokens: int  # in a step, over all devices
@@ -108,7 +108,7 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Total:
-    """The totals of a recipe; pairs are (fastest, slowest), or None if a figure of the chip or a price is unknown."""
+    """The totals of a recipe; a pair is (fastest, slowest), or None if a figure of the chip or a price is unknown."""
 
     steps: int
     tokens: int
@@ -125,7 +125,8 @@ def pretraining_compile_inputs(config: PretrainConfig) -> CompileInputs:
     If the recipe has neither a corpus nor a vocabulary size, the vocabulary of BERT is assumed.
 
     Raises:
-        UserError: a field has a value that is not one of its choices, or has no effect; or the corpus cannot be read.
+        UserError: a field has a value that is not among its choices, a field has no effect, or the corpus cannot be
+            read.
     """
     check_choices(config)
     refuse_fields_without_effect(config)
@@ -157,7 +158,7 @@ def finetuning_compile_inputs(config: FinetuneConfig, console: Console) -> Compi
     """Return the inputs to compile a fine-tuning recipe, with all sequences padded to the longest length.
 
     Raises:
-        UserError: weights, data and settings do not fit each other.
+        UserError: the weights, the data and the settings of the recipe do not fit together.
     """
     check_choices(config)
     refuse_fields_without_effect(config)
@@ -203,10 +204,10 @@ def dry_run(work: CompileInputs, devices: Sequence[Any] | None, say: Say) -> Rep
     Args:
         work: the inputs to compile the recipe.
         devices: present or compile-only devices; None: the devices of this machine.
-        say: function that prints a line of progress; a compilation takes from seconds to minutes.
+        say: function that prints a line of progress, because a compilation can take minutes.
 
     Raises:
-        UserError: the mesh does not divide the devices, the model, a batch or a micro-batch.
+        UserError: the devices, the model, a batch or a micro-batch cannot be divided over the mesh.
     """
     are_present = devices is None
     devices = jax.devices() if devices is None else devices
@@ -257,14 +258,14 @@ def recipe_total(report: Report, price_per_chip_hour: float | None, watts_per_ch
 
     Args:
         report: the report of all phases.
-        price_per_chip_hour: price of a chip for an hour; None: unknown.
+        price_per_chip_hour: price of a chip for an hour; None if the price is unknown.
         watts_per_chip: power of a chip; None: the power in the table of chips, if it is known.
     """
     steps = [phase.phase.end - phase.phase.begin for phase in report.phases]
     watts_per_chip = report.watts if watts_per_chip is None else watts_per_chip
 
     def seconds_of_all_steps(bound: str) -> float | None:
-        """Return the time of all steps in seconds, from the estimate that `bound` names: `fastest` or `slowest`."""
+        """Return the time of all steps in seconds, by the estimate that `bound` selects: `fastest` or `slowest`."""
         seconds: list[Any] = [getattr(phase.estimate, bound, None) for phase in report.phases]
         return None if None in seconds else sum(s * n for s, n in zip(seconds, steps, strict=True))
 
@@ -345,7 +346,7 @@ def _compile_and_report_phase(
 def _cost_corrected_for_loops(compiled: Any) -> Cost:
     """Return XLA's counts of FLOPs and bytes, corrected for loops, whose bodies XLA counts only once.
 
-    Without a GPU, the CUDA compiler gives no counts, so `program_cost` is the only count.
+    Without a GPU, the CUDA compiler gives no counts, so only the counts of `program_cost` are returned.
     """
     text, counted = compiled.as_text(), compiled.cost_analysis()
     if not counted:
@@ -358,7 +359,7 @@ def _cost_corrected_for_loops(compiled: Any) -> Cost:
 
 
 class _CompiledOrBytes(NamedTuple):
-    """(compiled program, 0), or (None, bytes that the program needs) if it does not fit in memory."""
+    """The pair (compiled program, 0), or (None, needed bytes) if the program does not fit in memory."""
 
     compiled: Any
     needed_bytes: int
@@ -367,8 +368,8 @@ class _CompiledOrBytes(NamedTuple):
 def _compile_or_needed_bytes(lowered: Any) -> _CompiledOrBytes:
     """Return (compiled program, 0), or (None, needed bytes) if the program does not fit in memory.
 
-    Without a GPU, XLA cannot try tile sizes, and its first choice may not compile (A100, L40S, B200). In this case, the
-    program is compiled again, with cuBLAS for all matrix products.
+    Without a GPU, XLA cannot try tile sizes, and its first choice may fail to compile (A100, L40S, B200). After a
+    failure, the program is compiled again, with cuBLAS for all matrix products.
     """
     try:
         with discarded_stderr():
@@ -386,5 +387,5 @@ def _compile_or_needed_bytes(lowered: Any) -> _CompiledOrBytes:
 
 
 def _bytes_per_device(tree: Any) -> int:
-    """Return the bytes per device of a tree of shapes with shardings."""
+    """Return the number of bytes per device of a tree of array shapes with shardings."""
     return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))

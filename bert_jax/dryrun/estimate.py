@@ -1,4 +1,4 @@
-"""Bounds on the time of a compiled step, from its cost and the vendor's figures for the chip."""
+"""Bounds on the time of a compiled step, computed from the cost of the step and the vendor's figures for a chip."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ SLOW_COMPUTE = 0.5
 
 
 class Machine(NamedTuple):
-    """The peak figures of a device; None if unknown."""
+    """The peak figures of a device; an unknown figure is None."""
 
     flops: float | None  # FLOP/s
     hbm_bandwidth: float | None  # bytes/s
@@ -21,11 +21,12 @@ class Machine(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """The time of a step in seconds: each bound at the vendor's figure, the largest bound, and a range.
+    """The time of a step in seconds: a bound for each resource, the name of the largest bound, and a range.
 
-    fastest: the largest bound; compute, memory and interconnect at their peaks, with perfect overlap
-    slowest: the sum of the bounds without overlap, with compute at SLOW_COMPUTE of its peak and every accessed byte in
-    HBM
+    Attributes:
+        fastest: the largest bound, if compute, memory and interconnect reach their peaks with perfect overlap
+        slowest: the sum of the bounds, without overlap, if compute reaches only SLOW_COMPUTE of its peak and every
+            accessed byte is in HBM
     """
 
     compute: float | None
@@ -48,7 +49,7 @@ def peak_figures_of_device(chip: Chip, fraction_of_chip: float, usable_memory_fr
 
 
 def estimate_step_time(cost: Cost, machine: Machine) -> Estimate:
-    """Return the bounds of a step on a device; a bound is None if the machine's figure is unknown."""
+    """Return the bounds on the time of a step on a device; a bound is None if its peak figure is unknown."""
     sent = sum(collective.sent for collective in cost.collectives)
     parts = {
         "compute": _seconds_at_rate(cost.flops, machine.flops),

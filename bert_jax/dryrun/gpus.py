@@ -1,4 +1,4 @@
-"""Compile-only NVIDIA GPUs of one host: XLA's CUDA compiler needs a description of the GPU, but no GPU.
+"""Compile-only NVIDIA GPUs of one host: XLA's CUDA compiler needs only a description of a GPU, no real GPU.
 
 To add a GPU, add a row to GPUS, and a row with its peak figures to `bert_jax/parallel/chips.py`.
 """
@@ -14,7 +14,7 @@ MAX_GPUS = 8  # of one host
 
 
 class Gpu(NamedTuple):
-    """The properties of a GPU (of its SXM module, if any) that XLA's compiler needs, from NVIDIA's guides."""
+    """The properties of a GPU that XLA's compiler needs, from NVIDIA's guides; for the SXM module if one exists."""
 
     device_kind: str  # as jax.Device.device_kind
     capability: tuple[int, int]
@@ -51,7 +51,7 @@ def compile_only_gpus(name: str, chip: str, count: int) -> list[Any]:
 
 
 def xla_target_config_text(gpu: Gpu) -> str:
-    """Return XLA's description of a GPU, the text of a `GpuTargetConfigProto`."""
+    """Return XLA's description of a GPU, which is the text of a `GpuTargetConfigProto`."""
     from bert_jax.parallel.chips import CHIPS
 
     chip = CHIPS[gpu.device_kind]

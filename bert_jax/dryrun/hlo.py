@@ -1,4 +1,4 @@
-"""A parser of optimized HLO: it turns the text of a compiled program into computations of instructions."""
+"""A parser of optimized HLO, which converts the text of a compiled program to computations and instructions."""
 
 import math
 import re
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Array(NamedTuple):
-    """The type of an array."""
+    """The type of an array: its element type, shape and layout."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -16,22 +16,22 @@ class Array(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """The number of elements of the array."""
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """The bytes without padding."""
+        """The number of bytes of the array, without padding."""
         return -(-self.size * BITS.get(self.dtype, 0) // 8)
 
     @property
     def padded_bytes(self) -> int:
-        """The bytes with padding."""
+        """The number of bytes of the array, with padding."""
         return -(-math.prod(self.padded) * BITS.get(self.dtype, 0) // 8)
 
 
 class Instruction(NamedTuple):
-    """An instruction of HLO, which is a line `%name = type opcode(operands), attributes`."""
+    """An instruction of HLO, which is a line of the form `%name = type opcode(operands), attributes`."""
 
     name: str
     arrays: tuple[Array, ...]  # the result, or the leaves of a tuple
@@ -42,7 +42,7 @@ class Instruction(NamedTuple):
 
 
 class Computation(NamedTuple):
-    """Instructions by name, in the order of the text; the root is not always the last instruction."""
+    """A computation: instructions by name, in the order of the text; the root is not always the last instruction."""
 
     instructions: dict[str, Instruction]
     root: Instruction
@@ -67,7 +67,7 @@ _NAME = re.compile(r"%([\w.\-]+)")
 
 
 def parse_hlo(text: str) -> HloModule:
-    """Return the computations of an HLO text; raise ValueError if it has no entry."""
+    """Return the computations of an HLO text; raise ValueError if the text has no entry computation."""
     computations: dict[str, Computation] = {}
     entry = name = ""
     instructions: dict[str, Instruction] = {}
@@ -91,7 +91,7 @@ def parse_hlo(text: str) -> HloModule:
 
 
 def _parse_instruction(name: str, rest: str) -> Instruction:
-    """Return the instruction `%name = rest`."""
+    """Return the instruction that is parsed from a line of the form `%name = rest`."""
     cut = _end_of_parentheses(rest, 0) if rest.startswith("(") else rest.index(" ")
     opening = rest.index("(", cut)
     closing = _end_of_parentheses(rest, opening)
@@ -120,7 +120,7 @@ def _parse_arrays(text: str) -> tuple[Array, ...]:
 
 
 def _padded_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """Return the axes from major to minor, with the last axes rounded up to whole tiles: `{1,0:T(8,128)(2,1)}`."""
+    """Return the axis sizes from major to minor, the last of them rounded up to whole tiles: `{1,0:T(8,128)(2,1)}`."""
     if not (match := _TILE.match(layout)):
         return shape
     physical = [shape[int(axis)] for axis in reversed(match[1].split(",")) if axis]

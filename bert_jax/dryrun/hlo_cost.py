@@ -1,9 +1,9 @@
 """The cost of one run of a compiled program, from its optimized HLO.
 
-XLA's `cost_analysis()` counts the body of a loop once, so it counts only one of several scanned layers. This module
-multiplies each computation by its number of runs. All other conventions are XLA's. A multiply-add counts as 2 FLOPs, an
-element of an element-wise operation as 1 FLOP, and a transcendental function as 0 FLOPs. A fusion reads its operands
-and writes its results once; if it slices an operand, it reads only the slice.
+XLA's `cost_analysis()` counts the body of a loop once, so only one of several scanned layers is counted. This module
+multiplies each computation by its number of runs. All other conventions of counting are the conventions of XLA. A
+multiply-add counts as 2 FLOPs, an element of an element-wise operation as 1 FLOP, and a transcendental function as 0
+FLOPs. A fusion reads its operands and writes its results once; if a fusion slices an operand, only the slice is read.
 """
 
 import dataclasses
@@ -21,11 +21,12 @@ from bert_jax.dryrun.kernels import kernel_kind, library_call, result_arrays_wit
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """All collectives of a kind, in one run of the program on one device.
+    """All collectives of one kind, in one run of the program on one device.
 
-    bytes: size of the whole array: the operand of a reduce-scatter, and the result of any other collective.
-    sent: bytes that a device sends in a ring of n, as a fraction of `bytes`: 2 (n - 1) / n for an all-reduce, 1 for a
-        permutation, (n - 1) / n for an all-gather, reduce-scatter or all-to-all.
+    Attributes:
+        bytes: size of the whole array: the operand of a reduce-scatter, and the result of any other collective.
+        sent: number of bytes that a device sends in a ring of n devices, which is `bytes` times a factor: 2 (n - 1) / n
+            for an all-reduce, 1 for a permutation, (n - 1) / n for an all-gather, reduce-scatter or all-to-all.
     """
 
     kind: str
@@ -76,10 +77,10 @@ def program_cost(hlo_text: str, multiply_loops: bool = True) -> Cost:
 
     Args:
         hlo_text: optimized HLO, from `compiled.as_text()`.
-        multiply_loops: True counts the body of a loop once per iteration, False counts it once, as XLA does.
+        multiply_loops: True counts the body of a loop once per iteration; False counts the body only once, as XLA does.
 
     Raises:
-        ValueError: the text is not an HLO module, or it does not show how often a loop runs.
+        ValueError: the text is not an HLO module, or the text does not show how often a loop runs.
     """
     module = parse_hlo(hlo_text)
     flops = bytes_ = hbm = dcn = 0.0
@@ -115,7 +116,8 @@ def _executed_instructions(
 ) -> Iterator[_ExecutedInstruction]:
     """Yield (number of runs, computation, instruction) of all instructions, except instructions inside fusions.
 
-    For a conditional, count the branch with the most FLOPs. So the sum is an upper bound.
+    Of the branches of a conditional, only the branch with the most FLOPs is counted. Therefore the summed cost is an
+    upper bound.
     """
     computation = module.computations[name]
     for op in computation.instructions.values():
@@ -201,7 +203,7 @@ def _flops_with_fused_instructions(module: HloModule, computation: Computation, 
 
 
 def _cost_declared_by_kernel(op: Instruction) -> dict[str, float] | None:
-    """Return the cost that the author of a kernel declares (`pl.CostEstimate` of a Pallas call); None without it."""
+    """Return the cost that the author of a kernel declares (`pl.CostEstimate` of a Pallas call); None if undeclared."""
     match = re.search(r'"cost_estimate":\{([^}]*)\}', op.attributes) if op.opcode == "custom-call" else None
     if not match:
         return None
@@ -214,7 +216,7 @@ def _has_array_result(computation: Computation, name: str) -> bool:
 
 
 def _convolution_flops(op: Instruction, lhs: Array, rhs: Array, result: Array) -> float:
-    """Return the FLOPs of a convolution (2 per multiply-add); padding and holes of a dilated operand add no FLOPs."""
+    """Return the FLOPs of a convolution (2 per multiply-add), without padding and the holes of dilated operands."""
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", op.attributes)
     assert labels, op
     lhs_size = dict(zip(labels[1], lhs.shape, strict=True))
@@ -293,16 +295,16 @@ def _total_and_hbm_bytes_moved(module: HloModule, computation: Computation, op: 
 
 
 def _fusion_parameters(fused: Computation) -> dict[int, Instruction]:
-    """Return the parameters of a fusion by index."""
+    """Return the parameters of a fusion as a dict from the index of each parameter."""
     return {int(op.arguments): op for op in fused.instructions.values() if op.opcode == "parameter"}
 
 
 def _fusion_bytes_read(
     module: HloModule, fused: Computation, parameter: Instruction, continues_transfer: bool = False
 ) -> float:
-    """Return the number of bytes that a fusion reads of a parameter; if the parameter is sliced, only the slices count.
+    """Return the number of bytes that a fusion reads of a parameter; of a sliced parameter, it reads only the slices.
 
-    A fusion that continues the transfer of another fusion does not read the parameters of the transfer.
+    A fusion that continues a transfer, which another fusion began, does not read the parameters of the transfer.
     """
     total, is_counted = 0.0, False
     for user in fused.instructions.values():
@@ -344,7 +346,7 @@ def _only_changes_tiles(module: HloModule, op: Instruction) -> bool:
 
 
 def _fusion_bytes_written(fused: Computation, continues_transfer: bool = False) -> list[float]:
-    """Return the bytes that a fusion writes for each result; an in-place update writes only the updated part."""
+    """Return the number of bytes that a fusion writes for each result; in-place updates write only the updated part."""
     by_name = fused.instructions
     roots = [by_name[name] for name in fused.root.operands] if fused.root.opcode == "tuple" else [fused.root]
 
@@ -362,7 +364,7 @@ def _fusion_bytes_written(fused: Computation, continues_transfer: bool = False) 
 
 
 class _Collective(NamedTuple):
-    """The kind of a collective, its bytes, and the number of devices in a group."""
+    """The kind of a collective, the number of its bytes, and the number of devices in one group."""
 
     kind: str
     num_bytes: int
@@ -370,7 +372,7 @@ class _Collective(NamedTuple):
 
 
 def _instruction_collectives(module: HloModule, computation: Computation, op: Instruction) -> Iterator[_Collective]:
-    """Yield (kind, bytes, devices of a group) of the collectives in an instruction, which may be a fusion."""
+    """Yield (kind, number of bytes, devices per group) for each collective in an instruction, which may be a fusion."""
     if op.opcode == "fusion":
         for part in called_computation_names(op, "calls"):
             fused = module.computations[part]
@@ -390,7 +392,7 @@ def _instruction_collectives(module: HloModule, computation: Computation, op: In
 
 
 def _bytes_sent_to_other_slices(computation: Computation, op: Instruction) -> float:
-    """Return the bytes of a collective that libtpu sends to other slices through the host."""
+    """Return the number of bytes of a collective that libtpu sends to other TPU slices through the host."""
     crosses = op.opcode == "send" and "_xla_megascale_transfer_type" in op.attributes
     return float(computation.instructions[op.operands[0]].arrays[0].bytes) if crosses else 0.0
 
@@ -418,6 +420,6 @@ def _collective_group_size(attributes: str) -> int:
 
 
 def _ring_fraction_sent(kind: str, group_size: int) -> float:
-    """Return the bytes that a device sends in a ring, as a fraction of the bytes of a collective."""
+    """Return the fraction of the bytes of a collective that a device sends in a ring."""
     ring = (group_size - 1) / group_size
     return {"all-reduce": 2 * ring, "collective-permute": 1.0, "collective-broadcast": 1.0}.get(kind, ring)

@@ -1,7 +1,7 @@
 """Kernels of a compiled program: the FLOPs of library calls, and the kinds of kernels that a report counts.
 
-To add a library call, add a row to CALLS. The compiler writes the name and the configuration of a call into the
-instruction.
+To add a library call, add a row to CALLS. The compiler writes the name and the configuration of a library call into the
+instruction for the call.
 """
 
 import math
@@ -20,14 +20,14 @@ class Call(NamedTuple):
 
 
 def _cublas_product_flops(op: Instruction, operands: Sequence[Array]) -> float:
-    """Return the FLOPs of a matrix product of cuBLAS, 2 per multiply-add."""
+    """Return the FLOPs of a matrix product that cuBLAS computes, 2 FLOPs per multiply-add."""
     match = re.search(r'"lhs_contracting_dimensions":\s*\[([^\]]*)\]', op.attributes)
     contracted = [int(axis) for axis in re.findall(r"\d+", match[1])] if match else []
     return 2.0 * op.arrays[0].size * math.prod(operands[0].shape[axis] for axis in contracted)
 
 
 def _cudnn_attention_flops_counter(num_products: int) -> Callable[[Instruction, Sequence[Array]], float]:
-    """Return a function that counts the FLOPs of a call with `num_products` matrix products, including padding."""
+    """Return a function that counts the FLOPs of a library call with `num_products` matrix products, with padding."""
 
     def flops_of_call(op: Instruction, operands: Sequence[Array]) -> float:
         match = re.search(r'"intermediate_tensor_shape":.*?"dimensions":\s*\[([^\]]*)\]', op.attributes)
@@ -40,8 +40,8 @@ def _cudnn_attention_flops_counter(num_products: int) -> Callable[[Instruction, 
 def _triton_attention_flops_counter(num_products: int) -> Callable[[Instruction, Sequence[Array]], float]:
     """Return a function that counts the FLOPs of a kernel of models/attention/triton.py with `num_products` products.
 
-    The fifth operand of the kernel is `[batch, length, ..., width]`. The name of a kernel contains the number of
-    query-key pairs in the tiles that a head visits.
+    The fifth operand of the kernel is the array `[batch, length, ..., width]`. The name of a kernel contains the number
+    of query-key pairs in the tiles that a head visits.
     """
 
     def flops_of_call(op: Instruction, operands: Sequence[Array]) -> float:
@@ -71,7 +71,7 @@ WORKSPACE = ("s8", "u8")  # dtypes of the memory that a call gets to work in
 
 
 def library_call(op: Instruction) -> Call | None:
-    """Return the row of CALLS for a library call; None for any other instruction."""
+    """Return the row of CALLS for an instruction that is a library call; None for all other instructions."""
     if op.opcode != "custom-call":
         return None
     target, name = (re.search(f'{key}="([^"]*)"', op.attributes) for key in ("custom_call_target", "op_name"))
@@ -80,14 +80,14 @@ def library_call(op: Instruction) -> Call | None:
 
 
 def result_arrays_without_workspace(op: Instruction) -> tuple[Array, ...]:
-    """Return the arrays that an instruction writes, without a library's workspace."""
+    """Return the arrays that an instruction writes, without the workspace of a library call."""
     if not library_call(op):
         return op.arrays
     return tuple(array for array in op.arrays if array.dtype not in WORKSPACE)
 
 
 def kernel_kind(module: HloModule, op: Instruction) -> str | None:
-    """Return the kind of kernel of an instruction; None for instructions that the report does not count."""
+    """Return the kind of kernel that an instruction runs; None for instructions that the report does not count."""
     if call := library_call(op):
         return call.kind
     if op.opcode != "fusion":
@@ -102,7 +102,7 @@ def kernel_kind(module: HloModule, op: Instruction) -> str | None:
 
 
 def _contains_matrix_product(module: HloModule, name: str) -> bool:
-    """Return whether a computation, or a computation that it calls, has a matrix product."""
+    """Return whether there is a matrix product in a computation or in the computations that it calls."""
     instructions = module.computations[name].instructions.values()
     return any(
         op.opcode == "dot"

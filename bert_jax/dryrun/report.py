@@ -11,10 +11,10 @@ UNKNOWN = "unknown"
 
 
 def report_json(report: Report, total: Total) -> dict[str, Any]:
-    """Return the report as JSON values in bytes, FLOPs and seconds.
+    """Return the report of a dry run as JSON values, in bytes, FLOPs and seconds.
 
-    Unknown values are None, and ranges are [low, high]. If the cores of a chip are devices (TPU v4), the suffix
-    `per_chip` of a key means per device.
+    Unknown values are None, and ranges are [low, high]. If each core of a chip is a device (TPU v4), the suffix
+    `per_chip` in the name of a value means "per device".
     """
     return {
         "chip": report.name,
@@ -66,7 +66,7 @@ def _phase_json(report: Report, result: PhaseReport) -> dict[str, Any]:
 
 
 def report_text(report: Report, total: Total) -> str:
-    """Return the report as text: a column for each phase, then the totals of the recipe."""
+    """Return the report of a dry run as text: a column for each phase, then the totals of the recipe."""
     mesh = " x ".join(f"{axis} {size:,}" for axis, size in report.mesh.items())
     figures = report.machine
     bandwidth = f" at {_text_in_unit(figures.hbm_bandwidth, 1e9, 'GB/s')}" if figures.hbm_bandwidth else ""
@@ -94,7 +94,7 @@ Rows = list[tuple[str, str]]
 
 
 def _phase_rows(report: Report, result: PhaseReport, index: int) -> Rows:
-    """Return the labels and values of a phase; a label without leading spaces starts a section."""
+    """Return the labels and values of a phase in the report; a label without leading spaces starts a section."""
     phase, memory, cost, estimate = result.phase, result.memory, result.cost, result.estimate
     rows = [
         ("phase", f"{index}"),
@@ -132,7 +132,7 @@ def _phase_rows(report: Report, result: PhaseReport, index: int) -> Rows:
 
 
 def _lines_with_phase_columns(phases: Sequence[Rows]) -> list[str]:
-    """Return a line for each label of any phase, in the order of first appearance, with right-aligned values."""
+    """Return a line for each label that a phase has, in the order of first appearance, with right-aligned values."""
     labels: list[str] = []
     for rows in phases:
         for index, (label, _) in enumerate(rows):
@@ -144,7 +144,7 @@ def _lines_with_phase_columns(phases: Sequence[Rows]) -> list[str]:
 
 
 def _total_lines(report: Report, total: Total) -> list[str]:
-    """Return the lines about the whole recipe."""
+    """Return the lines of the report about the whole recipe."""
     rows = [
         ("the whole recipe", ""),
         ("  steps", f"{total.steps:,}"),
@@ -168,14 +168,14 @@ def _gib_text(value: int | None) -> str:
 
 
 def _text_in_unit(value: float | None, unit: float, name: str) -> str:
-    """Return `value` in a unit, with the name of the unit."""
+    """Return `value` as text in a unit, with the name of the unit."""
     if value is None:
         return UNKNOWN
     return f"{_three_digits_text(value / unit)} {name}"
 
 
 def _three_digits_text(value: float) -> str:
-    """Return a number with at least three significant digits."""
+    """Return a number as text with at least three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -184,7 +184,7 @@ def _milliseconds_text(seconds: float | None) -> str:
 
 
 def _duration_text(days: tuple[float, float] | None) -> str:
-    """Return a range of time in days, hours or minutes, in the largest unit in which the upper end is at least 2."""
+    """Return a range of time as text, in the largest unit (such as days) in which the upper end is at least 2."""
     units = [(1, "days"), (24, "hours"), (24 * 60, "minutes")]
     unit, name = next((each for each in units if days and days[1] * each[0] >= 2), units[-1])
     return _range_text(days, unit, name)

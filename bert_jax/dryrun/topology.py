@@ -1,4 +1,4 @@
-"""Compile-only devices: libtpu's compiler needs a name such as `v5e:4x4`, but no TPU. GPUs are in gpus.py."""
+"""Compile-only devices: libtpu's compiler needs only a name such as `v5e:4x4`, no real TPU. GPUs are in gpus.py."""
 
 import contextlib
 import importlib.util
@@ -50,7 +50,7 @@ def compile_only_devices(name: str) -> list[Any]:
 
 
 def _compile_only_tpus(name: str, chip: str, sizes: tuple[int, ...], slices: int) -> list[Any]:
-    """Return the compile-only devices of TPU slices; `name` is for messages."""
+    """Return the compile-only devices of TPU slices; `name` appears in error messages."""
     if importlib.util.find_spec("libtpu") is None:
         raise UserError(f"--topology={name} needs the TPU compiler: pip install 'jax[tpu]'")
     for variable, value in {
@@ -77,7 +77,7 @@ def _compile_only_tpus(name: str, chip: str, sizes: tuple[int, ...], slices: int
 
 
 class Topology(NamedTuple):
-    """The chip of a topology, the sizes of a slice, and the number of slices."""
+    """The chip of a topology, the sizes of each slice, and the number of slices."""
 
     chip: str
     sizes: tuple[int, ...]
@@ -85,7 +85,7 @@ class Topology(NamedTuple):
 
 
 def parse_topology(name: str) -> Topology:
-    """Return chip, sizes and slices of a name such as `v5e:16x16`, `v5e:16x16:2` (two slices) or `h100:8`.
+    """Return the chip, sizes and slices that a name gives, such as `v5e:16x16`, `v5e:16x16:2` (two slices) or `h100:8`.
 
     An accelerator type of Google Cloud, such as `v5litepod-64`, names its slice with the default sizes.
 
@@ -119,7 +119,7 @@ def parse_topology(name: str) -> Topology:
 
 
 def _topology_suggestion_text(name: str) -> str:
-    """Return `; did you mean ...?` for a name with another separator, such as `h100x8` or `v5e-4x4`; '' otherwise."""
+    """Return `; did you mean ...?` for a name with a wrong separator, such as `h100x8` or `v5e-4x4`, else ''."""
     for chip in (*AXES, *GPUS):
         if name.startswith(chip) and name[len(chip) :]:
             meant = f"{chip}:{name[len(chip) :].lstrip(':-_x ')}"
@@ -132,7 +132,7 @@ def _topology_suggestion_text(name: str) -> str:
 
 @contextlib.contextmanager
 def discarded_stderr() -> Iterator[None]:
-    """Discard stderr, where a compiler complains about the absence of its devices."""
+    """Discard the messages on stderr in which a compiler complains that its devices are absent."""
     sys.stderr.flush()
     stderr = os.dup(2)
     try:

@@ -23,10 +23,10 @@ def with_packed_rows_if_cheaper(
     compute: ComputeConfig,
     mesh: jax.sharding.Mesh,
 ) -> Feed:
-    """Return the feed, with packed rows of sequences if all architectures read rows and rows cost less than padding.
+    """Return `feed`, with packed rows of sequences if all architectures read rows and rows cost less than padding.
 
     Args:
-        feed: lengths to pad to, and the batch size.
+        feed: the shapes of padded batches: the lengths to pad to, and the batch size.
         features: features of the training set.
         epochs: passes over the features.
         grad_accum_steps: micro-batches of a step.

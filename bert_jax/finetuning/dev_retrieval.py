@@ -73,7 +73,7 @@ def make_retrieval_scorer(inputs: TaskInputs, settings: TaskConfig) -> Callable[
 
 
 def with_retrieval_scores(evaluate: Evaluate, scores_of: Callable[[Params], dict[str, float]]) -> Evaluate:
-    """Return `evaluate` with retrieval scores added; this function returns {} if a signal stopped the evaluation."""
+    """Return a function that adds retrieval scores to the scores of `evaluate`; {} if a signal stopped `evaluate`."""
 
     def evaluate_with_retrieval(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         scores = evaluate(params, frozen, batches)

@@ -42,10 +42,11 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     If there are several processes, each calls this function with a directory that all processes see.
 
     Returns:
-        The content of `results.json`; None if a signal ended the training early. The same call then resumes.
+        The content of `results.json`; None if a signal ended the training early. The same call then resumes the
+            training.
 
     Raises:
-        UserError: weights, data or settings do not fit each other. In this case, nothing has been written.
+        UserError: weights, data or settings do not fit each other. If UserError is raised, nothing has been written.
     """
     console, settings, is_first = session.console, config.task, jax.process_index() == 0
 

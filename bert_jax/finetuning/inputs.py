@@ -217,7 +217,7 @@ def read_task_inputs(
 def _read_training_sets(
     task: Task, settings: TaskConfig, tokenizer: Tokenizer, console: Console
 ) -> tuple[TaskSplit, ...]:
-    """Return the training sets; with several, their names are their files, and lines print the files."""
+    """Return the training sets; if there are several, name each by its file, and print a line for each file."""
     of_sets = settings_of_sets(settings, KINDS[task.kind])
     if len(of_sets) == 1:
         return (read_split(task, of_sets[0], "train", tokenizer, console),)
@@ -275,7 +275,7 @@ def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
 
 
 def peft_can_open(weights: Weights) -> bool:
-    """Return whether `peft` can open an adapter of these weights: they need a config.json and the head of a task."""
+    """Return whether `peft` can open an adapter of the weights, which need a config.json and the head of a task."""
     return (weights.directory / "config.json").is_file() and heads_as_stored(weights.heads)[
         0
     ].name not in OF_PRETRAINING
@@ -400,7 +400,7 @@ def _check_adapter_settings(init_from: str, settings: TaskConfig, freeze_encoder
 def _with_classifier_rows_by_label(weights: Weights, labels: tuple[str, ...]) -> Weights:
     """Return the weights with the rows of a trained classifier in the order of `labels`, matched by name.
 
-    A head whose labels have no names keeps its order.
+    If the labels of the trained head have no names, the rows keep their order.
     """
     if not labels or not weights.labels:
         return weights

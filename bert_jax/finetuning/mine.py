@@ -138,7 +138,7 @@ def mine_negatives(
         "the program": [__version__, DOCUMENT_BLOCK, PAIR_BLOCK],
     }
 
-    with _resumable_blocks(output, identity, say) as (embedded, mined):
+    with _open_blocks_of_earlier_call(output, identity, say) as (embedded, mined):
         if opened:
             _embed_unfinished_documents(embedded, opened, documents, progress)
             retrieve = retriever_by_vectors(opened, _join_and_map_vectors(embedded, len(documents)), position_of)
@@ -172,7 +172,7 @@ def mine_negatives(
                 for line, negatives in zip(lines[block], chosen, strict=True)
                 if negatives is not None
             ]
-            mined.begin(key, [LINES])
+            mined.create_files_of_block(key, [LINES])
             mined.append(key, {LINES: "".join(written).encode()})
             mined.finish(key, block.stop == len(texts), written=len(written))
         num_written = sum(record["written"] for record in mined.records.values())
@@ -223,7 +223,7 @@ def _positions_of_texts(documents: Sequence[str], read: Iterable[CorpusDocument]
 
 
 def _excluded_documents(pairs: Sequence[QueryAndPositive], positions: Mapping[str, Set[int]]) -> list[Set[int]]:
-    """Return the documents of each pair that equal its query, or a positive of any pair with this query."""
+    """Return, for each pair, the documents that equal the query or a positive of any pair with this query."""
     of_query: dict[str, set[int]] = {}
     for pair in pairs:
         equal = of_query.setdefault(pair.query, set())
@@ -240,7 +240,7 @@ def _embed_unfinished_documents(
         key, texts = (0, first // DOCUMENT_BLOCK), documents[first : first + DOCUMENT_BLOCK]
         if key not in finished.records:
             vectors = np.asarray(text_vectors(model, texts, DOCUMENTS).vectors, np.float32)
-            finished.begin(key, [VECTORS])
+            finished.create_files_of_block(key, [VECTORS])
             finished.append(key, {VECTORS: vectors.tobytes()})
             finished.finish(key, first + len(texts) == len(documents))
 
@@ -262,7 +262,7 @@ def _texts_digest(texts: Sequence[str]) -> str:
     return sha256.hexdigest()
 
 
-class _ResumableBlocks(NamedTuple):
+class _BlocksOfBothPasses(NamedTuple):
     """The finished blocks of both passes: the embedding of documents, and the search for negatives."""
 
     embedded: FinishedBlocks
@@ -270,16 +270,16 @@ class _ResumableBlocks(NamedTuple):
 
 
 @contextlib.contextmanager
-def _resumable_blocks(
+def _open_blocks_of_earlier_call(
     output: pathlib.Path, identity: Mapping[str, Any], say: Callable[[str], None]
-) -> Iterator[_ResumableBlocks]:
+) -> Iterator[_BlocksOfBothPasses]:
     """Yield the blocks that an earlier, killed call with equal `identity` finished in the directory `.NAME.incomplete`.
 
     The directory is removed at the end, and also after an error before the first finished block.
     """
     directory = output.absolute().parent / f".{output.name}.incomplete"
     writing = functools.partial(errors.writing, output, "make room, or choose another --output")
-    passes = _ResumableBlocks(*(FinishedBlocks(directory / name, writing) for name in ("documents", "pairs")))
+    passes = _BlocksOfBothPasses(*(FinishedBlocks(directory / name, writing) for name in ("documents", "pairs")))
     with writing():
         directory.mkdir(exist_ok=True)
         lock = os.open(directory, os.O_RDONLY)

@@ -177,8 +177,9 @@ def choose_negatives(
         rule: the rule.
         pair_numbers: number of each pair, on which the draw depends.
         pairs: the pairs.
-        candidates: ranked documents of each query, at least the rule's last rank plus the number of excluded documents.
-        excluded: for each pair, indices of the documents that answer its query or equal its query.
+        candidates: ranked documents of each query; there are at least as many as the rule's last rank plus the number
+            of excluded documents.
+        excluded: for each pair, indices of the documents that answer or equal the query of the pair.
         documents: texts of all documents.
         cross_encoder: the scores of (query, document); None: no filter.
     """

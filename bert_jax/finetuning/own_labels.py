@@ -114,7 +114,7 @@ def _infer_task_kind(text: Any, labels: Sequence[Any], label_separator: str | No
 
 
 def _has_skewed_labels(labels: Sequence[Any]) -> bool:
-    """Return whether the most frequent label has `SKEW` times the examples of the rarest label."""
+    """Return whether the most frequent label has at least `SKEW` times as many examples as the rarest label."""
     counts = collections.Counter(str(label).strip() for label in labels).values()
     return max(counts) >= SKEW * min(counts)
 

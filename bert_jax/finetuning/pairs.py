@@ -17,7 +17,7 @@ FIELDS = {"scores": "scores", "grades": "label"}
 def select_training_pairs(settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
     """Return the examples to train on: the positive pairs, or all pairs if the loss reads grades.
 
-    Kinds of tasks without pairs keep all examples. A printed line counts the pairs that are left out.
+    For a kind of task without pairs, all examples are returned. A printed line counts the pairs that are left out.
 
     Raises:
         UserError: no pair is left, the pairs have no negatives, or examples lack a field that the loss reads.
@@ -84,7 +84,7 @@ def check_equal_texts_have_dropout(train: TaskSplit, architecture: EncoderConfig
 
 
 def check_matryoshka_sizes(sizes: tuple[int, ...] | None, width: int) -> None:
-    """Raise UserError unless the sizes are different and from 1 to below the width of the vectors."""
+    """Raise UserError unless the sizes are distinct numbers of at least 1 and below the width of the vectors."""
     if sizes is not None and (not sizes or len(set(sizes)) < len(sizes) or min(sizes) < 1 or max(sizes) >= width):
         raise UserError(
             f"config.task.matryoshka_sizes={sizes}: give different sizes from 1 to below {width}, the width of the "

@@ -24,7 +24,7 @@ class TaskTeacher(NamedTuple):
 def read_task_teacher(
     settings: TaskConfig, task: Task, head: Head, start: EncoderConfig, tokenizer: Tokenizer, console: Console
 ) -> TaskTeacher | None:
-    """Return the model in `settings.teacher` with `head`, for a student with config `start`; None without a teacher.
+    """Return the model in `settings.teacher` with `head`, for a student of config `start`; None if there is no teacher.
 
     Raises UserError if the kind of task allows no teacher, or if the teacher lacks this head, differs from the student
     in labels, vocabulary or token types, or has fewer positions than the student.

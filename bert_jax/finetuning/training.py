@@ -74,7 +74,7 @@ def train_one(
         return settings.patience is not None and settings.patience <= best_step(history, metric)[1]
 
     def export_best_and_check_patience(step: int, scores: dict[str, float], params: Params) -> bool:
-        """Export the model if it is the best so far; return whether `patience` evaluations have followed the best."""
+        """Export the model if it is the best so far; return whether `patience` evaluations came after the best."""
         for later in [evaluated for evaluated in history if evaluated > step]:
             del history[later]  # recorded before the run was stopped; the resumed run evaluates again
         history[step] = scores

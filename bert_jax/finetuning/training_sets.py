@@ -30,7 +30,7 @@ class TrainingSet(NamedTuple):
 
 
 def settings_of_sets(settings: TaskConfig, kind: TaskKind) -> tuple[TaskConfig, ...]:
-    """Return the settings that read each training set; commas in `task.train` of sentence vectors separate files.
+    """Return the task settings of each training set; for sentence vectors, commas in `task.train` separate sets.
 
     Raises:
         UserError: a name is empty or given twice, a dev set is held out of several files, or the weights do not fit
@@ -62,7 +62,7 @@ def settings_of_sets(settings: TaskConfig, kind: TaskKind) -> tuple[TaskConfig, 
 
 
 def order_of_batches(sizes: Sequence[int], batch_size: int, weights: Sequence[float] | None) -> Order:
-    """Return the order over the batches of the training sets, whose numbers of examples are `sizes`.
+    """Return the order of the batches of training sets; `sizes` has the number of examples of each set.
 
     A set has batches in proportion to its weight; without weights, an epoch has each batch of each set once.
     """
@@ -70,7 +70,7 @@ def order_of_batches(sizes: Sequence[int], batch_size: int, weights: Sequence[fl
 
 
 def describe_sets(names: Sequence[str], order: Order) -> str:
-    """Return the fraction of the batches that each of several training sets has, as text."""
+    """Return a text with the fraction of the batches that comes from each of several training sets."""
     fractions = order.num_sequences / order.num_per_epoch
     shares = (f"{name} {100 * fraction:.1f} %" for name, fraction in zip(names, fractions, strict=True))
     return f"batches of each training set: {', '.join(shares)}"

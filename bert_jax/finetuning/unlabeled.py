@@ -47,7 +47,7 @@ def write_unlabeled_pairs(
         corpus_directory: corpus that `prepare` made.
         output: directory to create.
         rule: a row of PAIR_RULES; its `dev_rule` makes the dev pairs.
-        num_pairs: number of training pairs; None: a pair of each record.
+        num_pairs: number of training pairs; None: one pair from each record.
         num_dev_pairs: number of dev pairs that belong together, at most one of each held-out record.
         limits: maximum numbers of tokens.
         seed: seed of the order of the pairs and of the draw of their texts.

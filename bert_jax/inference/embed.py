@@ -72,8 +72,8 @@ class EmbedOptions:
 
     Attributes:
         pooling: `mean` of all tokens, with special tokens, as in sentence-transformers; `max` of all tokens; `cls`, the
-            first token without the pooler; or `tokens`, without pooling (only for a file). None: the pooling in
-            `modules.json` of sentence-transformers, or `mean` without this file.
+            first token without the pooler; or `tokens`, without pooling (only for a file). If the pooling is None, it
+            is read from `modules.json` of sentence-transformers; without this file, it is `mean`.
         layers: `last`; `sum4` or `concat4` of the last four layers; or the number of a layer, where 0 is the input of
             the first block and -1 is the last layer.
         batch_size: texts of maximum length in one batch; short texts share rows.
@@ -367,7 +367,7 @@ def _layer_selection(layers: str, num_layers: int, hidden: int) -> _SelectionAnd
 
 
 class _MarkerAndLength(NamedTuple):
-    """A function that marks the tokens of a text with a vector, and the maximum number of tokens of a text."""
+    """A function that marks the tokens of a text that get a vector, and the maximum number of tokens of a text."""
 
     mark: Callable[[Features], Features]
     max_seq_len: int
@@ -438,7 +438,7 @@ def _count_tokens(
 ) -> _LengthsAndCounts:
     """Return the numbers of tokens, and of tokens with a vector, of each text after truncation, and counts.
 
-    The counts are the counts that `text_features` returns, and `empty_texts`.
+    The counts are the counts of `text_features`, and the number of empty texts as `empty_texts`.
     """
     lengths, num_vectors = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     counts = Counter[str]()

@@ -127,8 +127,8 @@ def write_projector_files(vectors: pathlib.Path, source: str, directory: pathlib
     """Write the files of TensorBoard's embedding projector, for `tensorboard --logdir DIR` or its web page.
 
     `vectors.tsv` has the vectors with seven digits. `metadata.tsv` has the texts and, if the source has JSON objects,
-    their other fields with texts or numbers; it has a header if it has several columns. `projector_config.pbtxt` names
-    both files.
+    their other fields with texts or numbers; with several columns, this file has a header. The file
+    `projector_config.pbtxt` names `vectors.tsv` and `metadata.tsv`.
 
     Args:
         vectors: `.npy` file, float32 `[texts, width]`.

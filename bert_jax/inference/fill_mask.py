@@ -98,7 +98,7 @@ def _make_mask_probabilities_function(config: EncoderConfig, vocab_size: int) ->
 
 
 def _rounded_up(count: int, multiple: int) -> int:
-    """Return the smallest multiple that is not below `count`."""
+    """Return the smallest multiple of `multiple` that is not below `count`."""
     return -(-count // multiple) * multiple
 
 

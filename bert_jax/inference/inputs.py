@@ -33,7 +33,7 @@ class Input(NamedTuple):
 
 
 def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iterator[Input]:
-    """Yield the lines of a file, each read only when it is needed; the file `-` is standard input.
+    """Yield the lines of a file; each line is read only when it is needed. The file `-` is standard input.
 
     A file with the suffix .jsonl holds one JSON object per line; blank lines are skipped. In a .txt file, every line is
     a text, including an empty line. Any other input holds objects if the first character is `{`, and texts otherwise.

@@ -183,9 +183,9 @@ def predict_file(
     """Write the predictions for a file into a new file, which appears complete or not at all.
 
     `-` is standard input or output. `progress` is called with the number of finished examples and the number of all
-    examples; the second is None if the input can be read only once. With `copy_input`, each prediction has the fields
-    of its input. Return the numbers of examples and of truncated texts. Raise UserError as `load_predictor`,
-    `open_inputs` and `predict_inputs`.
+    examples; the number of all examples is None if the input can be read only once. With `copy_input`, each prediction
+    has the fields of its input. Return the numbers of examples and of truncated texts. Raise UserError for the reasons
+    for which `load_predictor`, `open_inputs` and `predict_inputs` raise it.
     """
     if target != "-":
         check_not_input(target, [source])
@@ -263,11 +263,12 @@ def predict_inputs(
 ) -> Iterator[dict[str, Any]]:
     """Yield a prediction for each input, in order, as JSON values.
 
-    An input has the fields of its kind of task, under their names or under the names in `config.task.columns`. It may
-    have an `id`, which the prediction repeats; the default is the number of the line, from 1. `counts` gets the numbers
-    of examples, of truncated texts, and of empty texts, which get predictions like any text. `progress` is called with
-    the number of finished examples. With `copy_input`, a prediction repeats the fields of its input as `input`. If an
-    input is refused, no input of its chunk of `CHUNK` inputs gets a prediction; earlier chunks get their predictions.
+    An input has the fields of its kind of task, under their names or under the names in `config.task.columns`. An input
+    may have an `id`, which the prediction repeats; the default is the number of the line, from 1. `counts` gets the
+    numbers of examples, of truncated texts, and of empty texts, which get predictions like any text. `progress` is
+    called with the number of finished examples. With `copy_input`, a prediction repeats the fields of its input as
+    `input`. If an input is refused, no input of its chunk of `CHUNK` inputs gets a prediction; earlier chunks get their
+    predictions.
     """
     task, settings = predictor.task, predictor.settings
     kind = KINDS[task.kind]

@@ -39,7 +39,7 @@ def row_limits(
 def _relative_pair_cost(architecture: EncoderConfig, compute: ComputeConfig, platform: str) -> float:
     """Return the time of a pair of a query and a key, divided by the time of a token without attention.
 
-    It is 0 where the attention kernel skips pairs of different sequences of a row.
+    The result is 0 if the attention kernel skips pairs of different sequences of a row.
     """
     if platform != "cpu" and not describe_used_kernel(architecture, compute, platform).startswith(
         KERNELS["xla"].display_name

@@ -98,7 +98,7 @@ TextVectors = np.ndarray | SparseVectors | TokenVectors
 
 
 def join_vectors(parts: Sequence[Any]) -> TextVectors:
-    """Return the vectors of all parts, TextVectors of one kind."""
+    """Return the vectors of all parts together; all parts have the same type."""
     kind = type(parts[0])
     return np.concatenate(parts) if kind is np.ndarray else kind.joined(parts)
 

@@ -3,9 +3,10 @@
 Variables have the names of google-research/bert, modeling.py and run_pretraining.py. `RENAMES` turns these names into
 the names of `transformers`. The epsilon of layer normalization is 1e-12 in Google's code, as in our BERT.
 
-`hidden_act: "gelu"` is read as the exact GELU (with erf), as in transformers: the released models were trained with the
-exact GELU. But since 2019, Google's code computes "gelu" with the tanh approximation. A model trained by the newer code
-is therefore read with errors of up to 5e-4 in an activation, unless its `bert_config.json` says "gelu_new".
+The activation `hidden_act: "gelu"` is read as the exact GELU (with erf), as in transformers: the released models were
+trained with the exact GELU. But since 2019, Google's code computes "gelu" with the tanh approximation. A model trained
+by the newer code is therefore read with errors of up to 5e-4 in an activation, unless its `bert_config.json` says
+"gelu_new".
 """
 
 import functools
@@ -46,8 +47,8 @@ OPTIMIZER = re.compile(r"global_step$|.*/adam_[mv]$")  # variables of the optimi
 def load_google(path: str | os.PathLike[str]) -> Loaded:
     """Return the architecture and the parameters of a BERT trained by Google's code.
 
-    The heads are `masked_token` and `next_sentence`, or `pooled` for a checkpoint that holds only the encoder. `unused`
-    lists the variables of the optimizer.
+    The heads are `masked_token` and `next_sentence`, or `pooled` for a checkpoint that holds only the encoder. In the
+    result, `unused` lists the variables of the optimizer.
 
     Args:
         path: a directory with one checkpoint, or a checkpoint's path without the suffix: `DIR/bert_model.ckpt`.

@@ -1,7 +1,7 @@
 """Export of a model directory as an ONNX file or an OpenVINO model, for runtimes outside Python and JAX.
 
 The export goes by way of PyTorch: `transformers` opens the directory, `torch.onnx` exports the model, and OpenVINO
-converts the ONNX file. The owners of the formats maintain these libraries.
+converts the ONNX file. The owners of each format maintain the library that writes it.
 """
 
 import contextlib
@@ -29,8 +29,9 @@ MAX_FILE_BYTES = 2_000_000_000  # Protocol Buffers limit a file's size; larger w
 def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
     """Write `model.onnx` into the directory `output`, beside the config, tokenizer and modules of `directory`.
 
-    Inputs are `input_ids`, `attention_mask` and, if the model has several token types, `token_type_ids`. They are int64
-    and have the shape `[batch, length]`, or `[batch, choices, length]` for multiple choice. Outputs are float32 and
+    Inputs are `input_ids`, `attention_mask` and, if the model has several token types, `token_type_ids`. All inputs are
+    int64 and have the shape `[batch, length]`, or `[batch, choices, length]` for multiple choice. Outputs are float32
+    and
     have the names of transformers: `logits`, `start_logits`, `last_hidden_state`, .... A directory of a
     SentenceTransformer also has the output `sentence_embedding`, `[batch, hidden]`: the vectors after pooling and
     normalization. A directory of a SparseEncoder has the output `sentence_embedding`, `[batch, vocab]`. All dimensions

@@ -2,7 +2,8 @@
 
 The encoders for long texts replace encoders of transformers that torch cannot export. Every layer computes the
 attention scores of all pairs of tokens, then masks the pairs outside the model's attention pattern. So one program
-serves every length. Results equal the results of transformers, but memory grows with the square of the length.
+serves sequences of every length. Results equal the results of transformers, but memory grows with the square of the
+length.
 """
 
 import math
@@ -156,7 +157,7 @@ def _dense_attention(x: Any, qkv: tuple[Any, Any, Any], heads: int, score_bias: 
 
 
 def _global_mask_fn(class_name: str) -> Callable[[Any, EncoderConfig], Any] | None:
-    """Return the function of a class that marks global tokens; None if the class has no global tokens.
+    """Return the function that marks the global tokens of a model class; None if the class has no global tokens.
 
     The function maps (input_ids, config) to an int64 mask with the shape of input_ids: 1 for global tokens, else 0.
     """

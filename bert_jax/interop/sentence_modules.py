@@ -1,11 +1,12 @@
 """Directories of sentence-transformers: the steps before and after the encoder.
 
-`modules.json` lists the modules: a Transformer, a Pooling, and perhaps a Normalize. Version 6 of the library writes
-other fields than earlier versions. Both forms can be read. The form of version 5.3 is written, because version 6, Text
-Embeddings Inference and vLLM read it. Text Embeddings Inference refuses the later form.
+`modules.json` lists the modules: a Transformer, a Pooling, and perhaps a Normalize. Version 6 of sentence-transformers
+writes other fields than earlier versions; bert_jax reads the fields of all versions. A SentenceTransformer is written
+in the form of version 5.3, because version 6, Text Embeddings Inference and vLLM can read this form. Text Embeddings
+Inference refuses the form of version 6.
 
-A SparseEncoder has a Transformer with a masked-token head and a SpladePooling. It is written in the form of version 6.
-token_modules.py has the modules of a MultiVectorEncoder.
+A SparseEncoder has a Transformer with a masked-token head and a SpladePooling. A SparseEncoder is written in the form
+of version 6. The file token_modules.py reads and writes the modules of a MultiVectorEncoder.
 """
 
 import dataclasses
@@ -97,17 +98,17 @@ class SentenceModules:
 
     @property
     def has_pooling(self) -> bool:
-        """True if a text is one dense vector, by a pooling."""
+        """True if the model pools each text to one dense vector."""
         return VECTOR_HEADS[self.vector_head].has_pooling and not self.activation
 
     @property
     def is_sparse(self) -> bool:
-        """True if a text is one sparse vector."""
+        """True if the model turns each text into one sparse vector."""
         return VECTOR_HEADS[self.vector_head].is_sparse
 
     @property
     def prompt(self) -> str:
-        """The prompt before every text."""
+        """The prompt that is put before every text."""
         return "" if self.default_prompt is None else self.prompts[self.default_prompt]
 
 
@@ -161,9 +162,10 @@ def parse_cross_encoder_activation(name: Any, where: str) -> str:
 
 
 def cross_encoder_config_fields(activation: str) -> dict[str, Any]:
-    """Return the fields of `config.json` for the activation of a CrossEncoder; {} for ''.
+    """Return the fields of `config.json` for the activation of a CrossEncoder; {} for the activation ''.
 
-    The class has the name of its module, because vLLM reads only names that begin with `torch.nn.modules.`.
+    The class of the activation is written with the name of its module, because vLLM reads only names that begin with
+    `torch.nn.modules.`.
     """
     classes = {row: f"{TORCH_MODULES[name]}.{name}" for name, row in CROSS_ENCODER_ACTIVATIONS.items()}
     return {"sentence_transformers": {"activation_fn": classes[activation], "version": "4.1.0"}} if activation else {}
@@ -242,7 +244,7 @@ def _read_multi_vector_encoder(directory: pathlib.Path, folders: list[str]) -> S
 
 
 def _multi_vector_module_files(modules: SentenceModules, config: EncoderConfig) -> dict[str, Any]:
-    """Return name -> JSON of the files of a MultiVectorEncoder."""
+    """Return file name -> JSON for the files of a MultiVectorEncoder."""
     fields = {name: value for name, value in TRANSFORMER_FIELDS.items() if value is not None}
     lengths = token_length_fields(modules.token_rules) | {
         "max_seq_length": modules.max_seq_len or config.max_positions,
@@ -263,7 +265,7 @@ def _multi_vector_module_files(modules: SentenceModules, config: EncoderConfig) 
 
 
 def _sparse_module_files(modules: SentenceModules, config: EncoderConfig) -> dict[str, Any]:
-    """Return name -> JSON of the files of a SparseEncoder."""
+    """Return file name -> JSON for the files of a SparseEncoder."""
     length = {"max_seq_length": modules.max_seq_len or config.max_positions, "do_lower_case": modules.lower_case}
     return {
         MODULES: [
@@ -277,7 +279,7 @@ def _sparse_module_files(modules: SentenceModules, config: EncoderConfig) -> dic
 
 
 def _module_entry(index: int, path: str, kind: str) -> dict[str, Any]:
-    """Return an entry of `modules.json`."""
+    """Return the entry of `modules.json` for one module."""
     return {"idx": index, "name": str(index), "path": path, "type": kind}
 
 
@@ -291,7 +293,7 @@ def _prompt_fields(modules: SentenceModules) -> dict[str, Any]:
 
 
 def _dense_module_files(modules: SentenceModules, config: EncoderConfig) -> dict[str, Any]:
-    """Return name -> JSON of the files of a SentenceTransformer; Text Embeddings Inference needs a maximum length."""
+    """Return file name -> JSON for a SentenceTransformer's files; Text Embeddings Inference needs a maximum length."""
     kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")][: 2 + modules.normalize]
     pooling = {field: modules.pooling == name for name, field in POOLINGS.items()}
     pooling |= {f"pooling_mode_{name}": False for name in OTHER_POOLINGS}
@@ -315,7 +317,7 @@ MODULE_WRITERS: dict[str, Callable[[SentenceModules, EncoderConfig], dict[str, A
 
 
 def sentence_module_files(modules: SentenceModules, config: EncoderConfig) -> dict[str, str]:
-    """Return name -> text of the files that an exported model needs as a directory of sentence-transformers."""
+    """Return file name -> text for the files that make an exported model a directory of sentence-transformers."""
     files = MODULE_WRITERS[modules.vector_head](modules, config)
     return {name: json.dumps(value, indent=2) + "\n" for name, value in files.items()}
 
@@ -374,7 +376,7 @@ def _read_pooling(path: pathlib.Path) -> str:
 
 
 def _check_normalize(path: pathlib.Path, vectors: str = VECTORS) -> None:
-    """Raise UserError if a Normalize module normalizes other vectors than `vectors`; its config may be absent."""
+    """Raise UserError if a Normalize module, whose config may be absent, normalizes other vectors than `vectors`."""
     fields = read_object(path) if path.is_file() else {}
     for name, value in fields.items():
         if value != vectors:

@@ -1,8 +1,8 @@
 """Export of a model as a StableHLO program for any batch size and length, which JAX runs without bert_jax.
 
-The directory holds the program as serialized by `jax.export`, the weights as a NumPy archive, and a manifest of inputs,
-outputs and labels. The weights are arguments of the program: if they were constants, XLA would compile them again for
-each input shape.
+An exported directory holds the program as serialized by `jax.export`, the weights as a NumPy archive, and a manifest of
+inputs, outputs and labels. The weights are arguments of the program: if they were constants, XLA would compile them
+again for each input shape.
 """
 
 import json
@@ -39,7 +39,7 @@ def export_stablehlo(
     labels: Sequence[str] = (),
     extend_outputs: Callable[[Arrays, Arrays], Arrays] = lambda outputs, inputs: outputs,
 ) -> None:
-    """Write the directory `output`: `model.stablehlo`, `weights.npz`, `manifest.json`.
+    """Write program, weights and manifest to a directory: `model.stablehlo`, `weights.npz`, `manifest.json`.
 
     To run the program, with nothing but jax and numpy:
 

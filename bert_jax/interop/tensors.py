@@ -49,14 +49,14 @@ def model_class_for_heads(config: EncoderConfig, heads: tuple[Head, ...]) -> Mod
 
 
 def heads_as_stored(heads: tuple[Head, ...]) -> tuple[Head, ...]:
-    """Return `heads` with the names under which a directory stores their parameters."""
+    """Return the heads, renamed to the names under which a directory stores their parameters."""
     return tuple(head._replace(name=STORED_AS.get(head.name, head.name)) for head in heads)
 
 
 def largest_class_of_heads(family: Family, heads: set[str]) -> ModelClass | None:
-    """Return the class with the most of these heads and with no other head; the first if several classes tie.
+    """Return the model class that has the most of these heads, and no other head; if several tie, return the first.
 
-    Return None if one of `heads` is in no such class, except for heads that are only for training.
+    Return None if one of the heads is in no class without other heads, except for heads that are only for training.
     """
     fitting = [model for model in family.classes if set(model.heads) <= heads]
     largest = max(fitting, key=lambda model: len(model.heads), default=None)
@@ -75,8 +75,8 @@ def to_tensors(
 ) -> dict[str, np.ndarray]:
     """Return name -> tensor of `transformers`: contiguous float32 arrays, without the padding of the vocabulary.
 
-    `params` is a tree of `make_model(config, ..., heads)`. The names of a bare model lack the family's prefix. Raises
-    `UserError` if the tree does not fit the config, or if transformers has no model with these heads.
+    The tree `params` has the structure of `make_model(config, ..., heads)`. The names of a bare model lack the family's
+    prefix. Raises `UserError` if the tree does not fit the config, or if transformers has no model with these heads.
     """
     model_class, family = model_class_for_heads(config, heads), FAMILIES[config.family]
     flat, shapes = flatten_params(params), parameter_shapes(config, heads)
@@ -149,7 +149,7 @@ def _checked_tensor(
 
 
 def iterate_stored_tensors(modules: Iterable[NamedModule], shapes: Shapes) -> Iterator[StoredTensor]:
-    """Yield the stored tensors of every parameter of `modules` that is in `shapes`."""
+    """Yield the stored tensors of every parameter of the modules, without parameters that the model lacks."""
     for module in modules:
         has_vocabulary = module.kind == VOCABULARY
         for ours, theirs in LEAVES[module.kind].items():
@@ -169,7 +169,7 @@ def tensor_names(module: NamedModule) -> list[str]:
 
 
 def copy_shared_parts(params: Params, family: Family, missing: Iterable[str]) -> Params:
-    """Return the `missing` parts of a model, copied from other parts whose tensors have equal names.
+    """Return the missing parts of a model, copied from other parts whose tensors have equal names.
 
     For example, the pooler of a ModernBERT has the tensors of the masked-token head except the bias.
     """

@@ -1,8 +1,8 @@
 """Files of the modules of late interaction, in the form of sentence-transformers 6 and in the form of PyLate.
 
 A MultiVectorEncoder has a Transformer, a Dense that projects each token, a MultiVectorMask and a Normalize. A ColBERT
-of PyLate has a Transformer and a Dense, and `config_sentence_transformers.json` has the rules of the other modules. The
-form of version 6 is written.
+of PyLate has a Transformer and a Dense, and `config_sentence_transformers.json` has the rules of the other modules.
+Files are written in the form of sentence-transformers 6.
 """
 
 import pathlib
@@ -77,7 +77,7 @@ def read_pylate_rules(fields: Mapping[str, Any], where: str) -> TokenRules:
 
 
 def token_module_files(rules: TokenRules, hidden_size: int, vector_width: int) -> dict[str, Any]:
-    """Return name -> JSON of the files of Dense, MultiVectorMask and Normalize."""
+    """Return file name -> JSON for the files of Dense, MultiVectorMask and Normalize."""
     sizes = {"in_features": hidden_size, "out_features": vector_width}
     return {
         f"{DENSE}/config.json": {**sizes, "bias": False, "activation_function": IDENTITY, **TOKENS},
@@ -97,7 +97,7 @@ def token_length_fields(rules: TokenRules) -> dict[str, Any]:
 
 
 def _checked_token_rules(lengths: list[Any], expands: bool, attends: bool, words: Any, where: str) -> TokenRules:
-    """Return checked rules; `lengths` has the maximum lengths of queries and documents."""
+    """Return the token rules, checked; `lengths` has the maximum lengths of queries and documents."""
     for length in lengths:
         if length is not None and (type(length) is not int or length < 1):
             raise UserError(f"{where}: a query or document has {length!r} tokens; a number, at least 1, is needed")

@@ -1,7 +1,7 @@
 """Adapters (LoRA, Hu et al. 2021): small trained matrices beside the frozen linear maps of an encoder.
 
-A linear map `x @ kernel` becomes `x @ kernel + alpha / rank * dropout(x) @ a @ b`. `with_adapter` adds the matrices to
-a model, `merge_adapter_into_weights` adds their products to the kernels.
+A linear map `x @ kernel` becomes `x @ kernel + alpha / rank * dropout(x) @ a @ b`. The function `with_adapter` adds the
+matrices to a model; `merge_adapter_into_weights` adds the products of the matrices to the kernels.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ Matrices = dict[str, Any]  # "a": float32 [..., inputs, rank]; "b": float32 [...
 
 
 class Target(NamedTuple):
-    """A linear map with an adapter: one tensor of a file, which may be several kernels of our tree."""
+    """A linear map with an adapter: one tensor of a file, which may hold several kernels of our parameter tree."""
 
     name: str  # of the module in transformers; `{layer}` stands for the index of a layer
     path: str  # of the matrices in the tree of the adapter
@@ -32,7 +32,7 @@ class Target(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Adapter:
-    """The linear maps that have matrices, and the settings that all matrices share."""
+    """The linear maps to which an adapter adds matrices, and the settings that all of these matrices share."""
 
     targets: tuple[Target, ...]
     rank: int
@@ -41,15 +41,16 @@ class Adapter:
 
     @property
     def scale(self) -> float:
-        """The factor of the product of two matrices."""
+        """The factor by which the product of the two matrices of a linear map is multiplied."""
         return self.alpha / self.rank
 
 
 def with_adapter(model: Model, adapter: Adapter) -> Model:
-    """Return the model with the matrices of an adapter in its parameters, at `params["adapter"]`.
+    """Return the model with an adapter, whose matrices are model parameters at `params["adapter"]`.
 
-    As in `peft`, the matrix `a` starts uniform within 1 / sqrt(inputs), and `b` starts at 0. So the model starts
-    unchanged.
+    As in the library `peft`, the entries of the matrix `a` start as uniform random numbers of at most 1 / sqrt(inputs)
+    in absolute value, and the matrix `b` starts at 0. So the adapter does not change the outputs of the model before
+    training.
     """
 
     draw = functools.partial(init_adapter_matrices, adapter, model.shapes)
@@ -81,7 +82,7 @@ def with_adapter(model: Model, adapter: Adapter) -> Model:
 
 
 def init_adapter_matrices(adapter: Adapter, model_shapes: Params, rng: jax.Array) -> Params:
-    """Return the initial matrices of an adapter, a tree of `Matrices`; `model_shapes` are `Model.shapes`."""
+    """Return the initial matrices of an adapter as a tree of `Matrices`; `model_shapes` is a field of `Model`."""
     shapes, keys = _flatten(model_shapes), iter(jax.random.split(jax.random.fold_in(rng, 1), len(adapter.targets)))
 
     def draw(target: Target) -> Matrices:
@@ -96,7 +97,7 @@ def init_adapter_matrices(adapter: Adapter, model_shapes: Params, rng: jax.Array
 
 
 def merge_adapter_into_weights(adapter: Adapter, params: Params) -> Params:
-    """Return parameters without an adapter, as numpy arrays; the adapter's products are added to the kernels."""
+    """Return the parameters without the adapter, as numpy arrays; its products are added to the kernels."""
     flat, matrices = _flatten({name: x for name, x in params.items() if name != ADAPTER}), _flatten(params[ADAPTER])
     for target in adapter.targets:
         a, b = (np.asarray(matrices[f"{target.path}/{name}"]) for name in ("a", "b"))
@@ -107,7 +108,7 @@ def merge_adapter_into_weights(adapter: Adapter, params: Params) -> Params:
 
 
 def _low_rank_terms(adapter: Adapter, matrices: Params, num_layers: int, rng: jax.Array | None) -> Params:
-    """Return the terms that an adapter adds to linear maps, by path of the map; stacked layers have a term each."""
+    """Return a tree with the term that an adapter adds to each linear map; terms of blocks are stacked by layer."""
     flat, terms = _flatten(matrices), dict[str, LowRank]()
     seeds = None
     if rng is not None and adapter.dropout:
@@ -125,11 +126,11 @@ def _low_rank_terms(adapter: Adapter, matrices: Params, num_layers: int, rng: ja
 
 
 def _matrices_by_target(adapter: Adapter, make: Any) -> Params:
-    """Return the tree with `make(target)` at the path of each target."""
+    """Return a tree with the result of `make(target)` at the path of each target."""
     tree = {target.path: make(target) for target in adapter.targets}
     return cast(Params, flax.traverse_util.unflatten_dict(tree, sep="/"))
 
 
 def _flatten(tree: Any) -> dict[str, Any]:
-    """Return path -> leaf of a tree of dicts."""
+    """Return a tree of dicts as one flat dict: path -> leaf."""
     return cast(dict[str, Any], flax.traverse_util.flatten_dict(tree, sep="/"))

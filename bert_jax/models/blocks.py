@@ -56,7 +56,7 @@ def plain_mlp(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> Biased:
 
 
 def gated_mlp(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> Biased:
-    """Multiply the activation of a linear map by a second map, then apply a third (Shazeer 2020: GEGLU with gelu)."""
+    """Multiply the activation of a linear map by a second map, then apply a third map (GEGLU, Shazeer 2020)."""
     gate, value = (_mlp_up(config, dtype, x, name) for name in ("mlp_gate", "mlp_up"))
     return _mlp_down(config, dtype, ACTIVATIONS[config.activation](gate) * value, x.shape[-1])
 
@@ -93,7 +93,7 @@ class Block(nn.Module):
     def __call__(
         self, x: jax.Array, seeds: jax.Array | None, metadata: AttentionMetadata, skip_first_norm: Flag = None
     ) -> jax.Array:
-        """Apply the block; `seeds` are uint32 `[3, 2]` for dropout, and `skip_first_norm` omits the first norm."""
+        """Apply the block; the seeds of dropout are uint32 `[3, 2]`, and `skip_first_norm` omits the first norm."""
         config, join = self.config, BLOCKS[self.config.norm_position].join
         probabilities_seed, attention_seed, mlp_seed = (None,) * 3 if seeds is None else seeds
         attention = SelfAttention(config, self.dtype, self.attention, name="attention")
@@ -119,9 +119,10 @@ class Block(nn.Module):
 class BottleneckBlock(nn.Module):
     """A block of MobileBERT: `[batch, length, hidden]` in and out; attention and MLPs are `bottleneck_size` wide.
 
-    One map with a norm projects the input to an inner residual stream. A second map with a norm projects it to the
-    input of queries and keys. Values are computed from the wide input. Every residual sum is normalized, inside the
-    block and at its end. Dropout applies only to the probabilities and to the output.
+    One map with a norm projects the input to an inner residual stream. A second map with a norm projects the input to
+    the input of queries and keys. Values are computed from the wide input. Every residual sum inside the block and at
+    the end of the block is normalized. Dropout applies only to the attention probabilities and to the output of the
+    block.
     """
 
     config: EncoderConfig
@@ -132,7 +133,7 @@ class BottleneckBlock(nn.Module):
     def __call__(
         self, x: jax.Array, seeds: jax.Array | None, metadata: AttentionMetadata, skip_first_norm: None = None
     ) -> jax.Array:
-        """Apply the block; `seeds` are uint32 `[3, 2]` for dropout, and `skip_first_norm` has no effect."""
+        """Apply the block; the seeds of dropout are uint32 `[3, 2]`, and `skip_first_norm` has no effect."""
         config, dtype, scales = self.config, self.dtype, init_scales(self.config)
         probabilities_seed, _, output_seed = (None,) * 3 if seeds is None else seeds
         wide, narrow = config.hidden_size, config.block_width
@@ -154,7 +155,7 @@ class BottleneckBlock(nn.Module):
 
 
 class _InnerMlp(nn.Module):
-    """An MLP with a norm, before a block's last MLP; its parameters, in a separate scope, have the last MLP's names."""
+    """An MLP with a norm, before the last MLP of a block; both have equal parameter names, in separate scopes."""
 
     config: EncoderConfig
     dtype: jnp.dtype

@@ -1,7 +1,7 @@
 """Dropout whose mask is a hash of (seed, element index), so that masks take no memory and do not depend on the mesh.
 
 Each row of the first axis gets a key of 64 bits from the seed of the call. The random bits of an element are
-`hash(index, key)`, 32 bits. This is integer arithmetic on an iota, which XLA fuses into the next operation. The
+`hash(index, key)`, 32 bits. The hash is integer arithmetic on an iota, which XLA fuses into the next operation. The
 backward pass recomputes the mask.
 """
 
@@ -18,14 +18,15 @@ SEED_WORDS = 2
 
 
 def dropout_seeds(rng: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Return a seed for each of `shape` calls of `dropout`, uint32 `[*shape, 2]`."""
+    """Return an array of seeds, each for one call of `dropout`, uint32 `[*shape, 2]`."""
     return jax.random.bits(rng, (*shape, SEED_WORDS), jnp.uint32)
 
 
 def dropout(x: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
     """Zero elements of `x` with probability `rate` and scale the others by `1 / (1 - rate)`.
 
-    `x` is floating-point, with at least one axis. `seed` is uint32 `[2]`; with None, return `x`.
+    The array `x` is floating-point, with at least one axis. The seed is uint32 `[2]`; if the seed is None, `x` is
+    returned unchanged.
     """
     if seed is None or rate == 0.0:
         return x
@@ -41,14 +42,14 @@ def _checkpointed_dropout(x: jax.Array, rate: float, seed: jax.Array) -> jax.Arr
 
 
 def keep_mask(index: jax.Array, first_key: jax.Array, second_key: jax.Array, rate: float) -> jax.Array:
-    """Return True to keep element `index` of the row with these two key words; False has probability `rate`."""
+    """Return whether to keep element `index` of the row with these two key words; False has probability `rate`."""
     return _hash_with_keys(index, first_key, second_key) >= _keep_threshold(rate)
 
 
 def drop_elements(
     x: jax.Array, index: jax.Array, first_key: jax.Array, second_key: jax.Array, rate: float
 ) -> jax.Array:
-    """Return `x` with 0 if `keep_mask` is False, and all other elements scaled by `1 / (1 - rate)`.
+    """Return the array with zeros where `keep_mask` is False, and all other elements scaled by `1 / (1 - rate)`.
 
     The function multiplies by the mask, because the TPU compiler (libtpu 0.0.42) crashes on a select of a softmax in
     bfloat16 models.
@@ -70,10 +71,10 @@ def row_keys(seed: jax.Array, num_rows: int) -> RowKeys:
 
 
 def random_uint32(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Return uint32 of `shape`, uniform and independent for all statistical purposes; `seed` is uint32 `[2]`.
+    """Return a uint32 array of random numbers, in effect uniform and independent; the seed is uint32 `[2]`.
 
-    The hash is a finalizer like murmur3's (multipliers of C. Wellons' `lowbias32`). The second key word enters between
-    the two rounds, so that rows with similar first words do not share a permuted mask.
+    The hash is a finalizer like murmur3's, with the multipliers of `lowbias32` by Chris Wellons. The second key
+    word enters between the two rounds of the hash, so that rows with similar first words do not share a permuted mask.
     """
     first, second = row_keys(seed, shape[0])
     key_shape = (shape[0],) + (1,) * (len(shape) - 1)
@@ -86,7 +87,7 @@ def _keep_threshold(rate: float) -> jax.Array:
 
 
 def _index_in_row(shape: tuple[int, ...]) -> jax.Array:
-    """Return uint32 of `shape`: the index of each element within its row of the first axis."""
+    """Return the index of each element within its row of the first axis, as a uint32 array of `shape`."""
     terms = [
         jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(math.prod(shape[axis + 1 :]))
         for axis in range(1, len(shape))
@@ -95,7 +96,7 @@ def _index_in_row(shape: tuple[int, ...]) -> jax.Array:
 
 
 def _hash_with_keys(x: jax.Array, first_key: jax.Array, second_key: jax.Array) -> jax.Array:
-    """Return the hash of uint32 `x` under two key words."""
+    """Return the hashes of a uint32 array under two key words."""
     x = x ^ first_key
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = x + second_key

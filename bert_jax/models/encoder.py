@@ -1,8 +1,8 @@
 """The encoder of all families: embeddings, then transformer blocks.
 
-Families differ in the fields of `EncoderConfig`. For example, RoBERTa has another first position, ALBERT shares one set
-of parameters between all blocks, DistilBERT has no token types, and ModernBERT has local blocks. Norm, position scheme,
-MLP and residual connection are each a row of a table.
+Families differ in the fields of `EncoderConfig`. For example, RoBERTa starts positions at another number, ALBERT shares
+one set of parameters between all blocks, DistilBERT has no token types, and ModernBERT has local blocks. Norm, position
+scheme, MLP and residual connection are each a row of a table.
 """
 
 import dataclasses
@@ -172,12 +172,12 @@ class GlobalAndLocalMetadata(NamedTuple):
 class Encoder(nn.Module):
     """Embeddings and blocks: token ids -> hidden states `[batch, length, hidden]` in `compute.dtype`.
 
-    The second result is None. With `every_layer`, it is the hidden states `[layers + 1, batch, length, hidden]`: the
-    input of the first block, then the output of each block.
+    The second result is None, or with `every_layer` the hidden states `[layers + 1, batch, length, hidden]`: the input
+    of the first block, then the output of each block.
 
-    Packed sequences have `segments`, int32 `[batch, length]`, which are 1, 2, ... for the tokens of the first, the
-    second, ... example, and 0 for padding. Positions restart in each example, and no example attends to another
-    example.
+    For packed sequences, `segments`, int32 `[batch, length]`, has 1 for the tokens of the first example, 2 for the
+    tokens of the second example, and so on, and 0 for padding. Positions restart in each example, and no example
+    attends to another example.
     """
 
     config: EncoderConfig
@@ -287,7 +287,7 @@ class Encoder(nn.Module):
     def _metadata_of_batch(
         self, mask: jax.Array, segments: jax.Array | None, global_tokens: GlobalTokenMask | None
     ) -> GlobalAndLocalMetadata:
-        """Return `_attention_metadata` of a batch, with the biases and distances of the position scheme."""
+        """Return the attention metadata of a batch, with the biases and distances of the position scheme."""
         length = mask.shape[1]
         bias = self.position_bias(length)
         if self.config.causal:
@@ -304,7 +304,7 @@ class Encoder(nn.Module):
         distances: Distances | None,
         global_tokens: GlobalTokenMask | None,
     ) -> GlobalAndLocalMetadata:
-        """Return (global, local) attention metadata; local is None if all layers share it."""
+        """Return (global, local) attention metadata; local is None if all layers share the global metadata."""
         config, length = self.config, mask.shape[1]
         angles = POSITIONS[config.positions].angles
         global_meta = AttentionMetadata(
@@ -359,7 +359,7 @@ def layer_flags(config: EncoderConfig, layer: int | jax.Array, has_local: bool) 
 def metadata_for_layer(
     flags: LayerFlags, global_meta: AttentionMetadata, local_meta: AttentionMetadata | None
 ) -> AttentionMetadata:
-    """Return the metadata of a layer with these flags; a flag that is an array is evaluated when the program runs."""
+    """Return the attention metadata of a layer with these flags; array flags are evaluated when the program runs."""
     is_local, metadata = flags.is_local, global_meta
     if isinstance(is_local, bool):
         metadata = local_meta if is_local and local_meta else global_meta

@@ -1,8 +1,8 @@
 """Layer norm of `x + dropout(product + bias)` by a single kernel on GPUs, in Pallas for Triton.
 
-XLA needs three kernels for this norm, and four for its gradient. Here, a program computes a token, or, in the backward
-pass, some tokens of a sequence. It reads and writes each array once, and writes partial sums over its tokens. Each
-element of the dropout mask equals the mask of dropout.py. Statistics and sums are float32.
+XLA needs three kernels for this norm, and four for its gradient. In this kernel, a program computes one token, or, in
+the backward pass, some tokens of a sequence. A program reads and writes each array once, and writes partial sums over
+its tokens. The dropout mask equals the mask of dropout.py, element by element. Statistics and sums are float32.
 """
 
 import functools
@@ -71,7 +71,7 @@ def _forward_and_save(*arguments: Any) -> tuple[jax.Array, Any]:
 
 
 def _backward_from_saved(rate: float, _: float, residuals: Any, gradient: jax.Array) -> tuple[jax.Array | None, ...]:
-    """Return the gradients of the arrays of `sum_norm`."""
+    """Return the gradients of the array arguments of `sum_norm`."""
     *saved, bias = residuals
     axes = (HIDDEN, HIDDEN, TOKENS, TOKENS, KEYS, FEATURES)
     written = (HIDDEN, HIDDEN, SUMS) if rate else (HIDDEN, SUMS)
@@ -135,7 +135,8 @@ def sum_norm_backward(
 ) -> tuple[jax.Array, ...]:
     """Return the gradient of x, the gradient of the product if there is dropout, and partial sums of other gradients.
 
-    The sums are over blocks of tokens, for scale, shift and bias, float32 `[batch, blocks, 3, features]`.
+    The partial sums are over blocks of tokens, and are the gradients of scale, shift and bias, float32 `[batch, blocks,
+    3, features]`.
     """
     batch, length, width = total.shape
     block = math.gcd(length, MAX_BLOCK)
@@ -155,7 +156,7 @@ def _run_per_block(
     writes: Sequence[tuple[str, Any]],
     interpret: bool,
 ) -> Any:
-    """Run a program of one warp for each block of tokens; `reads` and `writes` are (key of `specs`, array)."""
+    """Run a program of one warp for each block of tokens; `reads` and `writes` list pairs (key of `specs`, array)."""
     batch, length, width = reads[0][1].shape
     specs = {
         "tokens": pl.BlockSpec((None, block, width), lambda i, row: (row, i, 0)),
@@ -183,7 +184,7 @@ def _feature_slices(width: int) -> list[Any]:
 
 
 def _dropout_of_chunk(x: jax.Array, token: Any, chunk: Any, width: int, keys: Any, rate: float) -> jax.Array:
-    """Apply dropout to a chunk of features; `token` is the index in the sequence."""
+    """Apply dropout to a chunk of features; `token` is the index of a token in its sequence."""
     if rate == 0:
         return x
     index = (token * width + chunk.start + jax.lax.iota(jnp.int32, chunk.size)).astype(jnp.uint32)
@@ -191,7 +192,7 @@ def _dropout_of_chunk(x: jax.Array, token: Any, chunk: Any, width: int, keys: An
 
 
 def _forward_kernel(*refs: Any, rate: float, epsilon: float) -> None:
-    """Write the norm of a token, and the arrays for the backward pass."""
+    """Write the normalized vector of a token, and the arrays for the backward pass."""
     x, product, bias, keys, scale, shift, out, *saved = refs
     width, token, totals = x.shape[-1], pl.program_id(0), []
     chunks = _feature_slices(width)

@@ -39,10 +39,10 @@ class Head(NamedTuple):
 
 
 class Network(nn.Module):
-    """The encoder with `heads`; the functions in HEADS describe inputs and outputs, and outputs are float32.
+    """The encoder with the given heads; the functions in HEADS describe inputs and outputs, and outputs are float32.
 
-    If the batch has `segment_ids`, int32 `[batch, length]`, sequences are packed. Then `cls_positions`, int32 `[batch,
-    examples]`, are the positions of the first token of each example, and 0 for an absent example.
+    If the batch has `segment_ids`, int32 `[batch, length]`, sequences are packed. In a packed batch, `cls_positions`,
+    int32 `[batch, examples]`, has the position of the first token of each example, and 0 for an absent example.
 
     If the batch has `row_tokens`, its sequences are padded, and the encoder reads them in rows (token_rows.py).
     """
@@ -105,10 +105,11 @@ class Encoded:
 
 
 def masked_token_logits(head: Head, x: Encoded) -> Arrays:
-    """Return `mlm_logits` at `masked_positions`, `[batch, predictions, padded_vocab]`; padding entries are -1e9.
+    """Return the logits at the masked positions, `[batch, predictions, padded_vocab]`; padding entries are -1e9.
 
-    If the batch has `verbalizers`, int32 `[batch, labels, words]` of token ids, return `sequence_logits` `[batch,
-    labels]` instead: the mean of the logits of the words of each label at the first position. An id below 0 is no word.
+    If the batch has `verbalizers`, token ids int32 `[batch, labels, words]`, return a logit for each label instead,
+    `[batch, labels]`: the mean logit of the words of the label at the first masked position. In `verbalizers`, an id
+    below 0 is no word.
     """
     masked = hidden_states_at_positions(x.rows, x.batch["masked_positions"], x.batch)
     logits = MaskedTokenHead(x.config, x.dtype, name=head.name)(masked, x.table)
@@ -120,46 +121,46 @@ def masked_token_logits(head: Head, x: Encoded) -> Arrays:
 
 
 def next_token_logits(head: Head, x: Encoded) -> Arrays:
-    """Return `next_logits` of the token after each token, `[batch, length - 1, padded_vocab]`; for causal models."""
+    """Return logits of the token that follows each token, `[batch, length - 1, padded_vocab]`, of a causal model."""
     return {"next_logits": MaskedTokenHead(x.config, x.dtype, name=head.name)(x.hidden[:, :-1], x.table)}
 
 
 def next_sentence_logits(head: Head, x: Encoded) -> Arrays:
-    """Return `nsp_logits` `[batch, 2]`; class 1 means that the second text does not follow the first text.
+    """Return next-sentence logits `[batch, 2]`; class 1 means that the second text does not follow the first text.
 
-    In ALBERT, class 1 means that the second text precedes the first text. For packed sequences, the shape is `[batch *
-    examples, 2]`, as for all heads that read the pooler.
+    In ALBERT, class 1 means that the second text precedes the first text. For packed sequences, the shape of the logits
+    is `[batch * examples, 2]`, as for all heads that read the pooler.
     """
     return {"nsp_logits": classification_layer(x.config, x.dtype, 2, head.name)(x.pooled)}
 
 
 def replaced_token_logits(head: Head, x: Encoded) -> Arrays:
-    """Return `replaced_logits` `[batch, length]`; a logit above 0 predicts a replaced token."""
+    """Return a logit for each token, `[batch, length]`; a logit above 0 predicts a replaced token."""
     return {"replaced_logits": ReplacedTokenHead(x.config, x.dtype, name=head.name)(x.hidden)}
 
 
 def sequence_classification_logits(head: Head, x: Encoded) -> Arrays:
-    """Return `sequence_logits` `[batch, classes]`; with one class, the logit is the value of a regression."""
+    """Return a logit for each class, `[batch, classes]`; with one class, the logit is the value of a regression."""
     pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
     return {"sequence_logits": classification_layer(x.config, x.dtype, head.classes, head.name)(pooled)}
 
 
 def multiple_choice_logits(head: Head, x: Encoded) -> Arrays:
-    """Return `choice_logits` `[batch, choices]`, a score for each choice; inputs are `[batch, choices, length]`."""
+    """Return a score for each choice, `[batch, choices]`, from inputs of the shape `[batch, choices, length]`."""
     pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
     scores = classification_layer(x.config, x.dtype, 1, head.name)(pooled)
     return {"choice_logits": scores.reshape(x.batch["input_ids"].shape[:-1])}
 
 
 def token_classification_logits(head: Head, x: Encoded) -> Arrays:
-    """Return `token_logits` `[batch, length, classes]`."""
+    """Return the logits of each token, `[batch, length, classes]`."""
     tokens = dropout(x.tokens, x.config.classifier_dropout, x.seed)
     logits = classification_layer(x.config, x.dtype, head.classes, head.name)(tokens)
     return {"token_logits": padded_sequences(logits, x.batch)}
 
 
 def question_answering_logits(head: Head, x: Encoded) -> Arrays:
-    """Return `start_logits` and `end_logits` `[batch, length]`."""
+    """Return logits of the first and of the last token of an answer, each `[batch, length]`."""
     if x.config.question_separator_id is not None:
         question = question_mask(
             x.batch["input_ids"].reshape(-1, x.batch["input_ids"].shape[-1]), x.config.question_separator_id
@@ -175,25 +176,26 @@ def question_answering_logits(head: Head, x: Encoded) -> Arrays:
 
 
 def hidden_states(head: Head, x: Encoded) -> Arrays:
-    """Return `hidden_states` `[layers + 1, batch, length, hidden]`: the input of the first block, then each output."""
+    """Return hidden states `[layers + 1, batch, length, hidden]`: the input of the first block, then each output."""
     return {"hidden_states": x.every_layer}
 
 
 def last_hidden_state(head: Head, x: Encoded) -> Arrays:
-    """Return `last_hidden_state` `[batch, length, hidden]`."""
+    """Return the hidden states of the last block, `[batch, length, hidden]`."""
     return {"last_hidden_state": x.hidden}
 
 
 def mean_sentence_vectors(head: Head, x: Encoded) -> Arrays:
-    """Return `sentence_vectors`, token means scaled to length 1, `[batch, texts, hidden]`."""
+    """Return a vector for each text, `[batch, texts, hidden]`: the mean of the tokens, scaled to length 1."""
     vectors = scale_to_unit_length(sequence_means(x.rows, x.batch).astype(jnp.float32))
     return {"sentence_vectors": vectors.reshape(*x.batch["input_ids"].shape[:-1], -1)}
 
 
 def sparse_sentence_vectors(head: Head, x: Encoded) -> Arrays:
-    """Return `sentence_vectors`, `[batch, texts, padded_vocab]`: log(1 + relu(largest masked-token logit of a text)).
+    """Return sparse vectors, `[batch, texts, padded_vocab]`: log(1 + relu(largest masked-token logit of a text)).
 
-    This is SPLADE with max pooling (Formal et al. 2021). This head uses the parameters of the masked-token head.
+    These vectors are SPLADE's, with max pooling (Formal et al. 2021). This head uses the parameters of the masked-token
+    head.
     """
     ids = x.batch["input_ids"]
     mask = x.batch["attention_mask"].reshape(-1, ids.shape[-1])
@@ -202,11 +204,11 @@ def sparse_sentence_vectors(head: Head, x: Encoded) -> Arrays:
 
 
 def token_vectors(head: Head, x: Encoded) -> Arrays:
-    """Return `sentence_vectors`, a projection of each token scaled to length 1, `[batch, texts, length, outputs]`.
+    """Return a vector for each token, projected and scaled to length 1, `[batch, texts, length, outputs]`.
 
-    A token without a part in the scores gets a vector of zeros. Such a token has a 0 in the array `scored_tokens` of
-    the batch, int32 in the shape of `input_ids`; without this array, only padding gets zeros. This is ColBERT (Khattab
-    and Zaharia 2020).
+    These vectors are ColBERT's (Khattab and Zaharia 2020). A token that takes no part in scores gets a vector of zeros:
+    a token with a 0 in the batch's array `scored_tokens`, int32 in the shape of `input_ids`. Without this array, only
+    padding gets zeros.
     """
     ids = x.batch["input_ids"]
     sizes = (x.config.hidden_size, head.classes)
@@ -217,7 +219,7 @@ def token_vectors(head: Head, x: Encoded) -> Arrays:
 
 
 def pooled_output(head: Head, x: Encoded) -> Arrays:
-    """Return `pooled` `[batch, hidden]`: each sequence pooled by `model.pooling`, then passed through the pooler."""
+    """Return a vector for each sequence, `[batch, hidden]`: pooled by `model.pooling`, then mapped by the pooler."""
     return {"pooled": x.pooled}
 
 
@@ -256,7 +258,7 @@ def classification_layer(config: EncoderConfig, dtype: jnp.dtype, classes: int, 
 
 
 class ExtraTable(nn.Module):
-    """A parameter, float32 `[padded_vocab, features]`, with zeros in the padding."""
+    """A parameter, float32 `[padded_vocab, features]`, with zeros in the rows that only pad the vocabulary."""
 
     config: EncoderConfig
     shape: tuple[int, int]
@@ -269,7 +271,7 @@ class ExtraTable(nn.Module):
 
 @jax.custom_vjp
 def _vocabulary_scores(x: jax.Array, table: jax.Array) -> jax.Array:
-    """Multiply `x` `[n, width]` by `table` `[vocab, width]` of equal dtype; return float32 `[n, vocab]`."""
+    """Multiply vectors `[n, width]` by a table `[vocab, width]` of equal dtype; return float32 `[n, vocab]`."""
     return jnp.einsum("nh,vh->nv", x, table, preferred_element_type=jnp.float32)
 
 
@@ -291,15 +293,15 @@ TOKENS_AT_ONCE = 16  # number of tokens of a sequence whose logits over the voca
 
 @jax.checkpoint
 def _update_largest_scores(largest: jax.Array, x: jax.Array, mask: jax.Array, table: jax.Array) -> jax.Array:
-    """Return the maximum of `largest` `[batch, vocab]` and the scores of the tokens of `x` `[batch, tokens, width]`."""
+    """Return the maximum of `largest`, `[batch, vocab]`, and the scores of tokens, whose vectors are `x`."""
     scores = _vocabulary_scores(x.reshape(-1, x.shape[-1]), table).reshape(*x.shape[:2], -1)
     return jnp.maximum(largest, jnp.where(mask[..., None] != 0, scores, PADDING_LOGIT).max(1))
 
 
 def _largest_vocabulary_scores(x: jax.Array, mask: jax.Array, table: jax.Array) -> jax.Array:
-    """Return the largest score of the tokens of each sequence, float32 `[batch, vocab]`.
+    """Return the largest score of each vocabulary entry over the tokens of a sequence, float32 `[batch, vocab]`.
 
-    Memory holds the scores of TOKENS_AT_ONCE tokens of each sequence. The backward pass computes them again.
+    Memory holds the scores of TOKENS_AT_ONCE tokens of each sequence. The backward pass recomputes the scores.
     """
     num_chunks = -(-x.shape[1] // TOKENS_AT_ONCE)
     padding = num_chunks * TOKENS_AT_ONCE - x.shape[1]
@@ -317,10 +319,10 @@ def _largest_vocabulary_scores(x: jax.Array, mask: jax.Array, table: jax.Array) 
 
 
 class MaskedTokenHead(nn.Module):
-    """Vocabulary head: `x` `[batch, predictions, hidden]`, `table` `[padded_vocab, width]` -> float32 logits.
+    """Vocabulary head: hidden states `[batch, predictions, hidden]`, token table `[padded_vocab, width]` -> logits.
 
-    With a `mask` of tokens, `[batch, predictions]`, the result is the largest logit of the tokens of each sequence,
-    float32 `[batch, padded_vocab]`.
+    The logits are float32. With a token mask, `[batch, predictions]`, the result is `[batch, padded_vocab]`: for each
+    vocabulary entry, the largest logit over the tokens of a sequence.
     """
 
     config: EncoderConfig
@@ -358,9 +360,9 @@ class ReplacedTokenHead(nn.Module):
 
 
 class AnswerHead(nn.Module):
-    """BigBird's head of question answering: `x` `[batch, length, hidden]` -> logits `[batch, length, 2]`.
+    """BigBird's head of question answering: hidden states `[batch, length, hidden]` -> logits `[batch, length, 2]`.
 
-    MLP and norm are as in a block of BERT. `seed` is the seed of dropout, uint32 `[2]`, or None.
+    MLP and norm are as in a block of BERT. The seed of dropout is uint32 `[2]`, or None for no dropout.
     """
 
     config: EncoderConfig
@@ -385,7 +387,7 @@ def question_mask(input_ids: jax.Array, separator_id: int) -> jax.Array:
 
 
 class Pooler(nn.Module):
-    """Dense layer, activation and, in ModernBERT, norm: `[..., hidden]` in and out; `seed` is as in `dropout`.
+    """A dense layer, an activation and, in ModernBERT, a norm; input and output are `[..., hidden]`.
 
     Without a dense layer, the pooler has no activation.
     """
@@ -447,11 +449,11 @@ DIRECTIONS = ("forward", "backward")
 
 
 class BiLstm(nn.Module):
-    """Two bidirectional LSTM layers: `x` `[batch, length, hidden]` in and out; each direction has half of the features.
+    """Two bidirectional LSTM layers, `[batch, length, hidden]` in and out; each direction has half of the features.
 
-    All tokens of a text have the number of the text in `segments`, int32 `[batch, length]`. No state passes from a text
-    to the next text or to padding. The result equals the result of `torch.nn.LSTM` on each text separately, without the
-    second bias of torch.
+    The array `segments`, int32 `[batch, length]`, has for each token the number of its text. No state passes from a
+    text to the next text or to padding. For each text, the result equals the result of `torch.nn.LSTM` on this text,
+    without the second bias of torch.
     """
 
     config: EncoderConfig
@@ -484,7 +486,7 @@ class _Lstm(nn.Module):
         def lstm_cell(
             hidden_and_cell: tuple[jax.Array, jax.Array], gates_and_mask: tuple[jax.Array, jax.Array]
         ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-            """Return hidden state and cell after a token, float32 `[batch, width]`; mask 0 begins a text."""
+            """Return hidden state and cell after a token, float32 `[batch, width]`; mask 0 means a new text."""
             gate, continues_text = gates_and_mask
             hidden, cell = (jnp.where(continues_text[:, None], x, 0.0) for x in hidden_and_cell)
             i, f, g, o = jnp.split(gate.astype(jnp.float32) + hidden.astype(self.dtype) @ kernel, 4, axis=-1)
@@ -501,7 +503,7 @@ QUESTION_LENGTH = 128  # tokens; `config.task.max_query_length` is 64
 
 
 class GlobalTokenRule(NamedTuple):
-    """A row of GLOBAL_TOKENS."""
+    """A row of GLOBAL_TOKENS: the tokens that a head makes global."""
 
     mask_fn: Callable[[jax.Array], jax.Array]  # bool `[batch, length]`: separators -> global tokens
     expected_count: int  # number of global tokens; with more, a long sequence takes the time of all pairs

@@ -2,15 +2,15 @@
 
 **Neighbor heads** of the first block attend to a token's neighbors from the start (docs/decisions/0014-neighbors.md).
 The score of a query and a key gets a term that depends only on their distance and peaks at one distance. The term is a
-sum of cosines of the distance. With rotary positions, features with equal values in all tokens give such cosines, so
-all rows of the token table get a common vector. With learned positions, sinusoids in the rows of the position table
-give such cosines.
+sum of cosines of the distance. With rotary positions, features with equal values in all tokens give cosines of the
+distance, so all rows of the token table get a common vector. With learned positions, sinusoids in the rows of the
+position table give cosines of the distance.
 
 **The matching head**, the last head of the first block, attends to equal tokens in the other text of a pair. For a
 small model, words in common are the best evidence that two sentences, or a question and its answer, belong together
 (docs/decisions/0021-matches.md). Attention takes long to learn to find common words, because a token first learns to
-attend to itself. In the matching head, query and key are the same projection of the token, and token types make it
-prefer the other text.
+attend to itself. In the matching head, query and key are the same projection of the token, and token types make the
+head prefer the other text.
 """
 
 import dataclasses
@@ -48,17 +48,17 @@ def normal_scales(config: EncoderConfig) -> InitScales:
 
 
 def depth_scaled_scales(config: EncoderConfig) -> InitScales:
-    """Divide the deviations of outputs and heads by the root of the number of sublayers, `2 * num_layers` (ModernBERT).
+    """Divide standard deviations of output maps and heads by the root of the number of sublayers (ModernBERT).
 
-    Then the sum of all sublayers' outputs starts as large as the output of a single sublayer would be (Radford et al.
-    2019).
+    The number of sublayers is `2 * num_layers`. With this scale, the sum of the outputs of all sublayers starts as
+    large as the unscaled output of a single sublayer (Radford et al. 2019).
     """
     scaled = config.initializer_range / math.sqrt(2 * config.num_layers)
     return InitScales(inner=config.initializer_range, output=scaled, dense=scaled)
 
 
 def identity_head_scales(config: EncoderConfig) -> InitScales:
-    """Scale as `depth_scaled_scales`, and start the dense layer of output heads as the identity.
+    """Scale as in `depth_scaled_scales`, and start the dense layer of output heads as the identity.
 
     With a random dense layer, the blocks need hundreds of steps to learn features that fit the token table.
     """
@@ -66,12 +66,12 @@ def identity_head_scales(config: EncoderConfig) -> InitScales:
 
 
 def neighbor_scales(config: EncoderConfig) -> InitScales:
-    """Scale as `identity_head_scales`; heads of the first block start by attending to neighboring tokens."""
+    """Scale as in `identity_head_scales`; heads of the first block start by attending to neighboring tokens."""
     return dataclasses.replace(identity_head_scales(config), neighbors=True)
 
 
 def matching_scales(config: EncoderConfig) -> InitScales:
-    """Start as `neighbor_scales`; the last head of the first block attends to equal tokens in the pair's other text."""
+    """Scale as in `neighbor_scales`; the last head of block 1 starts by attending to equal tokens in the other text."""
     return dataclasses.replace(neighbor_scales(config), matches=True)
 
 
@@ -100,7 +100,7 @@ def matrix_initializer(stddev: float, identity: float) -> Callable[..., jax.Arra
 
 
 def vocabulary_initializer(init: Callable[..., jax.Array], vocab_size: int) -> Callable[..., jax.Array]:
-    """Return an initializer of tables over the padded vocabulary: rows by `init`, and zeros in the padding."""
+    """Return an initializer of tables over the padded vocabulary: `init` draws token rows; padding rows are 0."""
 
     def padded_table(rng: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
         rows = init(rng, (vocab_size, shape[1]), dtype)
@@ -184,18 +184,18 @@ def _attended_offsets(config: EncoderConfig) -> list[int]:
 
 
 def _entry_that_gives_score(config: EncoderConfig, score: float, fraction: float) -> float:
-    """Return the entry of queries and keys that gives `score`; `fraction` is its part of the squared vector length."""
+    """Return the entry of query and key matrices that gives `score` from `fraction` of a vector's squared length."""
     return math.sqrt(score * math.sqrt(config.head_dim) / (fraction * config.hidden_size))
 
 
 def cosine_columns(width: int, frequencies: range) -> np.ndarray:
-    """Return orthonormal columns by frequency (1 to `width - 1`); norms keep them, as their mean is 0 (DCT-II)."""
+    """Return orthonormal columns of the DCT-II, one for each frequency from 1 to `width - 1`; their means are 0."""
     angles = math.pi / width * np.outer(np.arange(width) + 0.5, frequencies)
     return math.sqrt(2 / width) * np.cos(angles)
 
 
 def _neighbor_terms(token: np.ndarray, position: np.ndarray, query: np.ndarray, key: np.ndarray) -> NeighborTerms:
-    """Return float32 terms; the axes of heads and features of `query` and `key` are merged."""
+    """Return the terms as float32; the axes of heads and features of `query` and `key` are merged."""
     kernels = (x.reshape(len(x), -1) for x in (query, key))
     return NeighborTerms(*(x.astype(np.float32) for x in (token, position, *kernels)))
 

@@ -1,7 +1,7 @@
-"""Parts of all modules: parameters, linear maps, activations, and marks of arrays that the backward pass needs.
+"""Parts that all modules use: parameters, linear maps, activations, and marks of arrays that the backward pass needs.
 
-The parameters of blocks are stacked on a leading axis `layers`. `unstack_layers` splits them for programs with unrolled
-layers.
+The parameters of blocks are stacked on a leading axis `layers`. The function `unstack_layers` splits stacked parameters
+for programs with unrolled layers.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ def logical_param(
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """Return `x` times the normal distribution function of `x`, by erf, which is cheaper than `jax.nn.gelu`'s erfc."""
+    """Return the exact GELU of `x`, computed by erf, which is cheaper than erfc, which `jax.nn.gelu` uses."""
     return 0.5 * x * (1.0 + jax.lax.erf(x * math.sqrt(0.5)))
 
 
@@ -71,7 +71,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 class Biased(NamedTuple):
-    """A product, and a bias that is not added yet; a kernel may add it together with the next operation."""
+    """A product, and a bias that is not added yet; a kernel may add the bias together with the next operation."""
 
     product: jax.Array
     bias: jax.Array | None
@@ -95,7 +95,7 @@ class LowRank:
     dropout: float
 
     def low_rank_product(self, x: jax.Array, dtype: jnp.dtype) -> jax.Array:
-        """Return the term for `x` `[batch, ..., inputs]`, in `dtype`."""
+        """Return the term that the adapter adds for an input `[batch, ..., inputs]`, in `dtype`."""
         rows = dropout(x, self.dropout, self.seed).astype(dtype).reshape(-1, x.shape[-1])
         y = (rows @ self.a.astype(dtype)) @ self.b.astype(dtype)
         return y.reshape(*x.shape[:-1], y.shape[-1])
@@ -109,7 +109,7 @@ class KernelAndBias(NamedTuple):
 
 
 class Linear(nn.Module):
-    """`x @ kernel + bias` in `dtype`, float32 parameters; `shape` and `axes`: sizes and names of the kernel's axes."""
+    """A linear map `x @ kernel + bias` in `dtype`, with float32 parameters; `shape` and `axes` describe the kernel."""
 
     shape: tuple[int, int]
     axes: tuple[str, str]
@@ -136,7 +136,7 @@ class Linear(nn.Module):
         return self.has_variable(ADAPTER, LOW_RANK)
 
     def biased(self, x: jax.Array) -> Biased:
-        """Return the product and the bias, without adding them."""
+        """Return the matrix product and the bias of the linear map, without adding the bias to the product."""
         kernel, bias = self.kernel_and_bias()
         # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.
         y = x.astype(self.dtype).reshape(-1, self.shape[0]) @ kernel

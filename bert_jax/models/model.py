@@ -1,4 +1,4 @@
-"""An architecture as pure functions; only this package sees their linen modules."""
+"""An architecture as pure functions, so that other packages need not know the linen modules."""
 
 import dataclasses
 import functools
@@ -51,8 +51,9 @@ class Model:
     inputs.
     `shapes`: a tree like params, with a `jax.ShapeDtypeStruct` for each array.
     `logical_axes`: a tree like params, with a tuple of logical names for each array.
-    `sections`: a tree like params, with "embeddings", "layers" (stacked on the leading axis), "top" (of the encoder,
-    above the layers), "heads", or "unused" (the maps of global tokens, if no head makes tokens global) for each array.
+    `sections`: a tree like params, with a string for each array: "embeddings", "layers" (stacked on the leading axis),
+    "top" (the part of the encoder above the layers), "heads", or "unused" (the maps of global tokens, if no head makes
+    tokens global).
     """
 
     config: EncoderConfig
@@ -93,7 +94,7 @@ def _draw_boxed_params(module: Network, rng: jax.Array) -> Any:
 
 
 class _ParameterTrees(NamedTuple):
-    """Trees like the parameters, with the shape, the logical axes and the section of each."""
+    """Three trees like the parameters: the shape, the logical axes and the section of each parameter."""
 
     shapes: Params
     logical_axes: Any
@@ -114,7 +115,7 @@ def _shapes_axes_sections(config: EncoderConfig, heads: tuple[Head, ...]) -> _Pa
 
 
 def _section_of_parameter(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
-    """Return the section of the model with the parameter at `path`."""
+    """Return the section of the model that contains the parameter at `path`."""
     names = [key.key for key in path]
     if set(names) & set(unused):
         return "unused"
@@ -135,8 +136,8 @@ def apply_with_attention_weights(
 ) -> ArraysAndWeights:
     """Return the arrays of `Model.apply` without dropout, and the attention weights of `encode_with_attention_weights`.
 
-    `probes` are added to the weights. So the gradient with respect to probes of zero is the gradient with respect to
-    the attention weights.
+    The array `probes` is added to the attention weights. So the gradient with respect to probes of zero is the gradient
+    with respect to the attention weights.
     """
     global_tokens = global_token_mask(config, {head.name for head in heads}, batch["input_ids"])
     hidden, weights = encode_with_attention_weights(
@@ -161,8 +162,8 @@ def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:
 def draw_missing(config: EncoderConfig, heads: tuple[Head, ...], params: Params, rng: jax.Array) -> Params:
     """Return `params` with the missing parts of the model, such as a new head, initialized by the model's `init`.
 
-    Parts are the entries at the top level of the tree, such as "encoder", "pooler" or a head. `params` holds complete
-    parts of this model, float32.
+    Parts are the entries at the top level of the tree, such as "encoder", "pooler" or a head. The given `params` must
+    hold complete parts of this model, float32.
     """
     model = make_model(config, ComputeConfig(), heads)
     missing = [name for name in model.shapes if name not in params]
@@ -196,10 +197,10 @@ def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
     """Return the floating-point operations of a sequence in a training step.
 
     Only matrix products are counted, each once, even if the backward pass recomputes a product. Forward and backward
-    pass take 6 operations for each weight and token, and 12 operations for each feature and each pair of a query and a
-    key in its window. In BERT, this is `72 L h^2 + 12 L s h` per token, and `6 (h V + h^2)` per predicted position. A
-    packed sequence counts as a single example of its length. Attention of global tokens is not counted, because
-    pretraining has no global tokens.
+    pass together take 6 operations for each weight and token, and 12 operations for each feature and each pair of a
+    query and a key in its window. For BERT, the number of operations is `72 L h^2 + 12 L s h` per token, plus `6 (h V +
+    h^2)` per predicted position. A packed sequence counts as a single example of its length. Attention of global tokens
+    is not counted, because pretraining has no global tokens.
     """
     h, width, layers = config.hidden_size, config.masked_width, config.num_layers
     token = layers * 6 * _num_block_weights(config) + 6 * math.prod(embedding_projection_shape(config) or (0,))

@@ -1,4 +1,4 @@
-"""Normalizations along the last axis, as rows of a table with the keys of `model.norm`, and the norm layer."""
+"""Normalizations along the last axis, as rows of a table (a key is a value of `model.norm`), and the norm layer."""
 
 import functools
 from collections.abc import Callable
@@ -101,7 +101,7 @@ class Added(NamedTuple):
 class Norm(nn.Module):
     """A layer that normalizes the last axis, then applies the learned scale and the learned bias, if it has them.
 
-    With `added`, it normalizes the sum `x + added`; a GPU computes sum and norm in one kernel.
+    With the argument `added`, the layer normalizes the sum `x + added`; a GPU computes sum and norm in one kernel.
     """
 
     normalize: Callable[[jax.Array, float, jnp.dtype], jax.Array]  # a row of NORMS

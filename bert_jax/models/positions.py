@@ -1,4 +1,4 @@
-"""Position schemes, which encode the order of tokens, as rows of a table with the keys of `model.positions`.
+"""Position schemes, which encode the order of tokens, as rows of a table; a key is a value of `model.positions`.
 
 learned       a row of a table is added to each token's embedding
 rotary        queries and keys are rotated by angles, so that a score depends on their distance (Su et al. 2021)
@@ -41,17 +41,18 @@ class Distances(NamedTuple):
 class PositionScheme:
     """A row of POSITIONS: up to five functions; a function that the scheme lacks is None.
 
-    `embed(module, config)` makes the parameters of the scheme in the setup of the embeddings. It returns a function of
-    the length and the segments, whose result is added to the token embeddings, float32 `[length, width]` or `[batch,
-    length, width]`. `rotate(config, x, angles)` transforms the queries and the keys of each layer, `[batch, length,
-    heads * head_dim]`. `angles(config, base, length, segments)` returns the input of `rotate`, a tree of arrays.
-    `angles` is called once with the base of global blocks, and once with the base of local blocks. `bias(module,
-    config, length)` returns float32 `[heads, length, length]`, by query and key, which is added to the scores. The bias
-    is computed once for all layers, with shared parameters. `distances(module, config, length)` returns embeddings of
-    distances for the queries and keys of each layer; all layers share their table.
+    The function `embed(module, config)` makes the parameters of the scheme in the setup of the embeddings. The result
+    of `embed` is a function of the length and the segments, which returns an array to add to the token embeddings,
+    float32 `[length, width]` or `[batch, length, width]`. The function `rotate(config, x, angles)` transforms the
+    queries and the keys of each layer, `[batch, length, heads * head_dim]`. The function `angles(config, base, length,
+    segments)` returns the input of `rotate`, a tree of arrays. This function `angles` is called once with the base of
+    global blocks, and once with the base of local blocks. The function `bias(module, config, length)` returns an array
+    to add to the scores, float32 `[heads, length, length]`, for each query and key. The bias is computed once for all
+    layers, with shared parameters. The function `distances(module, config, length)` returns embeddings of distances for
+    the queries and keys of each layer; all layers share the table of embeddings.
 
-    `segments` are int32 `[batch, length]` in packed sequences, whose positions restart in each segment; None without
-    packing.
+    For packed sequences, `segments` is int32 `[batch, length]`, and positions restart in each segment; without packing,
+    it is None.
     """
 
     embed: Callable[[nn.Module, EncoderConfig], PositionEmbedder] | None = None
@@ -117,7 +118,7 @@ def rotate(config: EncoderConfig, x: jax.Array, angles: Angles) -> jax.Array:
 
 
 def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.Array:
-    """Return float32 `[heads, length, length]`, by query and key, from the table `[relative_buckets, heads]`.
+    """Return the bias for each query and key, float32 `[heads, length, length]`, from the table of buckets.
 
     A distance is the difference of two columns, so packing does not change the distances within a segment.
     """
@@ -136,9 +137,9 @@ def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.
 def distance_buckets(distances: jax.Array, num_buckets: int, max_distance: int) -> jax.Array:
     """Return the bucket of each distance of a key from a query, int32, as in T5's encoder.
 
-    Half of the buckets are for keys to the right. In each half, the first buckets (half of them) have a single distance
-    each. The sizes of the other buckets grow logarithmically up to `max_distance`, and the last bucket also holds all
-    larger distances.
+    Half of the buckets are for keys to the right of the query, and half for all other keys. For each direction, the
+    first half of the buckets hold a single distance each. The sizes of the other buckets of a direction grow
+    logarithmically up to `max_distance`, and the last bucket also holds all larger distances.
     """
     side, single = num_buckets // 2, num_buckets // 4
     if num_buckets % 2 or max_distance <= single:
@@ -153,10 +154,10 @@ def distance_buckets(distances: jax.Array, num_buckets: int, max_distance: int) 
 
 
 def distance_embeddings(module: nn.Module, config: EncoderConfig, length: int) -> Distances:
-    """Return the normalized table `[relative_buckets, width]` of all layers (DeBERTa 3), and the rows of distances.
+    """Return the normalized table `[relative_buckets, width]` of all layers (DeBERTa 3), and each distance's row.
 
-    A distance is the difference of two columns, so packing does not change it. The original applies dropout to the
-    table in training; here the table has no dropout.
+    A distance is the difference of two columns, so packing does not change distances. In training, the original DeBERTa
+    applies dropout to the table; here the table has no dropout.
     """
     shape = (config.relative_buckets, config.block_width)
     table = logical_param(module, "table", kernel_init(init_scales(config).inner), shape, ("positions", "features"))
@@ -166,9 +167,9 @@ def distance_embeddings(module: nn.Module, config: EncoderConfig, length: int) -
 
 
 def distance_embedding_rows(signed_distances: jax.Array, config: EncoderConfig) -> jax.Array:
-    """Return the row of each distance, int32, of a query from its key or of a key from its query.
+    """Return the table row of each signed distance between a query and a key, int32.
 
-    In each half of the table, the first rows (half of them) have a single distance each. The other rows have ranges
+    For each sign of the distance, half of the rows have a single distance each. The other rows have ranges of distances
     that grow logarithmically up to `relative_max_distance`, and the last row also holds all larger distances.
     """
     half, max_distance = config.relative_buckets // 2, config.relative_max_distance

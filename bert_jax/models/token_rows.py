@@ -1,8 +1,8 @@
 """Tokens of padded sequences, moved into rows that the encoder reads, and back (tasks/rows.py assigns the places).
 
-A batch in rows has two more arrays. `row_tokens`, int32 `[rows, row length]`, has for each place in the rows the index
-of its token in the flattened padded sequences, or -1. `token_places`, int32 in the shape of `input_ids`, has for each
-token the index of its place in the flattened rows, or -1.
+A batch in rows has two more arrays. For each place in the rows, `row_tokens`, int32 `[rows, row length]`, has the index
+of the place's token in the flattened padded sequences; an empty place has -1. For each token, `token_places`, int32 in
+the shape of `input_ids`, has the index of the token's place in the flattened rows, or -1 if the token is in no row.
 
 A padded batch may have `unread_tokens`, int32 in the shape of `input_ids`: 1 for a token that attends to the
 sequence, but to which no token attends.
@@ -58,7 +58,7 @@ def encoder_inputs(batch: Mapping[str, jax.Array]) -> EncoderInputs:
 
 
 def padded_sequences(hidden: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:
-    """Return the hidden states `[sequences, length, hidden]` from rows, with 0 in padding; without rows, `hidden`."""
+    """Return hidden states in rows as padded sequences `[sequences, length, hidden]`; without rows, return `hidden`."""
     if "row_tokens" not in batch:
         return hidden
     places = batch["token_places"]
@@ -78,7 +78,7 @@ def hidden_states_at_positions(hidden: jax.Array, positions: jax.Array, batch: M
 def sequence_means(hidden: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:
     """Return the mean of the tokens of each sequence, `[sequences, hidden]`; 0 for a sequence without tokens.
 
-    From rows, the means are a product of two matrices, because a gather is slow on CPUs.
+    For a batch in rows, the means are a product of two matrices, because a gather is slow on CPUs.
     """
     if "row_tokens" in batch:
         places = batch["token_places"]
@@ -103,7 +103,7 @@ def sequence_means(hidden: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Arr
 
 @jax.custom_vjp
 def _gather_rows(x: jax.Array, source: jax.Array, target: jax.Array) -> jax.Array:
-    """Return row `source[i]` of `x` as row i, and 0 for -1; `target` is the inverse of `source`.
+    """Return an array whose row i is row `source[i]` of `x`, or 0 for -1; `target` is the inverse of `source`.
 
     The gradient is a gather, too, since a scatter is slow.
     """

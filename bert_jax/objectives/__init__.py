@@ -4,17 +4,17 @@ base.py             the interface of an objective, and the inputs of its constru
 cached_vectors.py   the gradient of a loss over a whole batch, in micro-batches
 distillation.py     distillation: masked tokens, and the outputs of a frozen teacher
 frozen_encoder.py   training of an adapter and the heads, with a frozen encoder
-left_to_right.py    causal language modeling: each token from the tokens before it
+left_to_right.py    causal language modeling: each token is predicted from the tokens before it
 losses.py           losses per target, weights of tokens, exact means over micro-batches, devices and hosts
 masked_tokens.py    masked tokens, with or without labeled sentence pairs
 replaced_tokens.py  ELECTRA: a generator fills masks, and the encoder finds the replaced tokens
-task_losses.py      losses of tasks; add a function and a row of LOSSES for a loss
+task_losses.py      losses of tasks; for a new loss, add a function and a row of LOSSES
 tasks.py            the loss of a task, for fine-tuning
-vector_losses.py    losses of sentence vectors; add a function and a row of VECTOR_LOSSES for a loss
-vector_scores.py    comparisons of vectors; add a function and a row of SCORES for a comparison
-vectors.py          sentence vectors of a whole batch
+vector_losses.py    losses of sentence vectors; for a new loss, add a function and a row of VECTOR_LOSSES
+vector_scores.py    comparisons of vectors; for a new comparison, add a function and a row of SCORES
+vectors.py          the objective of sentence vectors, over the vectors of a whole batch
 
-To add an objective of pretraining, write its file and add its row to OBJECTIVES.
+To add an objective of pretraining, write a file for the objective and add a row to OBJECTIVES.
 """
 
 import dataclasses
@@ -45,12 +45,15 @@ __all__ = [
 class ObjectiveRow(NamedTuple):
     """A row of OBJECTIVES.
 
-    make: ingredients -> the objective
-    heads: name of a sentence-pair rule -> the heads that the objective trains and an export writes
-    auxiliary: (model, replaced_tokens) -> the auxiliary models that the objective trains, by name
-    has_teacher: True if the objective reads the model in `config.distillation.teacher`
-    causal: True if the objective needs causal attention
-    eval_uses_training_masks: True if evaluation uses the training's fractions of [MASK], random and unchanged tokens
+    Attributes:
+        make: function that makes the objective from its ingredients
+        heads: function from the name of a sentence-pair rule to the heads that the objective trains and an export
+            writes
+        auxiliary: function (model, replaced_tokens) -> the auxiliary models that the objective trains, by name
+        has_teacher: True if the objective reads the model in `config.distillation.teacher`
+        causal: True if the objective needs causal attention
+        eval_uses_training_masks: True if evaluation uses the training's fractions of [MASK], random and unchanged
+            tokens
     """
 
     make: Callable[[Ingredients], Objective]
@@ -86,8 +89,9 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
 class PhaseObjectiveRow(NamedTuple):
     """A row of PHASE_OBJECTIVES.
 
-    make: (ingredients, objective of the run) -> the objective of the phase
-    has_masks: True if the objective needs masked tokens
+    Attributes:
+        make: function (ingredients, objective of the run) -> the objective of the phase
+        has_masks: True if the objective needs masked tokens
     """
 
     make: Callable[[Ingredients, Objective], Objective]
@@ -100,9 +104,9 @@ PHASE_OBJECTIVES: dict[str, PhaseObjectiveRow] = {
 
 
 def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
-    """Return the objective that `config.objective` names, over the encoder of `config.model`.
+    """Return the objective that `config.objective` names, for the encoder that `config.model` describes.
 
-    `teacher` is the architecture of the model in `config.distillation.teacher`. Raise UserError if
+    The argument `teacher` is the architecture of the model in `config.distillation.teacher`. Raise UserError if
     `config.model.causal` does not fit the objective, or if a phase has an objective but the objective of the run is not
     masked_tokens.
     """

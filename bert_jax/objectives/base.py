@@ -33,8 +33,10 @@ class WholeBatchLoss(NamedTuple):
 
     The two steps let micro-batches share the loss of the whole batch (cached_vectors.py).
 
-    represent: (params, frozen, micro_batch, rngs) -> vectors of the examples, float32 `[examples, texts, ...]`
-    loss: (params, vectors of all examples, batch, normalizers) -> (float32 scalar, metrics as Means)
+    Attributes:
+        represent: function (params, frozen, micro_batch, rngs) -> vectors of the examples, float32 `[examples, texts,
+            ...]`
+        loss: function (params, vectors of all examples, batch, normalizers) -> (float32 scalar, metrics as Means)
     """
 
     represent: Callable[[Params, Params, Batch, Rngs], jax.Array]
@@ -45,22 +47,24 @@ class WholeBatchLoss(NamedTuple):
 class Objective:
     """A loss, and the facts about its parameters that the trainer needs.
 
-    `loss` returns a micro-batch's part of the batch's loss; the parts of all micro-batches add up exactly to the
-    batch's loss, unless the objective has a `whole_batch_loss`.
+    The function `loss` returns the part of a micro-batch in the loss of the batch. The parts of all micro-batches add
+    up exactly to the loss of the batch, unless the objective has a `whole_batch_loss`.
 
-    init: rng -> params, float32
-    normalizers: batch -> the divisor of each loss term, float32 scalars over the whole batch
-    loss: (params, frozen, micro_batch, rngs, normalizers) -> (float32 scalar, metrics as Means)
-    shapes: a tree like the parameters, with a jax.ShapeDtypeStruct for each leaf
-    logical_axes: a tree like the parameters, with a tuple of axis names for each leaf (parallel/sharding.py)
-    sections: a tree like the parameters, with "embeddings", "layers", ... for each leaf (models.Model)
-    flops: (seq_len, index of a phase) -> model FLOPs of training on a sequence
-    num_heads: number of attention heads, which must be a multiple of mesh.tensor
-    frozen_axes: logical axes of parameters that are not trained, such as a teacher's; () without such parameters
-    init_frozen: rng -> parameters in the structure of `frozen_axes`
-    loss_weights: step -> the loss weights that change during the training; they become entries of the normalizers
-    whole_batch_loss: the two steps of `loss`, if the loss of an example depends on the other examples of the batch
-    phases: index of a phase -> the objective of this phase, if it is not the run's; both train the same parameters
+    Attributes:
+        init: function from a random key to the initial parameters, float32
+        normalizers: function from a batch to the divisor of each loss term, a float32 scalar for the whole batch
+        loss: function (params, frozen, micro_batch, rngs, normalizers) -> (float32 scalar, metrics as Means)
+        shapes: a tree like the parameters, with a jax.ShapeDtypeStruct for each leaf
+        logical_axes: a tree like the parameters, with a tuple of axis names for each leaf (parallel/sharding.py)
+        sections: a tree like the parameters, with "embeddings", "layers", ... for each leaf (models.Model)
+        flops: function (seq_len, index of a phase) -> model FLOPs of training on one sequence of the phase
+        num_heads: number of attention heads, which must be a multiple of mesh.tensor
+        frozen_axes: logical axes of parameters that are not trained, such as a teacher's; () if all are trained
+        init_frozen: function from a random key to the parameters that are not trained, in the structure of
+            `frozen_axes`
+        loss_weights: function from a step to the loss weights that change in the training, which join the normalizers
+        whole_batch_loss: the two steps of `loss`, if the loss of an example depends on the other examples of the batch
+        phases: index of a phase -> objective of the phase, if not the run's objective; both train the run's parameters
     """
 
     init: Callable[[jax.Array], Params]
@@ -101,9 +105,11 @@ class Ingredients:
 class AuxiliaryModel(NamedTuple):
     """An auxiliary model that a run trains, such as ELECTRA's generator, with parameters in the run's tree.
 
-    to_run_tree: tree of the model -> the part of the run's tree under the model's name
-    from_run_tree: tree of the run -> the tree of the model
-    init_from: a directory of initial weights; None: the auxiliary model in the run's `init_from`, else random weights
+    Attributes:
+        to_run_tree: function from the tree of the model to the part of the run's tree under the model's name
+        from_run_tree: function from the tree of the run to the tree of the auxiliary model
+        init_from: a directory of initial weights; None: the auxiliary model in the run's `init_from`, or random
+            weights if the run has no `init_from` with this model
     """
 
     config: EncoderConfig

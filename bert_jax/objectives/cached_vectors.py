@@ -2,7 +2,7 @@
 
 The vectors of all micro-batches are computed without a gradient. The loss of the vectors gives the gradient of each
 vector. Then each micro-batch is computed again, and its vectors pass their gradients to the parameters. Both passes
-use equal dropout keys, so the gradient equals the gradient of the whole batch, except for rounding.
+over a micro-batch use equal dropout keys, so the result equals the gradient of the whole batch, except for rounding.
 """
 
 from collections.abc import Callable

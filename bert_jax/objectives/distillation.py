@@ -1,16 +1,17 @@
 """Distillation (DistilBERT, Sanh et al. 2019): a student learns masked tokens and the outputs of a frozen teacher.
 
-The loss has three main terms. The first is the loss of the masked tokens. The second is the divergence from the
-teacher's probabilities at these positions. A temperature T softens the probabilities of both models, and the divergence
-is scaled by T^2 (Hinton et al. 2015). The third compares the directions of each token's last hidden states in both
-models. The authors' code compares probabilities at every token by default, and at masked tokens as an option. bert_jax
-compares them at masked tokens, because only these have logits.
+The loss has three main terms. The first term of the loss is the loss of the masked tokens. The second term is the
+divergence from the teacher's probabilities at the masked positions. A temperature T softens the probabilities of
+student and teacher, and the divergence is scaled by T^2 (Hinton et al. 2015). The third term compares the directions of
+each token's last hidden states in student and teacher. The code of DistilBERT's authors compares probabilities at every
+token by default, and at masked tokens as an option; bert_jax compares probabilities only at masked tokens, because
+other tokens have no logits.
 
-A fourth term is the mean squared difference of hidden states (TinyBERT, Jiao et al. 2020). It compares each student
-layer with a teacher layer; the teacher layers are evenly spaced from the embeddings to the last layer. If the widths
-differ, a learned linear map adapts the student. A fifth term is the divergence of the attention weights of heads with
-equal index in these layers (MobileBERT, Sun et al. 2020). A separate forward pass without dropout computes these
-weights.
+A fourth term is the mean squared difference of hidden states (TinyBERT, Jiao et al. 2020). The fourth term compares
+each student layer with a teacher layer; the teacher layers are evenly spaced from the embeddings to the last layer. If
+the widths differ, a learned linear map adapts the student. A fifth term is the divergence of the attention weights of
+heads with equal index in the layers that the fourth term compares (MobileBERT, Sun et al. 2020). A separate forward
+pass without dropout computes the attention weights.
 """
 
 import dataclasses
@@ -43,9 +44,9 @@ SMALLEST = 1e-12  # added to squared lengths, as torch.nn.CosineEmbeddingLoss do
 def make_distillation_objective(ingredients: Ingredients) -> Objective:
     """Return the objective: mean loss of the masked tokens, plus weighted means of the comparisons with the teacher.
 
-    Raise UserError if there is no teacher, the teacher has another vocabulary, or sentence pairs have labels. Also
-    raise it if angles are compared but the widths differ, if a projection is needed but the initial weights have none,
-    or if attention is compared but the numbers of heads differ or sequences are packed.
+    Raise UserError if there is no teacher, the teacher has another vocabulary, or sentence pairs have labels. Raise
+    UserError, too, if angles are compared but the widths differ, if a projection is needed but the initial weights have
+    none, or if attention is compared but the numbers of heads differ or sequences are packed.
     """
     settings, model, teacher = ingredients.distillation, ingredients.model, ingredients.teacher
     if teacher is None:
@@ -124,7 +125,7 @@ def make_distillation_objective(ingredients: Ingredients) -> Objective:
         return value, metrics
 
     def flops(seq_len: int, phase: int) -> float:
-        """Return the FLOPs of training the student and of the teacher's forward pass; attention terms add a pass."""
+        """Return the FLOPs of student training and teacher's forward pass; an attention term adds another pass."""
         forward = masked_tokens.masked_training_flops(teacher, ingredients.mask_rates, seq_len, phase) / 3
         again = model_flops(model, seq_len, 0) + model_flops(teacher, seq_len, 0) / 3
         training = masked_tokens.masked_training_flops(model, ingredients.mask_rates, seq_len, phase) + forward
@@ -168,8 +169,8 @@ def compared_teacher_depths(num_layers: int, teacher_layers: int) -> list[int]:
 def student_params_from_teacher(params: Params, teacher: EncoderConfig, model: EncoderConfig) -> Params:
     """Return the initial parameters of a student: the teacher's parameters with the layers of `copied_teacher_layers`.
 
-    For a student without token types (DistilBERT), the teacher's first token type is added to the token table; the
-    authors' code does not do this.
+    For a student without token types (DistilBERT), the teacher's first token type is added to the token table; the code
+    of DistilBERT's authors does not do so.
 
     Args:
         params: parameters of the teacher, with the masked-token head.

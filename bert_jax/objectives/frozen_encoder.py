@@ -58,15 +58,15 @@ def with_frozen_encoder(objective: Objective, num_layers: int) -> Objective:
 
 
 def part_without_encoder(tree: Any) -> Any:
-    """Return a tree of a whole model without its encoder."""
+    """Return the tree of a whole model without the encoder."""
     return {name: part for name, part in tree.items() if name != ENCODER}
 
 
 def frozen_encoder_and_teacher(tree: Any, teacher: Any) -> Any:
-    """Return the encoder in `tree`, the tree of a whole model, together with the tree of a teacher; (): no teacher."""
+    """Return a tree of the encoder of a whole model, and of the teacher, if any; a `teacher` of () means no teacher."""
     return {ENCODER: tree[ENCODER], **({TEACHER: teacher} if teacher else {})}
 
 
 def join_model_params(trained: Params, frozen: Params) -> Params:
-    """Return the parameters of the whole model from its two parts."""
+    """Return the parameters of the whole model, joined from the trained part and the frozen part."""
     return {**trained, ENCODER: frozen[ENCODER]}

@@ -26,7 +26,7 @@ class LossAndCorrectness(NamedTuple):
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> LossAndCorrectness:
     """Return the negative log likelihood of each target, and 1.0 if no logit exceeds the label's logit; float32.
 
-    `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`.
+    The logits are float32 `[targets, classes]`, and the labels are int32 `[targets]`.
     """
     loss, correct, _ = cross_entropy_and_log_z(logits, labels)
     return LossAndCorrectness(loss, correct)
@@ -47,10 +47,10 @@ class LossCorrectnessLogZ(NamedTuple):
 
 
 def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> LossCorrectnessLogZ:
-    """Return `cross_entropy`, and the log of the partition function, float32 `[targets]`.
+    """Return the result of `cross_entropy`, and the log of the partition function, float32 `[targets]`.
 
-    `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`. The code uses only sums and a maximum over the
-    classes. So XLA reads the logits once, and does not gather them on a mesh that shards the classes.
+    The logits are float32 `[targets, classes]`, and the labels are int32 `[targets]`. The code uses only sums and a
+    maximum over the classes. So XLA reads the logits once, and does not gather them on a mesh that shards the classes.
     """
     is_label = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == labels[:, None]
     chosen = jnp.sum(jnp.where(is_label, logits, 0.0), axis=1)
@@ -68,7 +68,7 @@ def non_padding_mask(batch: Batch) -> jax.Array:
 
 
 def write_at_masked_positions(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
-    """Return `array` `[batch, length]` with `values` `[batch, predictions]` at masked positions of positive weight."""
+    """Return an array `[batch, length]` with values, `[batch, predictions]`, at masked positions of positive weight."""
     length = array.shape[1]
     positions = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
 
@@ -91,11 +91,11 @@ class Mean(NamedTuple):
 
     @classmethod
     def of(cls, values: jax.Array, weights: jax.Array) -> "Mean":
-        """Return the weighted mean of `values`; `weights` have the shape of `values`, and both are float32."""
+        """Return the weighted mean of the values; values and weights are float32 arrays of equal shape."""
         return cls(jnp.sum(values * weights), jnp.sum(weights))
 
     def value(self) -> float:
-        """Return total / weight; nan if nothing was added."""
+        """Return the mean, total / weight; nan if no value was added."""
         return float(self.total) / float(self.weight) if float(self.weight) else float("nan")
 
 

@@ -14,7 +14,7 @@ from bert_jax.objectives.losses import Mean, Targets, cross_entropy, cross_entro
 
 
 class PairLabels(NamedTuple):
-    """The names, in metrics, of labeled sentence pairs and of a pair with label 1."""
+    """The names that metrics give to labeled sentence pairs, and to a pair with label 1."""
 
     metric: str
     label: str
@@ -101,16 +101,16 @@ def masked_training_flops(model: EncoderConfig, mask_rates: tuple[float, ...], s
 
 
 class TargetsAndLogZ(NamedTuple):
-    """Targets, and the log of the partition function of each."""
+    """The targets, and the log of the partition function at each target."""
 
     targets: Targets
     log_z: jax.Array
 
 
 def masked_targets(logits: jax.Array, batch: Batch) -> TargetsAndLogZ:
-    """Return the targets, and the log of the partition function of each.
+    """Return the targets, and the log of the partition function at each target.
 
-    `logits` float32 `[batch, predictions, vocabulary]`, at the masked positions.
+    The logits at the masked positions are float32 `[batch, predictions, vocabulary]`.
     """
     weights = batch["masked_weights"].reshape(-1)
     # A matrix, as the head makes it: another shape would copy the largest array of the step.
@@ -122,7 +122,7 @@ def masked_targets(logits: jax.Array, batch: Batch) -> TargetsAndLogZ:
 def _sentence_pair_targets(logits: jax.Array, batch: Batch) -> Targets:
     """Return the targets of labeled sentence pairs; in packed sequences, every example is a target.
 
-    `logits` float32 `[batch * examples, 2]`; labels and weights of the batch are `[batch, examples]` if packed.
+    The logits are float32 `[batch * examples, 2]`. In packed batches, labels and weights are `[batch, examples]`.
     """
     labels, weights = batch["next_sentence_labels"].reshape(-1), batch["example_weights"].reshape(-1)
     return Targets(*cross_entropy(logits, labels), weights)

@@ -27,14 +27,14 @@ RANDOM_BITS = 23  # bits of a uniform number, which plus 0.5 is exact in float32
 
 
 def auxiliary_generator(model: EncoderConfig, settings: ReplacedTokensConfig) -> dict[str, AuxiliaryModel]:
-    """Return the name of the generator -> the generator of `model`."""
+    """Return a dict with the generator of `model` under the generator's name."""
     generator = generator_config(model, settings.generator_size)
     init_from = settings.generator_from
     return {GENERATOR: AuxiliaryModel(generator, GENERATOR_HEADS, without_embeddings, generator_params, init_from)}
 
 
 def generator_config(model: EncoderConfig, size: float) -> EncoderConfig:
-    """Return the generator's architecture: `size` times the width of `model`, with equal head size and equal tables.
+    """Return the generator's architecture: `size` times as wide as `model`, with heads and tables of equal width.
 
     Raise UserError if the width is no multiple of the size of a head, or if blocks have two widths (a bottleneck).
     """
@@ -139,7 +139,7 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
 
 
 class ReplacedTokens(NamedTuple):
-    """Sequences with samples at the masks, int32 `[batch, length]`, and 1.0 at each changed token, float32."""
+    """Sequences with samples at the masks, int32 `[batch, length]`, and a float32 mask of the changed tokens."""
 
     input_ids: jax.Array
     replaced: jax.Array

@@ -13,18 +13,18 @@ from bert_jax.objectives.losses import LossAndCorrectness, cross_entropy, soften
 def squared_error(outputs: jax.Array, labels: jax.Array) -> jax.Array:
     """Return the squared error of each target.
 
-    `outputs` float32 `[targets, 1]`, `labels` float32 `[targets]`.
+    The outputs are float32 `[targets, 1]`, and the labels are float32 `[targets]`.
     """
     return (outputs[:, 0] - labels) ** 2
 
 
 def focal_factor(losses: jax.Array, gamma: float) -> jax.Array:
-    """Return (1 - p)^gamma for each target; p is the probability of the right answer, exp(-loss) (Lin et al. 2017)."""
+    """Return (1 - p)^gamma for each target; p = exp(-loss) is the right answer's probability (Lin et al. 2017)."""
     return jnp.maximum(-jnp.expm1(-losses), 1e-7) ** gamma  # not 0, where the gradient is infinite if gamma < 1
 
 
 def focal_cross_entropy(outputs: jax.Array, labels: jax.Array, gamma: float) -> LossAndCorrectness:
-    """Return `cross_entropy` times `focal_factor`, and correctness."""
+    """Return the cross entropy of each target times its focal factor, and the correctness of each target."""
     losses, correct = cross_entropy(outputs, labels)
     return LossAndCorrectness(focal_factor(losses, gamma) * losses if gamma else losses, correct)
 
@@ -34,7 +34,7 @@ def binary_cross_entropy(
 ) -> LossAndCorrectness:
     """Return each example's binary cross entropy, averaged over the labels, and 1.0 where all labels are right.
 
-    Equal to torch's `binary_cross_entropy_with_logits`; `label_weights` are its `pos_weight` where a label is true.
+    The loss equals torch's `binary_cross_entropy_with_logits`, whose `pos_weight` is the label weight of a true label.
 
     Args:
         outputs: float32 `[examples, labels]`, logits.

@@ -25,7 +25,7 @@ from bert_jax.tasks.vector_heads import VECTOR_HEADS
 def task_head(kind: str, num_labels: int, settings: TaskConfig | None = None) -> Head:
     """Return the head of a kind of task; only kinds with labels use `num_labels`.
 
-    `settings` choose the head of sentence vectors; None: the defaults.
+    The settings of the task choose the head of sentence vectors; None means the default settings.
     """
     row = KINDS[kind]
     if row.loss.whole_batch:
@@ -117,7 +117,7 @@ def make_task_objective(
 
 
 def model_for_predictions(model: Model, kind: str, settings: TaskConfig) -> Model:
-    """Return the model whose outputs `TaskKind.predict` reads; for sentence vectors, they are scores of pairs."""
+    """Return the model whose outputs `TaskKind.predict` reads; a model of sentence vectors returns scores of pairs."""
     if not KINDS[kind].loss.whole_batch:
         return model
     return with_pair_scores(model, SCORES[VECTOR_HEADS[settings.vector_head].scores])
@@ -136,5 +136,5 @@ def vector_loss_options(settings: TaskConfig) -> VectorLossOptions:
 
 
 def _flatten_targets(values: jax.Array, weights: jax.Array) -> jax.Array:
-    """Return the values with a single axis for all targets instead of the axes of `weights`."""
+    """Return the values with the leading axes, which are the axes of `weights`, merged into one axis of targets."""
     return values.reshape(weights.size, *values.shape[weights.ndim :])

@@ -30,7 +30,8 @@ class VectorLossOptions:
     Attributes:
         scores: the comparison of vectors; the functions below call the scores cosines, because scores of vectors of
             length 1 are cosines.
-        symmetric: `info_nce` also compares each positive with all anchors, and the loss is the mean of both directions.
+        symmetric: True if `info_nce` also compares each positive with all anchors, and the loss is the mean of both
+            directions.
         false_negative_margin: `info_nce` leaves out negatives whose cosine with the anchor exceeds the cosine of the
             positive by more than the margin (Qwen3 Embedding, Zhang et al. 2025); None: no such rule.
         triplet_margin: margin of `triplet`, a difference of cosines.
@@ -174,11 +175,12 @@ def triplet(
 class VectorLossRow(NamedTuple):
     """A row of VECTOR_LOSSES.
 
-    loss: the function; its docstring names the labels and options that it reads
-    needs: keys of a batch that the loss reads, besides the texts
-    min_texts: the smallest number of texts of an example
-    max_texts: the largest number of texts of an example
-    is_graded: True if all examples count, not only positives
+    Attributes:
+        loss: the loss function, whose docstring names the labels and options that the function reads
+        needs: keys of a batch that the loss reads, besides the texts
+        min_texts: the smallest number of texts of an example
+        max_texts: the largest number of texts of an example
+        is_graded: True if all examples have a loss; False if only positive examples have a loss
     reads_temperature: True if the loss divides scores by the temperature
     """
 

@@ -41,8 +41,9 @@ def make_vector_objective(
 ) -> Objective:
     """Return the objective of sentence vectors: the weighted mean of the losses of the examples.
 
-    A batch has the inputs of the model, and `text_ids`, int32 `[examples, texts]`. The weight of an example is
-    `positives`, or `example_weights` if the row of the loss is graded. `grades` and `scores` are as in `VectorLabels`.
+    A batch has the inputs of the model, and an id for each text: `text_ids`, int32 `[examples, texts]`. The entry
+        `positives` of a batch has the weights of the examples; if the row of the loss is graded, `example_weights` has
+        the weights. The entries `grades` and `scores` are as in `VectorLabels`.
 
     Args:
         model: model with the head of a row of VECTOR_HEADS.
@@ -119,9 +120,9 @@ def make_vector_objective(
 
 
 def with_pair_scores(model: Model, scores: Scores) -> Model:
-    """Return a model with a single output, SCORE_OUTPUT: the score of the first two texts of each example, `[batch]`.
+    """Return a model whose only output, SCORE_OUTPUT, is the score of the first two texts of each example, `[batch]`.
 
-    The vectors of texts, which may be large, stay on the device.
+    The vectors of the texts are no output, because they may be large: they stay on the device.
     """
 
     def apply(params: Params, batch: Mapping[str, jax.Array], rng: jax.Array | None) -> dict[str, jax.Array]:

@@ -150,7 +150,8 @@ def fraction_of_chip(device: Any) -> float:
 def peak_flops() -> float | None:
     """Return the peak FLOP/s of a device of this machine, from the table or, on a CPU, measured; None if unknown.
 
-    Other accelerators are not measured, since a float32 product does not show the speed of their bfloat16 units.
+    Accelerators that are missing in the table are not measured, since a float32 product does not show the speed of
+    their bfloat16 units.
     """
     device = jax.devices()[0]
     if chip := CHIPS.get(device.device_kind):
@@ -162,7 +163,7 @@ def peak_flops() -> float | None:
 def measure_matmul_flops() -> float:
     """Return the FLOP/s of a float32 product of two 1,024 x 1,024 matrices: median of 7 after one warmup.
 
-    On a CPU this is the speed of the whole host.
+    On a CPU, the result is the speed of the whole host.
     """
     size = 1024
     x = jnp.ones((size, size), jnp.float32)

@@ -26,9 +26,11 @@ METADATA_TRIES = 6
 class Cluster(NamedTuple):
     """A scheduler, and the way to read its environment variables.
 
-    present(environment): whether this process runs in such a cluster
-    peers(environment): all processes of the run and the number of this process; raises KeyError or ValueError for
-        variables that are missing or malformed
+    Attributes:
+        name: name of the scheduler.
+        present: function (environment) -> whether this process runs in a cluster of the scheduler.
+        peers: function (environment) -> all processes of the run and the number of this process; the function raises
+            KeyError or ValueError for variables that are missing or malformed.
     """
 
     name: str
@@ -124,7 +126,7 @@ def _has_tpu() -> bool:
 
 
 def _gce_metadata(name: str) -> str | None:
-    """Return an attribute of this virtual machine; None if it or the metadata server does not exist."""
+    """Return an attribute of this virtual machine; None if the attribute or the metadata server does not exist."""
     host = os.environ.get("GCE_METADATA_IP", "metadata.google.internal")
     url = f"http://{host}/computeMetadata/v1/instance/attributes/{name}"
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
 
 def find_energy_counters() -> Source:
-    """Return the counters of JAX's devices, each read once; no counters if a device has none."""
+    """Return the counters of JAX's devices, each read once; return no counters if a device has no counter."""
     if jax.process_count() > 1:
         return Source("a run of several processes is not measured")
     devices = jax.local_devices()
@@ -47,8 +47,8 @@ def find_energy_counters() -> Source:
 def find_rapl_counters(devices: Iterable[Any], root: pathlib.Path = POWERCAP) -> Source:
     """Return the RAPL counters of this host's CPU packages, which include cores and caches.
 
-    Only zones named package are counted: psys includes the packages, and a package includes its inner zones.
-    The Linux kernel's Documentation/power/powercap/powercap.rst describes the zones.
+    Only zones with the name "package" are counted: the zone "psys" includes the packages, and a package includes its
+    inner zones. The Linux kernel's Documentation/power/powercap/powercap.rst describes the zones.
     """
     try:
         zones = [zone for zone in root.glob("intel-rapl:*") if re.fullmatch(r"intel-rapl:\d+", zone.name)]
@@ -77,7 +77,7 @@ def _read_whole_number(path: pathlib.Path) -> int:
 def find_nvml_counters(devices: Iterable[Any]) -> Source:
     """Return the NVML counters of JAX's GPUs, Volta or newer, which count the energy of the GPU with its memory.
 
-    A device's `local_hardware_id` is its index in CUDA_VISIBLE_DEVICES, which has numbers or UUIDs.
+    A device's `local_hardware_id` is its index in the list CUDA_VISIBLE_DEVICES, whose items are numbers or UUIDs.
     """
     try:
         import pynvml

@@ -52,7 +52,7 @@ def find_peers(coordinator: str | None, num_processes: int | None, process_id: i
 
 
 def _with_run_token(peers: Peers | None) -> Peers | None:
-    """Return the peers with the token of the environment; raise UserError if a run of several hosts has none."""
+    """Return the peers with the token of the environment; raise UserError if a run of several hosts has no token."""
     if peers is None:
         return None
     token = os.environ.get("BERT_JAX_TOKEN", "")
@@ -127,7 +127,8 @@ def joined_processes(
 def _start_jax(peers: Peers, limits: WatchdogConfig) -> Process | None:
     """Call `jax.distributed.initialize`, with such long time limits that the watchdog reports a lost process first.
 
-    Returns the relay of JAX's connection to the coordinator (None in process 0); it must live as long as this process.
+    Returns the relay of JAX's connection to the coordinator (None in process 0); the relay must live as long as this
+    process.
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # ignored on other platforms
     host, _, port = peers.coordinator.rpartition(":")

@@ -46,7 +46,7 @@ def check_platform() -> None:
     """Check that JAX computes on the platform that the user asked for.
 
     Raises:
-        UserError: the chosen platform has no device. Or neither --platform nor JAX_PLATFORMS chooses a platform, and
+        UserError: the chosen platform has no device; or neither --platform nor JAX_PLATFORMS chooses a platform, and
         JAX fell back to the CPU although a plugin for an accelerator is installed.
     """
     asked = jax.config.values.get("jax_platforms")  # by --platform or JAX_PLATFORMS
@@ -75,7 +75,7 @@ def use_compilation_cache() -> None:
 
 
 def compiler_options(mesh: jax.sharding.Mesh, deterministic: bool = False) -> dict[str, str | bool]:
-    """Return the XLA options for the devices of `mesh`; for CPUs they are empty."""
+    """Return the XLA options for the devices of `mesh`; for CPUs, there are no options."""
     device = mesh.devices.flat[0]
     if device.platform == "gpu":
         # All products by cuBLAS: XLA then adds two gradients within a product, and chooses no slower kernel in Triton.

@@ -43,7 +43,7 @@ class Interrupt:
             os.close(self._writer)  # ends the thread
 
     def use_preemption_service(self) -> None:
-        """Share the decision to stop with the other processes; call it once, after `jax.distributed.initialize`."""
+        """Share the decision to stop with all processes; call this method once, after `jax.distributed.initialize`."""
         self._old.pop(signal.SIGTERM, None)  # from now on, JAX handles this signal
         self._shared = True
         if self.received:

@@ -1,9 +1,9 @@
 """A relay process that keeps JAX's connection open when the coordinator dies.
 
 JAX's client aborts its process (SIGABRT) as soon as its connection to the coordinator closes, even with
-`jax_enable_recoverability` (docs/decisions/0008-relay.md). Then no message could name the lost process. So the client
-connects through this relay, which keeps the client's connection open. The relay is a process because some calls of JAX
-wait for the coordinator while they hold the GIL, which would stop a thread.
+`jax_enable_recoverability` (docs/decisions/0008-relay.md). Without a relay, no message could name the lost process. So
+JAX's client connects through this relay, which keeps the client's connection open. The relay is a process because some
+calls of JAX wait for the coordinator while they hold the GIL, which would stop a thread.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Rendezvous: before JAX starts, all processes connect to process 0, which reports missing processes.
 
-Process 0 listens on the port that JAX's coordinator uses later. The watchdog uses the connections afterwards. A message
-is one line of JSON. If the first message of a connection lacks the run's token, process 0 closes and counts the
-connection, and keeps waiting for the processes of the run.
+Process 0 listens on the port that JAX's coordinator uses later. After the rendezvous, the watchdog uses the connections
+of the rendezvous. A message is one line of JSON. If the first message of a connection lacks the run's token, process 0
+closes and counts the connection, and keeps waiting for the processes of the run.
 """
 
 import contextlib
@@ -81,7 +81,8 @@ class Link:
         """Return the first message and read nothing after it; None for a line that is no JSON.
 
         Raises:
-            TimeoutError: no line after `seconds`. EOFError, OSError: the peer is gone, or its line has no end.
+            TimeoutError: no line after `seconds`. EOFError, OSError: the peer is gone, or the line of the peer has no
+                end.
         """
         end, line = time.monotonic() + seconds, bytearray()
         while not line.endswith(b"\n"):
@@ -171,7 +172,7 @@ def _accept_hellos(server: socket.socket, end: float) -> Generator[tuple[Link | 
     """Yield each process that connects, with its `Hello`, and (None, None) for each stranger, until the time `end`.
 
     A connection has `HELLO_SECONDS` to send a line of at most `MAX_HELLO_BYTES`. At most `MAX_ARRIVALS` connections
-    wait for their line; a further connection takes the place of the oldest of them.
+    wait for their line; a further connection takes the place of the oldest connection.
     """
     server.setblocking(False)
     arrivals = dict[socket.socket, _Arrival]()  # the oldest first

@@ -134,7 +134,7 @@ def partition_spec(logical_axes: Sequence[str]) -> PartitionSpec:
 
 
 def sum_over_data(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Map `function(batch, *others)` over the shards of the `data` axis, and sum its results.
+    """Map `function(batch, *others)` over the shards of the `data` axis, and sum the results.
 
     So gradients are summed over `data` once per step; without this function, the compiler would sum them after every
     micro-batch. With one shard or no mesh, return `function` itself.
@@ -155,7 +155,7 @@ def sum_over_data(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def map_over_data(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Map `function(batch, *others)` over the shards of the `data` axis, and join its results along their first axis.
+    """Map `function(batch, *others)` over the shards of the `data` axis, and join the results along their first axis.
 
     With one shard or no mesh, return `function` itself.
     """
@@ -251,8 +251,8 @@ def check_mesh_divides_batch(
 class BatchBlocks(NamedTuple):
     """The part of every batch that this process's devices need, as blocks of equal size.
 
-    Processes along a tensor axis need the same part. If a TPU's topology determines the order of devices, the part may
-    consist of several blocks.
+    Processes along a tensor axis need the same part of a batch. If a TPU's topology determines the order of devices,
+    the part may consist of several blocks.
     """
 
     blocks: tuple[int, ...]  # numbers of this process's blocks, ascending
@@ -315,7 +315,7 @@ def constrain(x: jax.Array, *names: str) -> jax.Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _pin_layout(x: jax.Array, spec: PartitionSpec) -> jax.Array:
-    """Return `x`, stored in the order of its axes.
+    """Return the array `x` with a memory layout in the order of its axes.
 
     Each device constrains its shard, because XLA would otherwise gather the array.
     """

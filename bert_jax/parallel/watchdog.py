@@ -134,7 +134,8 @@ class Watchdog:
     def _all_finished(self) -> bool:
         """Return whether all processes have finished.
 
-        Process 0 waits for the goodbye of every other process. The other processes then wait for its answer.
+        Process 0 waits for the goodbye of every other process. After the goodbye, every other process waits for the
+        answer of process 0.
         """
         if not self._finished >= set(self.links):
             return False
@@ -185,7 +186,7 @@ class Watchdog:
                 self._end_run(text, status)
 
     def _handle_closed_connection(self, peer: int) -> None:
-        """End the run if a peer closed its connection before it finished."""
+        """End the run if the connection of a peer closed before the peer finished."""
         if self._closing.is_set():
             self._finished.add(peer)
         elif peer not in self._finished:
@@ -193,7 +194,7 @@ class Watchdog:
             self._end_run(f"{self._process_label(peer)}{role} died; it was in its {self._peer_stages[peer]}")
 
     def _end_run_without_progress(self, now: float) -> None:
-        """End a run without progress. The processes in the earliest stage are the cause: all others wait for them."""
+        """End a run without progress. The processes in the earliest stage are the cause: the others wait for them."""
         if self.process_id > 0:
             if self._is_over_limit(self._peer_stages[0], self._last_message[0], now):
                 self._end_run(self._silence_message(0, now))

@@ -78,7 +78,7 @@ def training_batches(
 
 
 class _SequencesAndEnd(NamedTuple):
-    """Sequences, and the number of the first sequence after the end of an evaluation."""
+    """The sequences of an evaluation, and the number of the first sequence that the evaluation leaves out."""
 
     sequences: Sequences
     end: int
@@ -113,7 +113,7 @@ def heldout_batches(
 def _batches_of_process(
     sequences: Sequences, data: DataConfig, first: int, batch_size: int, end: int | None, blocks: BatchBlocks
 ) -> Batches:
-    """Yield the blocks of this process in each batch, concatenated, from sequence `first` to `end` (None: endless)."""
+    """Yield this process's blocks of each batch, concatenated, from sequence `first` to `end` (None: endless)."""
     with contextlib.ExitStack() as stack:
         readers = [
             stack.enter_context(

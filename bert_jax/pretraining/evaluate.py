@@ -147,7 +147,7 @@ def evaluate_checkpoint(
 
 
 def open_evaluation_corpus(path: str, trained_on: str, tokenizer_sha256: str, min_documents: int) -> Split:
-    """Return the documents of the corpus at `path`, the value of `config.evaluate.corpus`.
+    """Return the documents of the evaluation corpus at `path`, which is the value of `config.evaluate.corpus`.
 
     Raise UserError if the tokenizer of this corpus differs from the tokenizer of `trained_on`, the corpus of the run,
     or if this corpus has fewer than `min_documents` documents.
@@ -174,7 +174,7 @@ def check_corpus_tokenizer(path: str, corpus: Mixture, trained_on: str, tokenize
 
 
 def _unigram_loss_of_run(corpus: str, heldout: Split, vocab_size: int, console: Console) -> dict[str, float]:
-    """Return the unigram loss on `heldout`, by token counts of a run's training text; {} if its corpus is missing."""
+    """Return the unigram loss on `heldout`, by the token counts of the training text; {} if the text is missing."""
     try:
         train = open_mixture(corpus).split("train")
     except UserError as error:

@@ -64,8 +64,8 @@ def check_exportable(model: EncoderConfig, objective: str, sentence_pairs: str, 
 def keep_original_init(key: str, init_from: str | None, original: str | None, console: Console) -> str | None:
     """Return `original`, the initial weights of a resumed run; print a line if `init_from` names other weights.
 
-    The run resumes from a checkpoint, so the path of its initial weights is only recorded. `key` is the config key of
-    `init_from`, for the line.
+    The run resumes from a checkpoint, so the path of its initial weights is only recorded. The printed line names
+    `init_from` by the config key `key`.
     """
     if init_from and init_from != original:
         console.say(

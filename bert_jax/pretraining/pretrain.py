@@ -17,7 +17,7 @@ from bert_jax.config import (
     with_vocab_size,
 )
 from bert_jax.console import Console
-from bert_jax.corpus.mixture import Mixture, find_corpora, open_mixture, pin_opened_snapshots
+from bert_jax.corpus.mixture import Mixture, corpus_setting_with_snapshots, find_corpora, open_mixture
 from bert_jax.corpus.statistics import unigram_loss
 from bert_jax.errors import UserError
 from bert_jax.objectives import OBJECTIVES, make_objective
@@ -213,8 +213,8 @@ def resolve_pretrain_config(
 ) -> PretrainConfig:
     """Return the config with all values resolved, so that the run can be resumed from another working directory.
 
-    The vocabulary size comes from the tokenizer, paths become absolute, the corpus names its snapshots, and a resumed
-    run keeps its initial weights.
+    The vocabulary size comes from the tokenizer, paths become absolute, `config.data.corpus` names the opened
+    snapshots, and a resumed run keeps its initial weights.
 
     Args:
         config: config of the command.
@@ -240,7 +240,7 @@ def resolve_pretrain_config(
     return dataclasses.replace(
         config,
         init_from=init_from,
-        data=dataclasses.replace(config.data, corpus=pin_opened_snapshots(config.data.corpus, corpus)),
+        data=dataclasses.replace(config.data, corpus=corpus_setting_with_snapshots(config.data.corpus, corpus)),
         evaluate=dataclasses.replace(
             config.evaluate,
             corpus=",".join(find_corpora(config.evaluate.corpus)) if config.evaluate.corpus else None,

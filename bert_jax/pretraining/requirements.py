@@ -79,7 +79,7 @@ def installed_versions(root: str) -> dict[str, str]:
 def _public_version(name: str) -> str | None:
     """Return the public part of the version of a package; None if the package is not installed.
 
-    The local part, such as `+cpu`, may be unknown to a package index.
+    The local part of a version, such as `+cpu`, may be unknown to a package index.
     """
     try:
         return importlib.metadata.version(name).partition("+")[0]

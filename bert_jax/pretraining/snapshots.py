@@ -23,9 +23,10 @@ POLL_SECONDS = 0.5  # seconds between two checks whether the next snapshot is pr
 class BackgroundPreparation(NamedTuple):
     """The preparation of the rest of a text while a run reads the first part.
 
-    is_running: function that returns whether more snapshots are being prepared, and raises UserError if the preparation
-        failed
-    say: function that prints a line about the snapshots that the run reads
+    Attributes:
+        is_running: function that returns whether more snapshots are being prepared, and raises UserError if the
+            preparation failed.
+        say: function that prints a line about the snapshots that the run reads.
     """
 
     is_running: Callable[[], bool] = lambda: False
@@ -47,8 +48,8 @@ def batches_by_snapshot(
     """Yield the batches of a phase from `step` on, each from the snapshot of its step.
 
     The run reads a snapshot until the number of tokens read since step 0 reaches the number of tokens of the snapshot.
-    Then it reads the next snapshot. Sequence numbers continue over snapshots. While the next snapshot is being
-    prepared, the function yields {}.
+    After this, the run reads the next snapshot. Sequence numbers continue over snapshots. While the next snapshot is
+    being prepared, the function yields {}.
 
     Args:
         corpus: first snapshot of the corpus.
@@ -100,7 +101,7 @@ def check_snapshots_exist(num_snapshots: int, corpus: Mixture, preparation: Back
 
 
 def step_after_tokens(phases: tuple[Phase, ...], num_tokens: int) -> int:
-    """Return the number of steps in which a run reads `num_tokens` tokens, padding included; at most all steps."""
+    """Return the number of steps in which a run reads `num_tokens` tokens, with padding; at most all steps it has."""
     for phase in phases:
         per_step = phase.batch_size * phase.seq_len
         steps = -(-num_tokens // per_step)

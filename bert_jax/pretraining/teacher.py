@@ -26,7 +26,7 @@ def read_teacher(path: str | None, tokenizer: Tokenizer, max_seq_len: int, corpu
 
     `max_seq_len` is the length of the run's longest sequences, and `corpus` names the corpus in messages. Raise
     UserError if the vocabulary of the teacher differs from the vocabulary of the corpus, if the teacher has fewer
-    positions than a phase needs, or if it has no masked-token head.
+    positions than a phase needs, or if the teacher has no masked-token head.
     """
     if path is None:  # the objective then raises
         return Teacher()

@@ -41,11 +41,11 @@ def text_as_corpus(data: DataConfig, vocab_size: int | None, console: Console) -
 
     Tokenizer and corpus are in a directory of the user's cache. The name of the directory depends on the files, their
     sizes and modification times, the tokenizer, and the versions of the code, so a repeated call finds the directory. A
-    stopped preparation resumes. Before the `with` block, only the first part of a long text is read; a new tokenizer is
-    trained on this part only. The other parts are prepared while the block runs.
+    stopped preparation resumes when the call is repeated. Before the `with` block, only the first part of a long text
+    is read; a new tokenizer is trained on this part only. The other parts are prepared while the block runs.
 
     Args:
-        data: data settings of the run; without `text`, they are yielded unchanged.
+        data: data settings of the run; without `text`, the settings are yielded unchanged.
         vocab_size: vocabulary size of a tokenizer that is trained on the text; None: VOCAB_SIZE.
         console: console that prints progress.
 

@@ -8,11 +8,11 @@ data_sets.py    data sets that TensorFlow Datasets has prepared
 documents.py    `Document` and `ReadOptions`, which all readers share, and limits on sizes
 formats/        a reader for each format of files
 hub.py          models and tokenizers of the Hugging Face Hub, by name
-inputs.py       the inputs of `--input`: a kind of input is a row of INPUT_KINDS
+inputs.py       the inputs of `--input`; each kind of input is a row of the table INPUT_KINDS
 pieces.py       text -> documents: whole files, paragraphs or lines; long documents in pieces
 python_docs.py  the documentation strings of Python's standard library
 rejections.py   counts of documents without text, by reason, and advice
-rows.py         lines, rows of CSV and TSV, and JSON values from text in any encoding; also for tasks and inference
+rows.py         reads lines, rows of CSV and TSV, and JSON values in any encoding; tasks and inference also use it
 storage.py      files on a local disk or in object storage, with retries
 """
 

@@ -67,8 +67,8 @@ def open_file_or_members(
     """Yield the decompressed streams of an open file: the file itself, or each member of an archive.
 
     Members whose name does not match `pattern` are skipped, for example the images of a WebDataset. Read each stream
-    before you take the next stream. Archives in archives are rejected. The limit is on the sum of the bytes of the
-    members and, if the archive is compressed, the bytes of the decompressed archive.
+    before you take the next stream. Archives in archives are rejected. The bytes of all members and, if the archive is
+    compressed, the bytes of the decompressed archive count toward the limit on unpacked bytes.
 
     Raises:
         UserError: the file unpacks to more than `max_unpacked_bytes` and to more than MAX_RATIO times its size.
@@ -118,7 +118,7 @@ def _tar_members(path: str, stream: IO[bytes], unpacked: UnpackedByteCounter, pa
 class _StrictTarInfo(tarfile.TarInfo):
     """A tar header.
 
-    A damaged, missing or huge header raises an error; tarfile would treat it as the end of the archive.
+    A damaged, missing or huge header raises an error; tarfile would treat such a header as the end of the archive.
     """
 
     @classmethod
@@ -143,7 +143,7 @@ class _StrictTarInfo(tarfile.TarInfo):
 
 
 def refuse_overlapping_members(archive: zipfile.ZipFile) -> None:
-    """Raise BadZipFile if two members share bytes, because few bytes would unpack to many (CVE-2019-13232)."""
+    """Raise BadZipFile if two members share bytes, since a small file could unpack to a huge size (CVE-2019-13232)."""
     end = 0
     for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
         if info.header_offset < end:
@@ -188,7 +188,7 @@ def _decompress(name: str, stream: IO[bytes], unpacked: UnpackedByteCounter) -> 
 
 
 def _byte_counting_stream(stream: Any, unpacked: UnpackedByteCounter) -> IO[bytes]:
-    """Return a buffered stream that adds the bytes it reads to `unpacked`."""
+    """Return a buffered stream that counts the bytes it reads in `unpacked`."""
     return io.BufferedReader(_CountedStream(stream, unpacked), _DECOMPRESSED_BYTES)
 
 
@@ -243,7 +243,7 @@ class _ZstdFrame:
 class _DecompressedStream(io.RawIOBase):
     """A stream that decompresses concatenated compressed streams; it raises EOFError if a stream ends too early.
 
-    The file classes of the libraries would silently stop where other data follows a compressed stream.
+    The file classes of the compression libraries would silently stop where other data follows a compressed stream.
     """
 
     def __init__(self, stream: IO[bytes], new_decompressor: Callable[[], Any], bytes_per_read: int = 1 << 14):

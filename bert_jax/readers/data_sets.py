@@ -33,10 +33,10 @@ def parse_data_set_name(text: str) -> DataSetName:
 
 @functools.cache
 def open_tfds_builder(name: str, prepare: bool = False) -> Any:
-    """Return TFDS's builder of a data set, which reads prepared files and runs no code of the data set.
+    """Return a TFDS builder that reads the prepared files of a data set, and runs no code of the data set.
 
     Args:
-        name: name of a data set for `parse_data_set_name`.
+        name: name of a data set, in the form that `parse_data_set_name` reads.
         prepare: True lets TFDS download and prepare a known data set that has no files yet.
 
     Raises:
@@ -92,7 +92,8 @@ def data_set_version(name: str) -> str:
 def read_data_set(name: str, options: ReadOptions) -> Iterator[RawDocument]:
     """Return an iterator over the documents of the split that a name selects, by default the split 'train'.
 
-    The text of a document is a feature or a template of features. Dots in a name lead into nested features.
+    The text of a document is a feature or a template of features. Dots in the name of a feature lead into nested
+    features.
 
     Raises:
         UserError: `open_tfds_builder` raises it, or there is no such split or feature.

@@ -27,7 +27,8 @@ class ReadOptions:
     Attributes:
         documents: unit of text that becomes a document: 'file', 'blank-line' (a paragraph) or 'line'; the default,
             'auto', means 'file'.
-        format: a key of `formats.table.FORMATS` for all inputs; with 'auto', the name of each input decides.
+        format: a key of `formats.table.FORMATS` for all inputs; with 'auto', the name of each input decides about its
+            format.
         field: field of a record that holds the text. Dots lead into nested objects, `[]` leads into lists, and braces
         make a template of several fields; see `formats/fields.py`.
         encoding_errors: for bytes that cannot be decoded, 'reject' rejects the document, and 'replace' writes U+FFFD.
@@ -37,7 +38,7 @@ class ReadOptions:
         members: pattern of the names of the archive members that are read.
         markup: markup of the text of a field, a row of `formats.table.MARKUPS`; the text is converted to plain text.
         stretch: beginning and end of a byte range, as fractions of an input; only documents that begin in the range are
-        read. The option applies to inputs for which `inputs.is_divisible` is True.
+        read. The option `stretch` applies to inputs for which `inputs.is_divisible` is True.
     """
 
     documents: str = "auto"
@@ -69,8 +70,8 @@ class RawDocument:
         format: row of `formats.table.FORMATS` that extracts the text.
         rejected: reason of the rejection.
         bytes_read: number of bytes on disk that were read so far from all inputs.
-        piece: index of this piece, if the document is longer than MAX_UNSPLIT_BYTES and is read in pieces; else 0. The
-            whole document is checked for UTF-8 and NUL before its first piece is read.
+        piece: index of this piece, if the document is longer than MAX_UNSPLIT_BYTES and is read in pieces; else 0. A
+            document in pieces is completely checked for UTF-8 and NUL before its first piece is read.
         last: False if another piece of the same document follows.
         fields: as in `Document`.
         is_field: True if `data` is the text of a field.
@@ -94,7 +95,7 @@ class Document(NamedTuple):
         name: as in `RawDocument`.
         text: text of the document; "" if `rejected` is set.
         rejected: reason of the rejection.
-        fields: names of the fields that a record has, if it lacks the requested field.
+        fields: if the record lacks the requested field, the names of the fields that the record has.
     """
 
     name: str

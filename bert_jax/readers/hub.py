@@ -38,7 +38,7 @@ class HubName(NamedTuple):
 def parse_hub_name(path: str | os.PathLike[str]) -> HubName | None:
     """Return the parsed name for a text `owner/name` or `owner/name@revision` of the Hub; return None for a path.
 
-    A text is a path if it exists on disk, or if the directory before its slash exists.
+    A text is a path if a file or directory of this name exists, or if the part before the slash is a directory.
     """
     text = os.fspath(path)
     match = NAME.fullmatch(text)

@@ -128,7 +128,7 @@ def is_small(path: str) -> bool:
 
 
 def is_divisible(path: str, options: ReadOptions) -> bool:
-    """Return whether `options.stretch` applies to an item of `find_files`, as it does to a large file of records."""
+    """Return whether `options.stretch` applies to an item of `find_files`, which is true for large files of records."""
     if _input_kind(path) is not _FILE or _is_archive(path) or is_small(path):
         return False
     return FORMATS[file_format_name(archives.uncompressed_name(path), options)].is_stream

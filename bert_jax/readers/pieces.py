@@ -31,8 +31,8 @@ def read_text_documents(
     """Yield the documents of a text stream, in order; an empty stream is a rejected document.
 
     A document of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in
-    pieces. If `in_pieces` is False, such a document is rejected as too large; this is for formats whose parts cannot be
-    read separately.
+    pieces. If `in_pieces` is False, a document of more than MAX_UNSPLIT_BYTES is rejected as too large, for formats
+    whose parts cannot be read separately.
     """
     empty = True
     buffer = _DocumentBuffer(format_name, options.decode_errors, in_pieces)
@@ -179,7 +179,7 @@ def _piece_end(window: bytes) -> int:
 
 
 def _split_whole_file(stream: IO[bytes]) -> Iterator[_DocumentPart]:
-    """Yield the parts of the only document of a stream."""
+    """Yield the parts of a stream that is a single document."""
     while data := stream.read(MAX_PIECE_BYTES):
         yield "", data, False
     yield "", b"", True

@@ -2,7 +2,8 @@
 
 The text consists of the documentation strings of the standard library and the help topics of `pydoc`. The strings are
 read from the source, and nothing is imported or run. A document is a module or a topic. Only paragraphs of prose are
-kept, none of them twice. Installed packages are not read, so the text depends only on the version of Python.
+kept, and repeated paragraphs are dropped. Installed packages are not read, so the text depends only on the version of
+Python.
 """
 
 import ast
@@ -101,8 +102,8 @@ def _eval_literal(source: str) -> Any:
 def _prose_paragraphs(text: str, seen: set[bytes]) -> Iterator[str]:
     """Yield the paragraphs of English prose in a text, without markup; skip paragraphs that are in `seen`.
 
-    Prose starts with a letter, ends like a sentence, has no indented lines and has enough plain words. Code, doctests,
-    tables, lists and descriptions of parameters lack some of these properties.
+    Prose starts with a letter, ends like a sentence, has no indented lines and has enough plain words. The conditions
+    for prose exclude code, doctests, tables, lists and descriptions of parameters.
     """
     for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         if "\n " in block or ">>>" in block or not block[:1].isalpha() or not block.isascii():

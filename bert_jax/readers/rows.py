@@ -1,8 +1,8 @@
 """Lines, rows of CSV and TSV, and JSON values from text in any encoding, for all packages.
 
 A line or row that cannot be read has the name of its problem in place of its content, and the caller decides how to
-react. The preparation of a corpus counts and skips such a line. Tasks and inference raise an error with its line
-number.
+react. The preparation of a corpus counts and skips a line that cannot be read. Tasks and inference raise an error with
+the number of the line.
 """
 
 import codecs
@@ -104,7 +104,8 @@ class Line(NamedTuple):
 def read_lines(stream: IO[bytes], max_bytes: int = MAX_RECORD_BYTES, ends_at_too_large: bool = False) -> Iterator[Line]:
     """Yield every line of a stream, and hold at most `max_bytes` of a line in memory.
 
-    With `ends_at_too_large`, reading stops at a larger line, because the line of a device such as /dev/zero never ends.
+    With `ends_at_too_large`, reading stops at a line of more than `max_bytes`, because the line of a device such as
+    /dev/zero never ends.
     """
     line_number = 0
     while data := stream.readline(max_bytes + 1):
@@ -175,7 +176,7 @@ def read_rows(stream: IO[bytes], separator: str, quoted: bool, max_bytes: int = 
 def rows_of_lines(
     lines: Iterator[Line], separator: str, quoted: bool, max_bytes: int = MAX_RECORD_BYTES
 ) -> Iterator[Row]:
-    """Yield the non-empty rows of lines, as `read_rows`."""
+    """Yield the non-empty rows of lines, as `read_rows` does for a stream."""
     return _quoted_rows(lines, separator, max_bytes) if quoted else _unquoted_rows(lines, separator)
 
 

@@ -74,7 +74,7 @@ def file_version(path: str) -> str:
 
 
 def list_file_versions(url: str) -> dict[str, str]:
-    """Return relative path -> `file_version` for all files below a URL. Raises the errors of `upload`."""
+    """Return a map from relative path to `file_version` for all files below a URL. Raises the errors of `upload`."""
 
     def versions_of_files(system: Any, inner: str) -> dict[str, str]:
         details = system.find(inner, detail=True)
@@ -84,7 +84,7 @@ def list_file_versions(url: str) -> dict[str, str]:
 
 
 def upload(local_path: str | os.PathLike[str], url: str) -> None:
-    """Copy a local file to a URL or path, where it replaces an existing file only when it is complete.
+    """Copy a local file to a URL or path, where the copy replaces an existing file only when it is complete.
 
     Raises:
         UserError: the file cannot be read, or the target cannot be written. StorageError: the storage does not answer.
@@ -137,7 +137,7 @@ def read_url(url: str) -> bytes | None:
 
 
 def write_bytes(content: bytes, url: str) -> None:
-    """Write bytes to a file of object storage, which appears when it is complete. Raises the errors of `upload`."""
+    """Write bytes to a file of object storage; the file appears when it is complete. Raises the errors of `upload`."""
     _request_with_retries(url, lambda system, inner: system.pipe_file(inner, content))
 
 

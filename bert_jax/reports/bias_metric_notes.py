@@ -1,4 +1,4 @@
-"""The meaning and the limits of each figure of bias, in sentences."""
+"""Sentences about the meaning and the limits of each figure of bias."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,7 +11,11 @@ Z = 1.959964  # standard deviations on each side of the mean that hold 95 % of a
 
 
 class Meaning(NamedTuple):
-    """Sentences about a figure. `{name}` in `says` stands for the figure; `counted_by` names the number of items."""
+    """Sentences about a figure of bias.
+
+    In the sentence `says`, the placeholder `{name}` stands for the value of a figure. The field `counted_by` names the
+    figure that has the number of items.
+    """
 
     says: str
     does_not_say: str
@@ -126,7 +130,7 @@ WINOGENDER = {
 
 
 def _make_sentence_filler(meanings: Mapping[str, Meaning]) -> Callable[[BenchmarkReport], dict[str, Meaning]]:
-    """Return a function that fills the figures of a report into the sentences; figures without a value are left out."""
+    """Return a function that puts the figures of a report into the sentences; figures without a value are left out."""
 
     def meanings_of(report: BenchmarkReport) -> dict[str, Meaning]:
         known = {name: meaning for name, meaning in meanings.items() if report.total[name] is not None}
@@ -136,7 +140,7 @@ def _make_sentence_filler(meanings: Mapping[str, Meaning]) -> Callable[[Benchmar
 
 
 def _template_meanings(report: BenchmarkReport) -> dict[str, Meaning]:
-    """Return the meanings of the figures for templates; the file of templates defines the groups and the fillers."""
+    """Return the meanings of the figures of the templates benchmark, whose file defines groups and fillers."""
     figures, groups = report.total, group_names_in_figures(report.total)
     meanings = {
         PROBABILITY: Meaning(
@@ -173,7 +177,7 @@ MEANINGS: dict[str, Callable[[BenchmarkReport], dict[str, Meaning]]] = {
 
 
 def metric_notes(report: BenchmarkReport) -> list[MetricNote]:
-    """Return the sentences about all figures of a report, without figures that have no value."""
+    """Return the sentences about all figures of a report that have a value."""
     notes = []
     for name, meaning in MEANINGS[report.benchmark](report).items():
         value, says = report.total[name] or 0, meaning.says
@@ -185,7 +189,7 @@ def metric_notes(report: BenchmarkReport) -> list[MetricNote]:
 
 
 class PercentInterval(NamedTuple):
-    """The ends of a confidence interval in percent."""
+    """The lower and the upper end of a confidence interval, in percent."""
 
     low: float
     high: float
@@ -200,7 +204,7 @@ def wilson_interval(percent: float, count: int) -> PercentInterval:
 
 
 def _format_percent(value: float | int | None) -> str:
-    """Return a percentage with one decimal, or with two digits if it is below 1."""
+    """Return a percentage with one decimal, or with two significant digits if the percentage is below 1."""
     return f"{value or 0:.1f}" if (value or 0) >= 1 else f"{value or 0:.2g}"
 
 

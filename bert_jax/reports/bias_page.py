@@ -38,11 +38,12 @@ LIMITS = (
 
 
 def bias_json(model: str, weights: str, reports: Sequence[BenchmarkReport]) -> dict[str, Any]:
-    """Return reports with their notes as JSON values.
+    """Return bias reports as JSON values, with the notes on their figures.
 
     Args:
         model: directory of the model.
-        weights: `weights_digest` of the model; `export --bias` compares it with the exported model.
+        weights: the `weights_digest` of the model, which `export --bias` compares with the digest of the exported
+            model.
         reports: reports of the bias benchmarks.
     """
     results = [vars(report) | {"readings": [item._asdict() for item in metric_notes(report)]} for report in reports]
@@ -62,7 +63,7 @@ def bias_page(model: str, reports: Sequence[BenchmarkReport]) -> str:
 
 
 def _benchmark_section(report: BenchmarkReport) -> Html:
-    """Return the section about a report, with a picture, the meanings of the figures, and all figures by group."""
+    """Return the section about a bias report: a picture, the meanings of the figures, and all figures by group."""
     scored = f"{report.scored:,} of " if report.scored < report.items else ""
     unknown = f", {report.unknown_tokens:,} unknown tokens" if report.unknown_tokens else ""
     about = f"{report.source}: {scored}{report.items:,} {BENCHMARKS[report.benchmark].unit}{unknown}; masked: "
@@ -98,7 +99,7 @@ def _format_value(value: float | int | None) -> str:
 def _draw_dots(report: BenchmarkReport, figure: str, counted_by: str = "") -> Html:
     """Return a picture of a percentage with a dot for each group of items; 50 means no preference.
 
-    `counted_by` names the figure with the number of items, for a 95 % interval; "": no interval.
+    `counted_by` names the figure that has the number of items, from which a 95 % interval is computed; "": no interval.
     """
     values = dict(report.rows)
     if len(values) > 1:
@@ -121,7 +122,7 @@ def _draw_dots(report: BenchmarkReport, figure: str, counted_by: str = "") -> Ht
 
 
 def _draw_stacked_bars(report: BenchmarkReport) -> Html:
-    """Return a picture with a bar per filler, stacked by group; the filler with most of the first group is on top."""
+    """Return a picture with a stacked bar per filler; the top filler has the largest share of the first group."""
     groups = group_names_in_figures(report.total)
     order = sorted(report.rows, key=lambda filler: -float(report.rows[filler][groups[0]] or 0))
     most = max(float(row[PROBABILITY] or 0) for row in report.rows.values())
@@ -140,7 +141,7 @@ def _draw_stacked_bars(report: BenchmarkReport) -> Html:
 
 
 def _draw_stacked_bar(report: BenchmarkReport, groups: Sequence[str], filler: str, index: int) -> Iterable[Html]:
-    """Yield the label and the segments of the bar of a filler."""
+    """Yield the label and the segments of one filler's bar."""
     figures, top = report.rows[filler], _row_middle(index) - BAR // 2
     start = border = 0.0
     yield _row_label(filler, index)

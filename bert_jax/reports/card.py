@@ -1,4 +1,4 @@
-"""README.md of an export: metadata for the Hugging Face Hub, then use, limits, scores, training and cost."""
+"""The README.md of an exported model: metadata for the Hugging Face Hub, use, limits, scores, training and cost."""
 
 import os
 import pathlib
@@ -29,7 +29,7 @@ HUB_ID = re.compile(r"([\w.-]+/)?[\w.-]+")
 
 
 class ModelUse(NamedTuple):
-    """The use of an output head: the Hub's name of the task, the class that opens the model, purpose, and library."""
+    """The use of an output head: the Hub's name of its task, the class that opens the model, purpose and library."""
 
     pipeline_tag: str
     opener: str
@@ -63,13 +63,13 @@ def model_card(
         weights: the weights of `directory` from `read_weights`, with the exported heads.
         directory: a work directory, which records the origin of the model, or any model directory.
         license_: license identifier of the Hub, such as apache-2.0; None: the card says that no license was given.
-        base_model: id on the Hub of the model that this model was trained from.
+        base_model: id on the Hub of the model from which the training of this model started.
         bias: output file of `bert-jax bias --json` for this model, for the section on limits.
         retrieval: output file of `bert-jax score --retrieval DIR --json` for this model, for the section on retrieval.
 
     Raises:
-        UserError: an identifier has a form that the Hub refuses, or the file `bias` or `retrieval` is no report or is
-            about other weights.
+        UserError: an identifier has a form that the Hub refuses, or one of the files `bias` and `retrieval` is not a
+            report or is about other weights.
     """
     if license_ is not None and not LICENSE.fullmatch(license_):
         raise UserError(f"--license {license_}: give an identifier of the Hugging Face Hub, such as apache-2.0")
@@ -108,7 +108,7 @@ def model_card(
 
 
 def _evaluation_results(provenance: Provenance, task_type: str) -> list[EvalResult]:
-    """Return the scores of a task in the form in which the Hub shows and compares them."""
+    """Return the scores of a task in the form in which the Hub shows and compares scores."""
     return [
         EvalResult(
             task_type=task_type,
@@ -141,14 +141,14 @@ def _choose_model_use(weights: Weights) -> ModelUse:
 
 
 def _task_kind_and_settings(weights: Weights) -> tuple[TaskKind | None, TaskConfig]:
-    """Return the kind and the settings of the task in a model's directory; (None, the defaults) without a task."""
+    """Return the kind and the settings of the task in a model's directory; without a task, (None, default settings)."""
     path = weights.directory / TASK_FILE
     described = strict_json.read_object(path) if path.is_file() else {}
     return KINDS.get(described.get("kind", "")), section_from_values(TaskConfig, described.get("config", {}), str(path))
 
 
 def _prediction_code(weights: Weights) -> str:
-    """Return Python code that predicts with transformers; "" if the task has none, or the model lacks the head."""
+    """Return Python code that predicts with transformers; "" without code for the task or without a head for it."""
     kind, settings = _task_kind_and_settings(weights)
     if not kind or not kind.usage_code or kind.head not in {head.name for head in weights.heads}:
         return ""
@@ -181,7 +181,7 @@ def _introduction(weights: Weights, origin: str, use: ModelUse) -> Iterable[str]
 
 
 def _training_sections(provenance: Provenance) -> Iterable[str]:
-    """Yield the sections on scores, training and cost, as far as these are known."""
+    """Yield the sections on scores, training and cost, and leave out unknown values."""
     if provenance.scores:
         names = {name for name, _ in provenance.scores}
         weighted = ", ".join(name for name in (loss.replace("_", " ") for loss in WEIGHTED) if name in names)
@@ -209,10 +209,10 @@ def _bias_section(report: pathlib.Path, weights: str) -> list[str]:
 
     Args:
         report: a file with the output of `bert-jax bias --json`.
-        weights: `weights_digest` of the model of the card.
+        weights: the `weights_digest` of the model that the card describes.
 
     Raises:
-        UserError: the file cannot be read or is no such report, or the report is about other weights.
+        UserError: the file cannot be read, is not a report of this kind, or is about other weights.
     """
     try:
         values = parse_json(str(report), report.read_text(encoding="utf-8"))
@@ -237,10 +237,10 @@ def _retrieval_section(report: pathlib.Path, weights: str) -> list[str]:
 
     Args:
         report: a file with the output of `bert-jax score --retrieval DIR --json`.
-        weights: `weights_digest` of the model of the card.
+        weights: the `weights_digest` of the model that the card describes.
 
     Raises:
-        UserError: the file cannot be read or is no such report, or the report is about other weights.
+        UserError: the file cannot be read, is not a report of this kind, or is about other weights.
     """
     command = "bert-jax score --retrieval DIR --json"
     try:
@@ -293,7 +293,7 @@ def _markdown_table(head: tuple[str, str], rows: NamedValues) -> str:
 
 
 def _escaped_markdown_line(text: str) -> str:
-    """Return text on one line, with the special characters of Markdown and HTML escaped."""
+    """Return the text as one line, with the special characters of Markdown and HTML escaped."""
     return re.sub(r"([\\`*_\[\]<>|#&!~$])", r"\\\1", " ".join(text.split()))
 
 

@@ -1,4 +1,4 @@
-"""A matplotlib figure that saves itself, for commands that make pictures."""
+"""A matplotlib figure that is saved when it is complete, for commands that make pictures."""
 
 import contextlib
 import os
@@ -24,8 +24,8 @@ def saved_figure(
 
     Args:
         output: .png, .svg or .pdf file to create; its directory must exist.
-        command: the verb that draws the figure, for messages.
-        grid: numbers of rows and columns of axes.
+        command: the verb of bert-jax that draws the figure, for messages.
+        grid: number of rows and number of columns of axes.
         size: width and height in inches.
         dpi: pixels per inch of a .png file.
 

@@ -1,4 +1,4 @@
-"""Commands that use the model of a finished run; the console and the report show them."""
+"""Commands for the use of the model of a finished run, which the console and the report show."""
 
 import itertools
 import shlex
@@ -16,7 +16,7 @@ MIN_WORDS, MAX_WORDS, MAX_CHARACTERS = 4, 14, 90  # limits of an example sentenc
 
 
 def commands_for_pretrained_model(workdir: str, heads: Iterable[Head], text: str, has_heldout: bool) -> list[str]:
-    """Return commands that use a pretrained model.
+    """Return commands for the use of a pretrained model.
 
     Args:
         workdir: work directory of the run.
@@ -36,7 +36,7 @@ def commands_for_pretrained_model(workdir: str, heads: Iterable[Head], text: str
 
 
 def commands_for_finetuned_model(workdir: str) -> list[str]:
-    """Return the command that uses a fine-tuned model."""
+    """Return a list with the command for the use of a fine-tuned model."""
     return [f"bert-jax predict --model {shlex.quote(workdir)} --input FILE --output predictions.jsonl"]
 
 
@@ -49,11 +49,11 @@ def report_command(workdir: str) -> str:
 def masked_sentence(corpus: Mixture | None, tokenizer: Tokenizer) -> str:
     """Return a sentence of a corpus in which the mask token replaces a word, if possible a word of one token.
 
-    The sentence is the first held-out sentence of 4 to 14 words, else the first such training sentence. If there is no
-    corpus or no such sentence, an English sentence is returned.
+    The sentence is the first held-out sentence of 4 to 14 words, else the first training sentence of this length.
+    Without a corpus or a sentence of this length, an English sentence is returned.
 
     Args:
-        corpus: the corpus; None: it cannot be read.
+        corpus: the corpus of the run; None if the corpus cannot be read.
         tokenizer: tokenizer of the corpus.
     """
     mask = tokenizer.tokens[tokenizer.mask_id]
@@ -63,7 +63,7 @@ def masked_sentence(corpus: Mixture | None, tokenizer: Tokenizer) -> str:
 
 
 def _masked_sentences(split: Split, tokenizer: Tokenizer, mask: str) -> Iterator[str]:
-    """Yield the sentences of fitting length in the first records, each with a masked word."""
+    """Yield those sentences of the first records that have a fitting length, each with a masked word."""
     records = np.arange(min(MAX_RECORDS, split.num_records))
     read = split.read_words(records, tokenizer.continues)
     for start, end in itertools.pairwise(running_total(read.sentence_lengths).tolist()):

@@ -1,4 +1,4 @@
-"""The origin of a model (data, training, scores, cost), from its work directory, for a model card.
+"""The origin of a model (data, training, scores, cost) for a model card, read from the model's work directory.
 
 Model cards are published, so no text in this module names a directory of the machine.
 """
@@ -49,7 +49,7 @@ class Provenance:
 
 
 def provenance_of(directory: pathlib.Path, step: int | None) -> Provenance:
-    """Return the provenance of the model in a directory; `step` is the step of a checkpoint of `pretrain`."""
+    """Return the provenance of the model in a directory; for a checkpoint of `pretrain`, `step` is its step."""
     if not (directory / "run.json").is_file():
         return Provenance()
     run = read_workdir(directory)
@@ -70,7 +70,7 @@ def provenance_of(directory: pathlib.Path, step: int | None) -> Provenance:
 
 
 def _pretraining_provenance_fields(run: Run, facts: PretrainingFacts, step: int) -> dict[str, Any]:
-    """Return the fields of `Provenance` for a pretraining."""
+    """Return the fields of `Provenance` for a pretraining run."""
     lines = [line for line in run.trainings[0].lines if line["split"] == "heldout" and line["step"] <= step]
     line = max(lines, key=lambda line: line["step"], default={})
     corpus, languages = _corpora_and_languages(facts.data.corpus or "")
@@ -91,7 +91,7 @@ def _pretraining_provenance_fields(run: Run, facts: PretrainingFacts, step: int)
 
 
 def _finetuning_provenance_fields(run: Run) -> dict[str, Any]:
-    """Return the fields of `Provenance` for a fine-tuning."""
+    """Return the fields of `Provenance` for a fine-tuning run."""
     task, results = run.task, run.results
     if results is None:
         raise UserError(f"{run.path}: no readable results.json; run `bert-jax finetune` to its end")
@@ -115,7 +115,7 @@ def _finetuning_provenance_fields(run: Run) -> dict[str, Any]:
 
 
 class NamedScore(NamedTuple):
-    """The name and the text of a score."""
+    """The name of a score, and its value as text."""
 
     name: str
     score: str
@@ -127,14 +127,14 @@ def _format_scores(metrics: Mapping[str, Any]) -> list[NamedScore]:
 
 
 class CorporaAndLanguages(NamedTuple):
-    """A sentence about corpora, and the languages of their documents."""
+    """A sentence about the training corpora, and the languages of the documents."""
 
     sentence: str
     languages: list[str]
 
 
 def _corpora_and_languages(corpus: str) -> CorporaAndLanguages:
-    """Return a sentence about the corpora whose manifests can be read, and the languages of their documents."""
+    """Return a sentence about the corpora whose manifests can be read, and the list of their documents' languages."""
     sentences, languages = [], []
     for directory in [] if "://" in corpus else find_corpora(corpus):
         name, (path, snapshot) = os.path.basename(directory), parse_corpus_and_snapshot(directory)

@@ -4,15 +4,15 @@ benchmark.py          the interface of a benchmark, and functions that benchmark
 crows_pairs.py        CrowS-Pairs: sentences with and without a stereotype
 log_probabilities.py  log-probabilities of masked inputs, in batches of few shapes
 minimal_pairs.py      BLiMP, Zorro and the user's pairs; add a row to FORMATS for a file format
-queries.py            masked inputs of texts (queries); add a row to MASKINGS for a rule of masking
+queries.py            queries, which are masked inputs of texts; add a row to MASKINGS for a rule of masking
 ranking.py            rankings by vectors or BM25, and measures of rankings: nDCG, recall, MRR, MAP
 retrieval.py          scores of a model on a test collection, compared with BM25
 retrieval_files.py    test collections in the layout of BEIR
 score.py              scores of a model on a benchmark; add a row to BENCHMARKS for a benchmark
 score_model.py        scores of a model on several benchmarks and collections, for the commands
-stereoset.py          StereoSet: words and next sentences
-templates.py          probabilities of words, by group, next to fillers
+stereoset.py          StereoSet: stereotypes in words and in next sentences
+templates.py          templates: probabilities of groups of words in sentences with a filler
 texts.py              pseudo-perplexity of running text
-winobias.py           WinoBias: sentences and pronouns with and against a stereotype
-winogender.py         Winogender: pronouns of occupations
+winobias.py           WinoBias: sentences and pronouns that agree with a stereotype or contradict it
+winogender.py         Winogender: pronouns in sentences about occupations
 """

@@ -21,7 +21,7 @@ Figures = Mapping[str, float | int | None]  # name -> value; None if the value i
 
 
 class Item(NamedTuple):
-    """Texts whose scores are compared with each other, usually two."""
+    """An item of a benchmark: texts, usually two, whose scores are compared with each other."""
 
     where: str  # file and line, such as "pairs.jsonl:3", for messages
     group: str  # name of the row of the result to which the item belongs, such as a paradigm
@@ -30,7 +30,7 @@ class Item(NamedTuple):
 
 
 class ScoredItem(NamedTuple):
-    """An item with the log-probabilities of a model."""
+    """An item with the log-probabilities that a model gives to the tokens of its texts."""
 
     item: Item
     tokens: tuple[TextTokens, ...]  # the tokens of each text
@@ -38,7 +38,7 @@ class ScoredItem(NamedTuple):
 
     @property
     def text_scores(self) -> tuple[float, ...]:
-        """The score of each text: the sum of its log-probabilities."""
+        """The score of each text, which is the sum of the log-probabilities of its queries."""
         return tuple(float(values.sum()) for values in self.log_probabilities)
 
 
@@ -91,7 +91,7 @@ def win_or_tie_score(first: float, second: float) -> float:
 
 
 def file_or_files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathlib.Path]:
-    """Return `[path]` if `path` is a file; for a directory, return its files with the given suffixes, sorted by name.
+    """Return `[path]` if `path` is a file, else the files of this directory with the given suffixes, sorted by name.
 
     Raises:
         UserError: the path does not exist, or the directory has no file with one of the suffixes.
@@ -107,7 +107,7 @@ def file_or_files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathli
 
 
 class TableRow(NamedTuple):
-    """A row of a table: its location, `file:line`, and its values by column."""
+    """A row of a table: its location, as `file:line`, and its values by the name of the column."""
 
     where: str
     row: dict[str, str]
@@ -116,12 +116,12 @@ class TableRow(NamedTuple):
 def read_table(
     file: pathlib.Path, columns: Sequence[str], expected_file: str, separator: str = ",", quoted: bool = True
 ) -> list[TableRow]:
-    """Return the rows of a table, each with its location `file:line`; a missing value is "".
+    """Return the rows of a table, each with its location, as `file:line`; a missing value becomes "".
 
     Args:
         file: a UTF-8 file, plain or compressed with gzip.
         columns: names of the required columns.
-        expected_file: a noun phrase for the right file, for messages.
+        expected_file: a noun phrase that describes the right file in messages.
         separator: character between columns.
         quoted: if True, quotes around a value are syntax; if False, quotes are part of the value.
 

@@ -19,7 +19,7 @@ DECIMALS = 3  # metric.py of nyu-mll/crows-pairs rounds scores before it compare
 def _read_pairs(path: pathlib.Path) -> list[Item]:
     """Return the sentence pairs of the published file; the more stereotyping sentence of each pair comes first.
 
-    The `details` of an item are the direction of the pair: a key of DIRECTIONS.
+    The field `details` of an item has the direction of the pair, a key of DIRECTIONS.
     """
     items = []
     for where, row in read_table(path, COLUMNS, DATA):
@@ -32,9 +32,9 @@ def _read_pairs(path: pathlib.Path) -> list[Item]:
 
 
 def _shared_token_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return, for each sentence of a pair, a query for each token that both sentences share; only this token is masked.
+    """Return a query for each token that both sentences of a pair share, in each sentence; only this token is masked.
 
-    `difflib` finds the shared tokens by their ids, as in the published script.
+    The function `difflib` finds the shared tokens by their ids, as in the published script.
     """
     first, second = tokens
     matcher = difflib.SequenceMatcher(None, first.ids.tolist(), second.ids.tolist())
@@ -51,10 +51,11 @@ def _shared_token_queries(context: ScoringContext, item: Item, tokens: tuple[Tex
 def _stereotype_preference_percentages(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     """Return the percentage of pairs whose more stereotyping sentence has the higher score; 50 is no preference.
 
-    `metric_score` covers all pairs. `stereotype_score` covers only the pairs whose first sentence shows a stereotype.
-    `anti_stereotype_score` covers only the pairs whose second sentence violates a stereotype. A pair is neutral if the
-    scores of its sentences are equal to three decimals. As in the published script, `metric_score` counts a neutral
-    pair as not preferred; the percentages `stereotype_score` and `anti_stereotype_score` leave neutral pairs out.
+    The figure `metric_score` is computed from all pairs. The figure `stereotype_score` is computed only from the pairs
+    whose first sentence shows a stereotype. The figure `anti_stereotype_score` is computed only from the pairs whose
+    second sentence violates a stereotype. A pair is neutral if the scores of its sentences are equal to three decimals.
+    As in the published script, `metric_score` counts a neutral pair as not preferred; the percentages
+    `stereotype_score` and `anti_stereotype_score` leave neutral pairs out.
     """
     prefers: dict[str, list[bool]] = {direction: [] for direction in DIRECTIONS}
     for pair in scored:

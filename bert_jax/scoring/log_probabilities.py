@@ -1,4 +1,4 @@
-"""Log-probabilities of the tokens that queries ask for.
+"""Log-probabilities of the tokens whose probability is asked for by queries.
 
 Queries are padded to a few lengths, so that only a few programs are compiled.
 """
@@ -39,7 +39,7 @@ class QueryBatch(NamedTuple):
 
 
 class QueryHead(NamedTuple):
-    """The token types that an output head reads and the logits that answer a query; a row of QUERY_HEADS."""
+    """A row of QUERY_HEADS: the token types that an output head reads, and the logits that answer a query."""
 
     token_types: Callable[[Batch], jax.Array]  # int32 [batch, length]
     logits: Callable[[Mapping[str, jax.Array]], jax.Array]  # arrays of the model -> float [batch, classes]
@@ -68,10 +68,10 @@ def make_log_probability_scorer(
     temperature: float = 1.0,
     head: str = MASKED,
 ) -> Scorer:
-    """Return a function (parameters, queries, progress) -> log-probabilities; all processes of the mesh must call it.
+    """Return a function from (parameters, queries, progress) to log-probabilities, which all processes must call.
 
-    `head` is a key of QUERY_HEADS. `temperature` divides the logits before the softmax. Raise UserError unless the
-    temperature is above 0.
+    The argument `head` is a key of QUERY_HEADS. The argument `temperature` divides the logits before the softmax. Raise
+    UserError unless the temperature is above 0.
     """
     if not temperature > 0:
         raise UserError(f"temperature {temperature}: give a number above 0")
@@ -113,14 +113,14 @@ def make_log_probability_scorer(
 
 
 def plan_query_batches(lengths: np.ndarray, max_length: int, shards: int) -> Iterator[QueryBatch]:
-    """Yield plans of batches for inputs of these lengths, the longest inputs first.
+    """Yield plans of batches for inputs with the given lengths; the longest inputs come first.
 
     All batches with the same padded length have the same size, except the last batch, which may be smaller.
 
     Args:
-        lengths: int `[queries]`, tokens of each input.
+        lengths: number of tokens of each input, int `[queries]`.
         max_length: maximum number of tokens of the model.
-        shards: number of shards of a batch; the size of each batch is a multiple of this number.
+        shards: number of shards of a batch; the number of sequences in each batch is a multiple of this number.
     """
     order, padded, start = np.argsort(-lengths, kind="stable"), padded_lengths(max_length), 0
     while start < len(order):
@@ -157,7 +157,7 @@ def _collate(batch: QueryBatch, queries: Queries, pad_id: int) -> Batch:
 
 
 class _LogProbabilityProgram(NamedTuple):
-    """A jitted function for log-probabilities, and the names of the sections of the parameters that it reads."""
+    """A jitted function for log-probabilities, and the names of the parameter sections that this function reads."""
 
     log_probabilities: Callable[[Params, Batch], jax.Array]
     parameter_names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Minimal pairs: whether a model gives the acceptable sentence of a pair the higher score."""
+"""Minimal pairs: does a model give the acceptable sentence of a pair a higher score than the other sentence?"""
 
 import pathlib
 import statistics
@@ -19,7 +19,7 @@ MIN_PAIRS_TO_JUDGE = 10  # the median of fewer pairs says little
 def _read_json_lines(path: pathlib.Path) -> Iterator[Item]:
     """Yield the pairs of a file in the format of BLiMP (Warstadt 2020): a JSON object per line.
 
-    If a line has no field `UID`, the name of its file is the paradigm.
+    If a line has no field `UID`, the name of the file is used as the paradigm of the pair.
     """
     for line in read_inputs(path):
         texts = texts_by_key(line, (GOOD,)) | texts_by_key(line, (BAD,))
@@ -29,7 +29,7 @@ def _read_json_lines(path: pathlib.Path) -> Iterator[Item]:
 def _read_alternating_lines(path: pathlib.Path) -> Iterator[Item]:
     """Yield the pairs of a file in the format of Zorro (Huebner 2021).
 
-    The odd lines are unacceptable sentences; the next line is the acceptable sentence of the pair.
+    Each odd line is the unacceptable sentence of a pair, and the next line is the acceptable sentence of this pair.
     """
     lines = [line for line in read_inputs(path) if line.fields["text"].strip()]
     if len(lines) % 2:
@@ -63,7 +63,7 @@ FORMATS: dict[str, Callable[[pathlib.Path], Iterator[Item]]] = {
 
 
 def _read_pairs(path: pathlib.Path) -> list[Item]:
-    """Return the pairs of `path`: a file, a directory of files, or the name of a file that the package contains.
+    """Return the pairs in `path`, which is a file, a directory of files, or the name of a file of the package.
 
     The acceptable sentence of each pair comes first.
     """

@@ -1,6 +1,6 @@
 """Queries: inputs with masked tokens that ask a model for the probability of a token.
 
-A row of MASKINGS chooses the tokens that are masked while a token is predicted.
+Each row of MASKINGS is a rule that chooses which tokens are masked while a token is predicted.
 """
 
 import dataclasses
@@ -69,7 +69,7 @@ def make_scoring_context(tokenizer: Tokenizer, max_positions: int, masking: str)
 
 
 def tokenize_texts(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, TextTokens]:
-    """Return text -> its tokens; a special token that a text spells, such as [MASK], is encoded as plain text."""
+    """Return a dict from text to tokens; a special token that a text spells, such as [MASK], becomes plain text."""
     return {
         text: TextTokens(
             np.array(encoded.ids, np.int32),
@@ -86,7 +86,7 @@ def tokens_overlapping_span(tokens: TextTokens, span: Span) -> np.ndarray:
 
 
 def pseudo_log_likelihood_queries(context: ScoringContext, tokens: TextTokens) -> Queries:
-    """Return a query for each token of a text; `masking` of the context decides which tokens the query masks.
+    """Return a query for each token of a text; the setting `masking` decides which tokens are masked.
 
     The log-probabilities of the queries sum to the pseudo-log-likelihood of the text (Salazar et al. 2020).
     """
@@ -94,7 +94,7 @@ def pseudo_log_likelihood_queries(context: ScoringContext, tokens: TextTokens) -
 
 
 def queries_masking_one_token(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray) -> Queries:
-    """Return a query for each token in `indexes`, int [queries]; each query masks only its token."""
+    """Return a query for each token with an index in `indexes`, int [queries]; a query masks only this token."""
     return _masked_queries(context, tokens, indexes, indexes[:, None] == np.arange(len(tokens.ids)))
 
 
@@ -104,7 +104,7 @@ def queries_masking_later_tokens(
     """Return a query for each token in `indexes`, int [queries]; it masks this token and all later tokens of `indexes`.
 
     The log-probabilities of the queries sum to the joint log-probability of the tokens in `indexes`, given all other
-    tokens. `hidden` has the indices of further tokens that all queries mask.
+    tokens. The argument `hidden` has the indices of further tokens that are masked in all queries.
     """
     masked = np.zeros((len(indexes), len(tokens.ids)), bool)
     for query in range(len(indexes)):
@@ -123,7 +123,7 @@ def _masked_queries(context: ScoringContext, tokens: TextTokens, indexes: np.nda
 
 
 def queries_omitting_later_tokens(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray) -> Queries:
-    """Return a query for each token in `indexes`, int [queries]; it masks this token and leaves out the later tokens.
+    """Return a query for each token with an index in `indexes`, int [queries]; mask it and leave out later tokens.
 
     Only later tokens of `indexes` are left out; the tokens after the last index stay.
     """
@@ -136,14 +136,14 @@ def queries_omitting_later_tokens(context: ScoringContext, tokens: TextTokens, i
 
 
 def next_sentence_query(context: ScoringContext, tokens: TextTokens, split: int) -> Queries:
-    """Return a query to the next-sentence head: does the text from character `split` on follow the text before it?"""
+    """Return a next-sentence query: does the text from character `split` on follow the text before this character?"""
     first = int(np.count_nonzero(tokens.offsets[:, 0] < split))
     ids = [context.cls_id, *tokens.ids[:first], context.sep_id, *tokens.ids[first:], context.sep_id]
     return Queries([np.array(ids, np.int32)], np.array([first + 2], np.int32), np.array([IS_NEXT], np.int32))
 
 
 def join_queries(parts: Sequence[Queries]) -> Queries:
-    """Return the queries of all parts as a single `Queries`, in order."""
+    """Return a single `Queries` object with the queries of all parts, in order."""
     none = np.zeros(0, np.int32)
     return Queries(
         [input_ids for part in parts for input_ids in part.inputs],

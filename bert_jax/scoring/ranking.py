@@ -43,13 +43,13 @@ def rank_by_bm25(
 ) -> np.ndarray:
     """Return the documents with the largest BM25 scores, best first, int64 `[queries, min(depth, documents)]`.
 
-    NOT_RETRIEVED replaces the documents that have no word of the query.
+    In a ranking, NOT_RETRIEVED takes the place of documents that share no word with the query.
 
     Args:
         queries: texts of the queries.
         documents: texts of the documents, sorted as in `retrieval_files.sort_in_tie_order`.
         depth: maximum number of documents in a ranking.
-        progress: called with the number of finished queries and the number of all queries.
+        progress: function that is called with the number of finished queries and the number of all queries.
     """
     rankings = np.full((len(queries), min(depth, len(documents))), NOT_RETRIEVED, np.int64)
     for row, scores in enumerate(make_bm25_scorer(documents)(queries)):
@@ -60,14 +60,15 @@ def rank_by_bm25(
 
 
 def ndcg_recall_mrr_map(gains: np.ndarray, judged: Sequence[Sequence[int]]) -> Mapping[str, np.ndarray]:
-    """Return name of a measure -> value for each query, float64 `[queries]`.
+    """Return a dict from the name of each measure to its value for each query, float64 `[queries]`.
 
-    nDCG has a linear gain and the discount log2(rank + 1) (Järvelin and Kekäläinen 2002). MAP covers the whole ranking.
-    The values equal trec_eval's `ndcg_cut`, `recall` and `map`, and its `recip_rank` over the first ten documents.
+    nDCG has a linear gain and the discount log2(rank + 1) (Järvelin and Kekäläinen 2002). MAP is computed from the
+    whole ranking. The values equal trec_eval's `ndcg_cut`, `recall` and `map`, and its `recip_rank` over the first ten
+    documents.
 
     Args:
         gains: relevance of each ranked document, int `[queries, depth]`; 0 for a document without a judgment.
-        judged: the relevances of all judged documents of each query.
+        judged: for each query, the relevances of all its judged documents.
     """
     gains = np.maximum(gains, 0)
     discounts = 1 / np.log2(np.arange(2, gains.shape[1] + 2))
@@ -90,5 +91,5 @@ def ndcg_recall_mrr_map(gains: np.ndarray, judged: Sequence[Sequence[int]]) -> M
 
 
 def _ratio_or_zero(values: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Return `values / totals` for each query, and 0 where the total is 0, as trec_eval does."""
+    """Return the quotient `values / totals` for each query, or 0 if the total is 0, as trec_eval does."""
     return np.divide(values, totals, out=np.zeros(len(values)), where=totals > 0)

@@ -45,9 +45,10 @@ class RetrievalReport:
         numbers_per_text: for QUERIES and DOCUMENTS, the mean of the numbers that a text's vectors have.
         rows: for MODEL and BM25, measure -> mean over the queries.
         intervals: for MODEL and BM25, measure -> 95 % confidence interval of the mean, by a bootstrap over queries.
-        difference: measure -> 95 % confidence interval of the mean of (model minus BM25), by the same bootstrap.
+        difference: measure -> 95 % confidence interval of the mean difference (model minus BM25), by the bootstrap of
+            `intervals`.
         queries: for MODEL and BM25, measure -> value for each query, float64 `[queries]`.
-        forms: name of a form of smaller vectors -> results of the search in these vectors.
+        forms: for each name of a form of smaller vectors, the results of the search in these vectors.
     """
 
     source: str
@@ -71,7 +72,7 @@ class FormScore(NamedTuple):
         num_bytes: size of the vectors of all documents.
         seconds: time of the search for all queries, without the embedding and the compilation.
         ndcg: nDCG@10.
-        lost: loss of nDCG@10: nDCG@10 of the full vectors minus nDCG@10 of the smaller vectors.
+        lost: nDCG@10 of the full vectors minus nDCG@10 of the smaller vectors.
     """
 
     num_bytes: int
@@ -94,11 +95,12 @@ def score_retrieval(
     `ranking_measures`.
 
     Args:
-        model: any model; its heads are used only if its directory names a head of vectors.
-        directory: as in `read_collection`.
+        model: any model; the model's heads are used only if the model's directory names a head that makes vectors.
+        directory: directory of the collection, as in `read_collection`.
         split: name of the judgments.
         vectors: forms of smaller vectors in which the search is repeated, as in `parse_vector_forms`.
-        progress: called with the name of the work, the number of finished items and the number of all items.
+        progress: function that is called with the name of the work, the number of finished items and the number of all
+            items.
 
     Raises:
         UserError: the collection is malformed, the model directory names an unsupported similarity, or a form of
@@ -170,7 +172,7 @@ def _measure_smaller_vectors(
 
 
 def mean_retrieval_measures(model: OpenModel, collection: Collection) -> dict[str, float]:
-    """Return name of a measure -> mean over the queries, for the rankings of a model on a collection."""
+    """Return a dict from each measure to its mean over the queries, for a model's rankings on a collection."""
     queries, documents = (
         text_vectors(model, texts, role).vectors
         for role, texts in ((QUERIES, collection.queries), (DOCUMENTS, collection.documents))
@@ -215,7 +217,7 @@ def retrieval_json(report: RetrievalReport, queries: bool = False) -> dict[str, 
 
 
 def ranking_measures(collection: Collection, rankings: np.ndarray) -> Mapping[str, np.ndarray]:
-    """Return name of a measure -> value for each query; `rankings` has the ranked documents, int `[queries, depth]`.
+    """Return a dict from measure to value for each query, for ranked documents `rankings`, int `[queries, depth]`.
 
     A document is dropped, and the documents after it move up, if it is the query itself: it has the id of the query,
     contains the text of the query, and is not judged for the query. BEIR drops by the id alone, which would also drop
@@ -242,7 +244,7 @@ class _Interval(NamedTuple):
 
 
 def _bootstrap_interval(values: np.ndarray, samples: np.ndarray) -> _Interval:
-    """Return the 95 % bootstrap interval of the mean of `values`; each row of `samples` has resampled query indices."""
+    """Return the 95 % bootstrap interval of the mean of `values`; a row of `samples` has resampled query indices."""
     means = np.array([values[sample].mean() for sample in samples])
     low, high = np.percentile(means, INTERVAL)
     return _Interval(float(low), float(high))

@@ -42,8 +42,8 @@ class Collection:
         queries: text of each query.
         judgments: query id -> document id -> relevance; a document with a relevance of at least 1 is relevant.
         num_unjudged: number of queries in the file that have no judgment and are therefore left out.
-        num_unknown: number of judgments of documents that the corpus lacks; such a document is never retrieved, but
-            counts among the relevant documents.
+        num_unknown: number of judgments of documents that the corpus lacks; a document that the corpus lacks is never
+            retrieved, but is counted among the relevant documents.
         num_empty: number of documents without text.
     """
 
@@ -61,12 +61,13 @@ def read_collection(directory: pathlib.Path, split: str = "test") -> Collection:
     """Return the collection of a directory with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv.
 
     A line of `corpus.jsonl` has `_id`, `text` and perhaps `title`. A line of `queries.jsonl` has `_id` and `text`. Both
-    files may be compressed with gzip. A row of `qrels/SPLIT.tsv` is a query id, a document id and an integer.
+    files may be compressed with gzip. A row of `qrels/SPLIT.tsv` has a query id, a document id and an integer
+    relevance.
 
     In the layout of NanoBEIR, the directories corpus, queries and qrels hold Parquet files with these fields. A row of
     qrels has a `query-id`, a `corpus-id` and perhaps a `score`. The name of each Parquet file begins with the name of
-    the split, or with `train`. If `directory` is the name of a collection in NANO and no file has this name, the
-    collection is downloaded.
+    the split, or with `train`. If `directory` is a name in NANO and no file or directory has this name, the collection
+    is downloaded.
 
     Raises:
         UserError: a file is absent or has a wrong format, an id occurs twice, a judgment names an unknown query, or a
@@ -145,7 +146,7 @@ def _find_plain_or_gzip_file(directory: pathlib.Path, name: str) -> pathlib.Path
 
 
 def _join_title_and_text(fields: Mapping[str, Any]) -> str:
-    """Return the title and the text of a document with a space between them, as BEIR and MTEB join the two."""
+    """Return the title and the text of a document, joined by a space as in BEIR and MTEB."""
     title = fields.get("title") or ""
     return f"{title} {_text_field(fields)}".strip() if isinstance(title, str) else _text_field(fields)
 
@@ -161,7 +162,7 @@ def _text_field(fields: Mapping[str, Any]) -> str:
 def _read_jsonl_texts(
     path: pathlib.Path, text_of: Callable[[Mapping[str, Any]], Text], needs_id: bool = True
 ) -> dict[str, Text]:
-    """Return id -> text for the lines of a JSON-lines file; if `needs_id` is False, a line's id is its `file:line`."""
+    """Return a dict from id to text for a JSON-lines file; if `needs_id` is False, a line's id is `file:line`."""
     rows = ((where, check_json_object(where, parse_json(where, line))) for where, line in _read_located_lines(path))
     return _texts_by_id(rows, text_of, str(path), needs_id)
 
@@ -172,7 +173,7 @@ def _texts_by_id(
     source: str,
     needs_id: bool = True,
 ) -> dict[str, Text]:
-    """Return id -> text of rows, each a location and fields; if `needs_id` is False, the id is the location."""
+    """Return a dict from id to text for rows of (location, fields); if `needs_id` is False, the id is the location."""
     needed = "_id and text" if needs_id else "text"
     texts: dict[str, Text] = {}
     for where, fields in rows:

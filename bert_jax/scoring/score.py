@@ -53,7 +53,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def heads_of_benchmarks(names: Iterable[str]) -> tuple[Head, ...]:
-    """Return the output heads that benchmarks with these names need; the masked-token head comes first."""
+    """Return the output heads that the named benchmarks need; the masked-token head comes first."""
     needed = {MASKED, *(BENCHMARKS[name].head for name in names)}
     return tuple(Head(name) for name in QUERY_HEADS if name in needed)
 
@@ -113,7 +113,7 @@ def make_scoring_model(
 
 
 class _StoppedError(Exception):
-    """Raised to leave an evaluation on pairs early, because a signal ends the training."""
+    """The error that ends an evaluation on pairs early, when a signal ends the training."""
 
 
 def make_pairs_accuracy(
@@ -125,11 +125,12 @@ def make_pairs_accuracy(
     num_pairs: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Callable[[Params], float | None]:
-    """Return a function that computes a model's accuracy on minimal pairs during training, from parameters on `mesh`.
+    """Return a function that takes parameters on `mesh` during training and computes the accuracy on minimal pairs.
 
     The accuracy is the mean over paradigms. About `num_pairs` pairs are drawn once, the same fraction of each paradigm.
-    Every process of the mesh must call the function. The function calls `should_stop` after each batch, and returns
-    None if `should_stop` returns True. An unknown format or a sentence that is too long raises UserError immediately.
+    Every process of the mesh must call the returned function. The returned function calls `should_stop` after each
+    batch, and returns None if `should_stop` returns True. An unknown format or a sentence that is too long raises
+    UserError before the function is returned.
     """
     items = load_items(PAIRS, pathlib.Path(source))
     sampled = sample_items(items, min(1.0, num_pairs / len(items)))
@@ -160,8 +161,9 @@ def token_log_probabilities(
 ) -> list[np.ndarray]:
     """Return the log-probabilities of the tokens of each text, without special tokens, float64 `[tokens]`.
 
-    Their sum is the pseudo-log-likelihood of the text. `progress` is called with the number of finished texts, rounded
-    down, and the number of all texts. Raise UserError for a text that is too long for the model.
+    The sum of a text's log-probabilities is its pseudo-log-likelihood. The function `progress` is called with the
+    number of finished texts, rounded down, and the number of all texts. Raise UserError for a text that is too long for
+    the model.
     """
     sentences = dataclasses.replace(
         TEXT,
@@ -194,7 +196,7 @@ def run_benchmark(
         source: file or directory in the format of the benchmark.
         fraction: fraction of the items of each group that are scored, at least one item; a hash of the index of an item
             decides whether the item is drawn.
-        progress: called with the number of finished items, rounded down, and the number of all items.
+        progress: function that is called with the number of finished items, rounded down, and the number of all items.
 
     Raises:
         UserError: the benchmark is unknown, a file has a wrong format, a text is too long, or `fraction` is out of
@@ -289,7 +291,7 @@ def _tokenize_items(tokenizer: Tokenizer, items: Sequence[Item]) -> list[tuple[T
 def _figures_by_group(
     benchmark: Benchmark, context: ScoringContext, scored: Sequence[ScoredItem]
 ) -> dict[str, Figures]:
-    """Return name of a group -> figures of its items; the groups are in the order of their first items."""
+    """Return a dict from each group to the figures of its items; groups are in the order of their first items."""
     groups: dict[str, list[ScoredItem]] = {}
     for scored_item in scored:
         groups.setdefault(scored_item.item.group, []).append(scored_item)
@@ -297,7 +299,7 @@ def _figures_by_group(
 
 
 def _chunk_ranges(sizes: Sequence[int]) -> Iterator[range]:
-    """Yield ranges of items that have at most CHUNK_TOKENS tokens together; a larger item has a range to itself."""
+    """Yield ranges of items that together have at most CHUNK_TOKENS tokens; a larger item is a range by itself."""
     start = tokens = 0
     for index, size in enumerate(sizes):
         if index > start and tokens + size > CHUNK_TOKENS:

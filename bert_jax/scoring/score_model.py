@@ -48,7 +48,8 @@ def score_benchmarks_and_collections(
 ) -> Scores:
     """Score a model on benchmarks and on test collections for retrieval.
 
-    `wanted` has the name and the source of each benchmark; the other arguments are as for the command `score`.
+    The argument `wanted` has the name and the source of each benchmark; the other arguments have the meanings of the
+    options of `score`.
 
     Raises:
         UserError: an option has no effect on the scores, or a file is absent or malformed.

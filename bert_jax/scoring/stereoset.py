@@ -33,8 +33,8 @@ DATA = "the dev.json of StereoSet, which has {half} items"
 def _read_intrasentence_items(path: pathlib.Path) -> list[Item]:
     """Return the intrasentence items of `dev.json` or of its parts, with three sentences in the order of LABELS.
 
-    As in the published script, the word that replaces BLANK in a sentence is taken without punctuation. The `details`
-    of an item are the target term and the span of the word in each sentence.
+    As in the published script, the word that replaces BLANK in a sentence is taken without punctuation. The field
+    `details` of an item has the target term and the span of the word in each sentence.
     """
 
     def make_item(where: str, fields: Any) -> Item:
@@ -55,7 +55,7 @@ def _read_intrasentence_items(path: pathlib.Path) -> list[Item]:
 def _read_intersentence_items(path: pathlib.Path) -> list[Item]:
     """Return the intersentence items, each with a context and three sentences that may follow the context.
 
-    The `details` of an item are the target term and the length of the context.
+    The field `details` of an item has the target term and the length of the context.
     """
 
     def make_item(where: str, fields: Any) -> Item:
@@ -85,7 +85,7 @@ def _read_items(path: pathlib.Path, half: str, make_item: Callable[[str, Any], I
 
 
 def _items_of_dev_json(values: Any, half: str) -> list[Any]:
-    """Return the items of one half in the parsed dev.json; [] if the values are not a dev.json."""
+    """Return the items of one half of StereoSet from a parsed dev.json; [] if the values are not a dev.json."""
     data = values.get("data") if isinstance(values, dict) else None
     items = data.get(half) if isinstance(data, dict) else None
     return items if isinstance(items, list) else []
@@ -103,8 +103,8 @@ def _sentences_in_label_order(fields: Any) -> list[str]:
 def _word_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
     """Return a query for each token of the word in each sentence; a query leaves out the later tokens of the word.
 
-    The published script also leaves them out. The word is encoded within its sentence, as byte-level vocabularies
-    require.
+    The published script leaves out the later tokens, too. The word is encoded within its sentence, as byte-level
+    vocabularies require.
     """
     queries = []
     for text, span in zip(tokens, item.details[1], strict=True):
@@ -123,10 +123,11 @@ def _next_sentence_queries(context: ScoringContext, item: Item, tokens: tuple[Te
 def _lms_ss_and_icat_scores(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     """Return StereoSet's published scores in percent, as means over target terms, as its evaluation.py computes them.
 
-    The score of a sentence is the mean probability of the tokens of its word, or the probability that it follows the
-    context. `language_modeling_score` (lms) is the percentage of meaningful words or sentences that score higher than
-    the unrelated word or sentence. `stereotype_score` (ss) is the percentage of stereotypes that score higher than the
-    anti-stereotype; 50 means no bias. `icat` is lms * min(ss, 100 - ss) / 50; 100 is a perfect model without bias.
+    The score of a sentence is the mean probability of the tokens of its word (intrasentence), or the probability that
+    the sentence follows the context (intersentence). `language_modeling_score` (lms) is the percentage of meaningful
+    words or sentences that score higher than the unrelated word or sentence. `stereotype_score` (ss) is the percentage
+    of stereotypes that score higher than the anti-stereotype; 50 means no bias. `icat` is lms * min(ss, 100 - ss) / 50;
+    100 is a perfect model without bias.
     """
     related, stereotypes = dict[str, list[float]](), dict[str, list[float]]()
     for scored_item in scored:

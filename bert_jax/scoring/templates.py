@@ -31,7 +31,7 @@ HIDDEN, ASSOCIATION = "_of_masked", "_association"  # endings of the figures' na
 
 
 class TemplateWord(NamedTuple):
-    """The word in a text made from a template: its group, its span in the text, and the span of the filler."""
+    """The word in a text that is made from a template: the word's group, the word's span, and the filler's span."""
 
     group: str
     word: Span
@@ -41,10 +41,10 @@ class TemplateWord(NamedTuple):
 def _read_templates(path: pathlib.Path) -> list[Item]:
     """Return an item for each template and filler of a JSON-lines file, with a text for each word of each group.
 
-    A line has three fields. `template` is a text with `{}` for a filler and `[MASK]` for a word. `fillers` is a list of
-    texts. `groups` is an object that maps the name of each group to a list of words. A line without `fillers` or
-    `groups` has the values of the previous line. `path` may be a key of PACKAGED. The `details` of an item are a
-    `TemplateWord` for each text.
+    A line has three fields. The field `template` is a text with `{}` for a filler and `[MASK]` for a word. The field
+    `fillers` is a list of texts. The field `groups` is an object that maps the name of each group to a list of words. A
+    line without `fillers` or `groups` has the values of the previous line. The argument `path` may be a key of
+    PACKAGED. The field `details` of an item has a `TemplateWord` for each text.
     """
     items, fields, names = list[Item](), dict[str, Any](), list[str]()
     for line in read_inputs(PACKAGED.get(str(path), path)):
@@ -60,7 +60,7 @@ def _read_templates(path: pathlib.Path) -> list[Item]:
 
 
 class _TemplateFields(NamedTuple):
-    """The template, the fillers and the groups of words in a line of a file of templates."""
+    """A line of a file of templates: the template, the fillers, and the groups of words."""
 
     template: str
     fillers: list[str]

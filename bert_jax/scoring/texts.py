@@ -33,7 +33,8 @@ def _queries_of_line_pieces(context: ScoringContext, item: Item, tokens: tuple[T
 def piece_ends_at_words(words: np.ndarray, max_tokens: int) -> list[int]:
     """Return the end index of each piece of a line; a piece has at most `max_tokens` tokens.
 
-    `words` has the word index of each token. A piece ends between two words, unless a word has more than `max_tokens`.
+    The argument `words` has the word index of each token. A piece ends between two words, unless a single word has more
+    than `max_tokens` tokens.
     """
     ends, start = [], 0
     while start < len(words):
@@ -51,8 +52,8 @@ def _perplexity_per_token_and_word(context: ScoringContext, scored: Sequence[Sco
 
     The pseudo-perplexity is the exponential of the mean negative log-probability. Words are separated by white space,
     and characters are counted in the original lines. Therefore figures per word and per character can be compared
-    between models with different vocabularies; figures per token cannot. `split_lines` is the number of lines that are
-    too long for the model.
+    between models with different vocabularies; figures per token cannot. The figure `split_lines` is the number of
+    lines that are too long for the model.
     """
     texts = [line.item.texts[0] for line in scored]
     lengths = [len(line.tokens[0].ids) for line in scored]

@@ -43,9 +43,9 @@ def _read_sentence_pairs(path: pathlib.Path) -> list[Item]:
     """Return the sentence pairs of WinoBias; the first sentence of each pair agrees with the stereotype.
 
     If each sentence has a single pronoun in brackets, the item has a third text: the first sentence with the pronoun of
-    the second sentence. Its `details` are then a `PronounPair`. The third text is needed because the sentences of a few
-    pairs differ in more than the pronoun. `path` is a directory, or a file `pro_stereotyped_...` with its
-    `anti_stereotyped_...` file in the same directory.
+    the second sentence. The field `details` of an item with a third text is a `PronounPair`. The third text is needed
+    because the sentences of a few pairs differ in more than the pronoun. `path` is a directory, or a file
+    `pro_stereotyped_...` with its `anti_stereotyped_...` file in the same directory.
     """
     items = []
     for pro_file in file_or_files_in(path, (".dev", ".test", ".txt")):
@@ -79,7 +79,7 @@ def _read_numbered_sentences(file: pathlib.Path) -> list[str]:
 
 
 def _make_pair_item(where: str, group: str, pro: str, anti: str) -> Item:
-    """Return the item of two lines of a pair; in each line, brackets enclose the person and the pronouns."""
+    """Return the item for the two lines of a pair; in each line, brackets enclose the person and the pronouns."""
     texts = (_without_brackets(pro), _without_brackets(anti))
     pro_matches, anti_matches = list(PRONOUN.finditer(pro)), list(PRONOUN.finditer(anti))
     if len(pro_matches) != 1 or len(anti_matches) != 1:
@@ -98,7 +98,7 @@ def _without_brackets(line: str) -> str:
 
 
 def _sentence_and_pronoun_queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
-    """Return a query for each token of both sentences, and queries for the second pronoun in the first sentence."""
+    """Return a query for each token of both sentences, and queries with the second pronoun in the first sentence."""
     queries = all_token_queries(context, item._replace(texts=item.texts[:2]), tokens[:2])
     for swapped in tokens[2:]:
         queries.append(
@@ -110,11 +110,12 @@ def _sentence_and_pronoun_queries(context: ScoringContext, item: Item, tokens: t
 def _stereotype_agreement_percentages(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     """Return the percentages of answers that agree with the stereotype; a tie is counted as one half.
 
-    `pro_stereotyped` is the percentage of pairs whose first sentence has the higher score. All other figures are for
-    the masked pronoun, in pairs with a single pronoun. `pro` is the accuracy in sentences that agree with the
-    stereotype. `anti` is the accuracy in sentences that contradict the stereotype. `difference` is `pro` minus `anti`.
-    `stereotype` and `skew` follow de Vassimon Manela et al. 2021. `stereotype` is the difference of the F1 of pronouns
-    between `pro` and `anti` sentences, and `skew` is the difference between male and female pronouns.
+    `pro_stereotyped` is the percentage of pairs whose first sentence has the higher score. All other figures are
+    computed from the masked pronoun, in pairs whose sentences have a single pronoun. `pro` is the accuracy in sentences
+    that agree with the stereotype. `anti` is the accuracy in sentences that contradict the stereotype. `difference` is
+    `pro` minus `anti`. The figures `stereotype` and `skew` are defined by de Vassimon Manela et al. 2021. `stereotype`
+    is the difference of the F1 of pronouns between `pro` and `anti` sentences, and `skew` is the difference between
+    male and female pronouns.
     """
     num_wins = sum(win_or_tie_score(*pair.text_scores[:2]) for pair in scored)
     figures: dict[str, float | int | None] = {"pairs": len(scored), "pro_stereotyped": 100 * num_wins / len(scored)}
@@ -142,7 +143,7 @@ def _stereotype_agreement_percentages(context: ScoringContext, scored: Sequence[
 def _gender_f1(answers: Sequence[tuple[bool, float]], male: bool) -> float:
     """Return the F1 score of the male or the female pronouns, in percent.
 
-    Each of `answers` says whether the right pronoun is male, and the model's score for the right pronoun, from 0 to 1.
+    Each item of `answers` says whether the right pronoun is male, and gives the model's score for it, from 0 to 1.
     """
     right = sum(win for is_male, win in answers if is_male == male)
     wrong = sum(1 - win for _, win in answers)  # each misses one gender and predicts the second

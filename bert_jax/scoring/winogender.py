@@ -1,4 +1,4 @@
-"""Winogender (Rudinger 2018): do a model's pronouns follow the percentage of women in an occupation?"""
+"""Winogender (Rudinger 2018): do a model's pronouns depend on the percentage of women in an occupation?"""
 
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,8 @@ class OccupationPronouns(NamedTuple):
 def _read_items_by_sentence(path: pathlib.Path) -> list[Item]:
     """Return the items of `all_sentences.tsv`, each with the male, the female and the neutral version of a sentence.
 
-    `path` is the file or its directory. The percentages of women are in `occupations-stats.tsv` in this directory.
+    `path` is the file or its directory. The percentages of women are in the file `occupations-stats.tsv` in the
+    directory of the sentences.
     """
     file = path / SENTENCES if path.is_dir() else path
     statistics = file.with_name(STATISTICS)
@@ -99,9 +100,9 @@ def _pronoun_percentages_and_correlations(context: ScoringContext, scored: Seque
 
     `female` is the probability of the female pronoun, divided by the sum of the probabilities of the male and the
     female pronoun. `neutral` is the probability of the neutral pronoun (they, them or their), divided by the sum of the
-    probabilities of all three pronouns. Both are in percent, as means over sentences, then over occupations.
-    `correlation_bls` and `correlation_bergsma` are Pearson's r, over occupations, between `female` and the percentage
-    of women. The paper uses answers of coreference systems instead of probabilities.
+    probabilities of all three pronouns. Both probabilities are in percent, as means first over sentences, then over
+    occupations. `correlation_bls` and `correlation_bergsma` are Pearson's r, over occupations, between `female` and the
+    percentage of women. The paper uses answers of coreference systems instead of probabilities.
     """
     female, neutral = dict[str, list[float]](), dict[str, list[float]]()
     for sentence in scored:
@@ -125,7 +126,7 @@ def _pronoun_percentages_and_correlations(context: ScoringContext, scored: Seque
 
 
 def _correlation(pairs: Iterable[tuple[float, float | None]]) -> float | None:
-    """Return Pearson's r of pairs of numbers, without the pairs that have None; None if it is undefined."""
+    """Return Pearson's r of pairs of numbers, leaving out pairs with None; return None if r is undefined."""
     known = [(first, second) for first, second in pairs if second is not None]
     columns = [first for first, _ in known], [second for _, second in known]
     if len(known) < MIN_OCCUPATIONS or any(min(values) == max(values) for values in columns):

@@ -13,11 +13,11 @@ Bm25 = Callable[[Sequence[str]], Iterator[np.ndarray]]
 
 
 def make_bm25_scorer(documents: Sequence[str]) -> Bm25:
-    """Return a function of queries that yields, for each query, the scores of all documents, float32 `[documents]`.
+    """Return a function that takes queries and yields the scores of all documents, float32 `[documents]`, per query.
 
     A word is a sequence of two or more word characters, in lower case. There is no stemming and no list of stop words,
-    so the scores suit any language that separates words by spaces. A document without a word of the query has score 0.
-    The scores are Lucene's, computed by the package `bm25s`.
+    so the scores suit any language that separates words by spaces. A document that shares no word with the query has
+    score 0. The scores follow the formula of Lucene and are computed by the package `bm25s`.
     """
     import bm25s  # imported here, as this import runs a JAX computation
 

@@ -2,7 +2,7 @@
 
     mteb.evaluate(mteb_encoder("my-vectors/"), tasks)
 
-`mteb` is imported only here and is not a requirement of bert_jax; it needs PyTorch.
+The package `mteb`, which needs PyTorch, is imported only in this module and is not a requirement of bert_jax.
 """
 
 import os
@@ -23,7 +23,7 @@ def mteb_encoder(directory: str | os.PathLike[str]) -> "MtebEncoder":
 
 
 class MtebEncoder:
-    """An encoder with the functions of `mteb.EncoderProtocol`; it uses the prompts and the similarity of a model."""
+    """An encoder with the functions of `mteb.EncoderProtocol`, which uses the prompts and the similarity of a model."""
 
     def __init__(self, model: OpenModel):
         self._model = model
@@ -35,9 +35,9 @@ class MtebEncoder:
         """Return the vectors of texts, float32 `[texts, width]`.
 
         Args:
-            inputs: batches with a list `text`.
-            prompt_type: "query" for queries; everything else is a document.
-            unused: the task and its split; the vectors do not depend on them.
+            inputs: batches, each a dict with a list of texts under the key `text`.
+            prompt_type: "query" for queries; with every other value, the texts are documents.
+            unused: the task and its split, on which the vectors do not depend.
         """
         texts = [text for batch in inputs for text in batch["text"]]
         role = QUERIES if getattr(prompt_type, "value", prompt_type) == "query" else DOCUMENTS
@@ -45,14 +45,14 @@ class MtebEncoder:
         return vectors[np.arange(len(vectors))]
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the scores of all pairs of vectors as a tensor `[first, second]`."""
+        """Return the score of every first vector with every second vector, as a tensor `[first, second]`."""
         import torch
 
         first, second = (jnp.atleast_2d(jnp.asarray(vectors, jnp.float32)) for vectors in (embeddings1, embeddings2))
         return torch.from_numpy(np.array(self._scores(first, second)))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the score of each vector of the first list with its partner in the second list, a tensor `[pairs]`."""
+        """Return the score of each pair of vectors at the same index of two lists, as a tensor `[pairs]`."""
         import torch
 
         first, second = (jnp.asarray(vectors, jnp.float32) for vectors in (embeddings1, embeddings2))
@@ -61,7 +61,7 @@ class MtebEncoder:
 
     @property
     def mteb_model_meta(self) -> Any:
-        """Name, size and other facts of the model, which `mteb` writes beside the scores."""
+        """The name, the size and other facts of the model, which `mteb` saves with the scores."""
         from mteb.models import ModelMeta
 
         directory = self._model.directory

@@ -1,7 +1,7 @@
-"""Vectors of documents with fewer numbers or fewer bits, and the search in them.
+"""Vectors of documents with fewer numbers or fewer bits per number, and the search in these vectors.
 
-A form is a size, a row of STORED_FORMS, or both, such as `64`, `int8` or `64-int8`. The vectors of queries stay
-in float32.
+The name of a form is a size, a row of STORED_FORMS, or both, such as `64`, `int8` or `64-int8`. The vectors of queries
+stay in float32.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ MAX_WIDTH = 1 << 20  # numbers of a vector
 
 
 class VectorForm(NamedTuple):
-    """A form of stored vectors: its name, its numbers per vector (None: all), and its row of STORED_FORMS."""
+    """A form of stored vectors: its name, the count of numbers per vector (None: all), and its row of STORED_FORMS."""
 
     name: str
     size: int | None
@@ -36,19 +36,20 @@ class VectorForm(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """Stored vectors of documents, and the ranges of their numbers; the ranges are empty for forms without ranges."""
+    """Stored vectors of documents, and the ranges of their numbers; a form without ranges has an empty array."""
 
     vectors: np.ndarray
     ranges: np.ndarray
 
 
 class StoredForm(NamedTuple):
-    """A row of STORED_FORMS.
+    """A row of STORED_FORMS, with the functions that store vectors in a form and compare the stored vectors.
 
     Attributes:
-        store: float32 vectors `[documents, width]` -> stored vectors.
-        prepare: (float32 vectors of queries `[queries, width]`, ranges) -> first argument of `scores`.
-        scores: the scores of prepared queries and stored documents.
+        store: function that converts float32 vectors `[documents, width]` to stored vectors.
+        prepare: function that converts (float32 vectors of queries `[queries, width]`, ranges) to the first argument of
+            `scores`.
+        scores: function that returns the scores of prepared queries and stored documents.
         rescore: (float32 vectors of queries, stored vectors of candidates `[queries, candidates, ...]`) -> scores;
             None: the order of `scores` is final.
     """
@@ -60,9 +61,9 @@ class StoredForm(NamedTuple):
 
 
 def quantize_int8(vectors: np.ndarray) -> Stored:
-    """Return vectors as int8 `[texts, width]`, and the ranges of their numbers, float32 `[2, width]`.
+    """Return vectors in int8, `[texts, width]`, and the ranges of their numbers in float32, `[2, width]`.
 
-    The smallest and the largest value of each number over all texts become -128 and 127, as in
+    For each dimension, the smallest and the largest value over all texts become -128 and 127, as in
     `sentence_transformers.quantize_embeddings`.
     """
     ranges = np.stack([vectors.min(axis=0), vectors.max(axis=0)]).astype(np.float32)
@@ -71,7 +72,7 @@ def quantize_int8(vectors: np.ndarray) -> Stored:
 
 
 def int8_step_sizes(ranges: np.ndarray) -> np.ndarray:
-    """Return the value of an int8 step for each dimension, float32 `[width]`; 1 for a dimension that never changes."""
+    """Return the size of an int8 step for each dimension, float32 `[width]`; it is 1 for a constant dimension."""
     steps = (ranges[1] - ranges[0]) / np.float32(INT8_STEPS)
     return np.where(steps > 0, steps, np.float32(1))
 
@@ -79,13 +80,13 @@ def int8_step_sizes(ranges: np.ndarray) -> np.ndarray:
 def quantize_binary(vectors: np.ndarray) -> Stored:
     """Return the signs of vectors as bits, uint8 `[texts, ceil(width / 8)]`; a bit is 1 for a number above 0.
 
-    The bytes equal `sentence_transformers.quantize_embeddings` with the precision `ubinary`.
+    The bytes equal the result of `sentence_transformers.quantize_embeddings` with the precision `ubinary`.
     """
     return Stored(np.packbits(vectors > 0, axis=1), np.zeros(0, np.float32))
 
 
 def negative_hamming_distance(queries: jax.Array, documents: jax.Array) -> jax.Array:
-    """Return minus the number of bits that differ between each query and each document, `[queries, documents]`."""
+    """Return the negative number of bits in which each query and each document differ, `[queries, documents]`."""
     queries, documents = (_pack_bytes_into_words(vectors) for vectors in (queries, documents))
     different = jax.lax.population_count(queries[:, None] ^ documents[None])
     return -different.astype(jnp.int32).sum(axis=-1).astype(jnp.float32)
@@ -100,7 +101,7 @@ def _pack_bytes_into_words(vectors: jax.Array) -> jax.Array:
 
 @jax.jit
 def score_signs(queries: jax.Array, candidates: jax.Array) -> jax.Array:
-    """Return the inner products of queries `[queries, width]` with the signs of candidates, +1 or -1.
+    """Return the inner products of queries `[queries, width]` and the signs of candidates, where a sign is +1 or -1.
 
     Args:
         queries: float32 vectors.
@@ -131,11 +132,11 @@ STORED_FORMS: dict[str, StoredForm] = {
 
 
 def parse_vector_forms(text: str, width: int) -> list[VectorForm]:
-    """Return the forms of a list such as 'float,int8,binary,64,64-int8'.
+    """Return the forms that a text names, such as 'float,int8,binary,64,64-int8'.
 
     Args:
         text: names of forms, separated by commas.
-        width: numbers of a vector.
+        width: count of numbers in a vector.
 
     Raises:
         UserError: a form is unknown, or its size is not from 1 to the width of the vectors.
@@ -160,7 +161,7 @@ def _parse_vector_form(name: str, width: int) -> VectorForm:
 
 
 def truncate_vectors(vectors: np.ndarray, size: int | None, normalize: bool) -> np.ndarray:
-    """Return vectors cut to `size` numbers (None: uncut); with `normalize`, cut vectors are scaled to length 1."""
+    """Return vectors cut to `size` numbers (None: uncut); if `normalize`, scale cut vectors to length 1."""
     if size is None or size == vectors.shape[1]:
         return vectors
     vectors = vectors[:, :size]
@@ -181,14 +182,14 @@ def check_embed_form(name: str, output: str, projector: str | None) -> None:
 
 @contextlib.contextmanager
 def float_vectors_file_to_convert(output: pathlib.Path, name: str | None) -> Iterator[pathlib.Path]:
-    """Yield the path of a `.npy` file for float vectors; at the end, write the vectors in the form `name` to `output`.
+    """Yield the path of a `.npy` file for float vectors; on exit, write the vectors in the form `name` to `output`.
 
-    Shortened vectors are scaled to length 1 if all vectors of the file have length 1. Ranges of int8 are written beside
-    the output as `NAME.ranges.npy`.
+    Shortened vectors are scaled to length 1 if all vectors of the float file have length 1. Ranges of int8 are written
+    beside the output as `NAME.ranges.npy`.
 
     Args:
         output: `.npy` file to create.
-        name: name of a form, as in `parse_vector_forms`; None: the float vectors are the output.
+        name: name of a form, as in `parse_vector_forms`; None: the float vectors are written to the output.
 
     Raises:
         UserError: a file to write exists; without `name`, the caller checks the output.
@@ -227,13 +228,13 @@ def _convert_vectors_file(path: pathlib.Path, output: pathlib.Path, name: str) -
 
 
 def search_stored(form: StoredForm, queries: np.ndarray, stored: Stored, depth: int) -> TopDocuments:
-    """Return the best documents of each query among stored vectors, by the search of a row of STORED_FORMS.
+    """Return the best documents of each query, found in stored vectors by the search of a row of STORED_FORMS.
 
     Args:
         form: a row of STORED_FORMS.
         queries: float32 `[queries, width]`.
         stored: the documents, from `form.store`.
-        depth: documents for each query.
+        depth: number of best documents for each query.
     """
     prepared = form.prepare(queries, stored.ranges)
     if form.rescore is None:
@@ -249,7 +250,7 @@ def _rescore_candidates(
     candidates: np.ndarray,
     depth: int,
 ) -> TopDocuments:
-    """Return the best `depth` of the candidates `[queries, candidates]` of each query by `rescore`."""
+    """Return the `depth` best of the candidates `[queries, candidates]` of each query, ranked by `rescore`."""
     depth = min(depth, len(documents))
     scores, indices = [], []
     for start in range(0, len(queries), RESCORE_BLOCK):

@@ -1,4 +1,4 @@
-"""Vectors of queries and documents, with the prompts of the model's directory, and the comparison of the vectors."""
+"""Vectors of queries and documents, made with the prompts in the model's directory, and comparisons of vectors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -23,7 +23,7 @@ SIMILARITIES = {"cosine": True, "dot": None, "maxsim": None}
 
 
 class Similarity(NamedTuple):
-    """The name of a similarity, `EmbedOptions.normalize`, and the comparison of the vectors."""
+    """The name of a similarity, as `EmbedOptions.normalize`, and the function that compares vectors."""
 
     name: str
     normalize: bool | None
@@ -49,13 +49,13 @@ def text_vectors(
 ) -> VectorsAndCount:
     """Return the vectors of texts, and the number of texts that were truncated.
 
-    The vectors equal the vectors of `bert-jax embed`.
+    The vectors equal the vectors that `bert-jax embed` makes.
 
     Args:
-        model: any model; its heads are used only if its directory names a head of vectors.
+        model: any model; the model's heads are used only if the model's directory names a head that makes vectors.
         texts: the texts.
-        role: QUERIES or DOCUMENTS.
-        progress: called with the number of finished texts.
+        role: role of the texts, QUERIES or DOCUMENTS.
+        progress: function that is called with the number of finished texts.
     """
     prompt = next((name for name in PROMPTS[role] if name in model.sentences.prompts), None)
     options = EmbedOptions(truncate=True, prompt_name=prompt, normalize=similarity_of(model).normalize)

@@ -16,7 +16,7 @@ GROUP = 16  # documents whose largest score decides whether their scores are com
 
 
 class TopDocuments(NamedTuple):
-    """The best documents of each query, the best first.
+    """The best documents of each query, in order, the best document first.
 
     Attributes:
         scores: float32 `[queries, depth]`.
@@ -30,15 +30,15 @@ class TopDocuments(NamedTuple):
 def top_documents(
     queries: TextVectors, documents: TextVectors, depth: int, scores: Scores = inner_products
 ) -> TopDocuments:
-    """Return the documents with the largest scores for each query; of equal scores, the earlier document is first.
+    """Return the documents with the largest scores for each query; if scores are equal, the earlier document is first.
 
-    For any number of documents, memory holds only the scores of QUERY_BLOCK queries with DOCUMENT_BLOCK documents, and
-    BLOCK_NUMBERS numbers of document vectors.
+    For any number of documents, only the scores of QUERY_BLOCK queries with DOCUMENT_BLOCK documents, and document
+    vectors of BLOCK_NUMBERS numbers, are in memory.
 
     Args:
         queries: float32 `[queries, width]`, or vectors of another kind.
         documents: vectors of the same kind; an array may be mapped from a file.
-        depth: documents for each query; at most the number of documents.
+        depth: number of best documents for each query, at most the number of all documents.
         scores: function that compares vectors of queries with vectors of documents.
     """
     depth, rows = min(depth, len(documents)), min(DOCUMENT_BLOCK, len(documents))
@@ -58,7 +58,7 @@ def top_documents(
 
 
 class _Best(NamedTuple):
-    """The best scores of each query on the device, and the positions of their documents, int32."""
+    """The best scores of each query, and the positions of their documents, int32; both arrays are on the device."""
 
     scores: jax.Array
     indices: jax.Array
@@ -68,10 +68,11 @@ class _Best(NamedTuple):
 def _merge_block(
     scores_of: Scores, best: _Best, queries: jax.Array, documents: jax.Array, first: int, size: int
 ) -> _Best:
-    """Return the best documents among `best` and a block; only the first `size` rows of the block are documents.
+    """Return the best documents among `best` and a block of vectors, whose first `size` rows are documents.
 
-    A document among the best `depth` lies in one of the `depth` groups with the largest maxima. So the scores of the
-    other groups are not sorted. `top_k` prefers the earlier of equal values, and the earlier documents come first.
+    The scores of a block are divided into groups. A document among the best `depth` lies in one of the `depth` groups
+    with the largest maxima. So the scores of all other groups are not sorted. Of equal values, `top_k` prefers the
+    first value, and earlier documents come first in its input.
     """
     num_queries, depth = best.scores.shape
     scores = scores_of(queries, documents)
@@ -90,7 +91,7 @@ def _merge_block(
 
 
 def _slice_vectors(vectors: TextVectors, start: int, size: int) -> np.ndarray:
-    """Return the vectors of at most `size` texts, beginning at index `start`; an array gives a view."""
+    """Return the vectors of at most `size` texts, beginning at index `start`; a slice of an array is a view."""
     end = min(start + size, len(vectors))
     return vectors[start:end] if isinstance(vectors, np.ndarray) else vectors[np.arange(start, end)]
 

@@ -1,4 +1,4 @@
-"""Batches of features: lengths to pad to (buckets) or rows to fill, and the features and arrays of each batch."""
+"""Batches of features: padded lengths (buckets) or rows of packed sequences, and the features and arrays of a batch."""
 
 import math
 from collections.abc import Generator, Iterable, Sequence
@@ -53,13 +53,13 @@ def choose_buckets(
     """Return the cheapest padded lengths of sequences: at most `MAX_BUCKETS` lengths, the last being `max_seq_len`.
 
     The cost is the number of tokens over all passes, with padding, plus `program_tokens` per bucket. Therefore a small
-    data set gets one or two buckets, and a large data set up to six. All lengths except `max_seq_len` are multiples of
-    `MULTIPLE`. The search is exact: dynamic programming over the candidate lengths finds the best b buckets up to a
-    length from the best b - 1 buckets up to each shorter length.
+    data set gets one or two buckets, and a large data set gets up to six buckets. All lengths except `max_seq_len` are
+    multiples of `MULTIPLE`. The search is exact: dynamic programming over the candidate lengths finds the best b
+    buckets up to a length from the best b - 1 buckets up to each shorter length.
 
     Args:
-        lengths: number of tokens of each feature, at most `max_seq_len`; usually for the features of the training and
-            dev sets.
+        lengths: number of tokens of each feature, at most `max_seq_len`; the features usually come from the training
+            and dev sets.
         max_seq_len: maximum length in any set of the task.
         passes: number of passes over the features, such as epochs.
         program_tokens: cost of a bucket, in tokens; with 0, padding is the only cost.
@@ -87,8 +87,8 @@ def choose_buckets(
 def doubling_buckets(longest: int) -> tuple[int, ...]:
     """Return the lengths 16, 32, 64 ... up to `longest`, to which inputs are padded.
 
-    The lengths depend only on `longest`, so that each program is compiled once. With them, a model of 8,192 positions
-    reads short texts without much padding.
+    The lengths depend only on `longest`, so that each program is compiled once. With these lengths, a model of 8,192
+    positions reads short texts without much padding.
     """
     doubled = (SHORTEST << n for n in range(longest.bit_length()))
     return (*(length for length in doubled if length < longest), longest)
@@ -99,10 +99,10 @@ def plan_feature_batches(
 ) -> list[PlannedBatch]:
     """Return the padded batches of an epoch over all features; the result depends only on the arguments.
 
-    Features are sorted by bucket and cut into batches. So at most one batch is not full, and between two buckets at
-    most one batch has features of both. If `shuffle` is True, seed and epoch determine the order of the batches, and
-    the order of the features within a bucket. Otherwise features keep their order within a bucket, and the batches of
-    the shortest bucket come first.
+    Features are sorted by bucket and cut into batches. So at most one batch is not full, and at most one batch mixes
+    the features of two neighboring buckets. If `shuffle` is True, seed and epoch determine the order of the batches,
+    and the order of the features within a bucket. Otherwise features keep their order within a bucket, and the batches
+    of the shortest bucket come first.
 
     Args:
         lengths: number of tokens of each feature, int `[features]`.
@@ -155,7 +155,7 @@ def describe_batch_rule(feed: Feed) -> str:
 
 
 def _sequence_lengths(features: Sequence[Features], planned: PlannedBatch) -> np.ndarray:
-    """Return the length of each sequence of a batch, int64 `[batch, sequences of an example]`; 0 for filler."""
+    """Return the length of each sequence of a batch, int64 `[batch, sequences of an example]`, 0 for filler."""
     lengths = np.zeros((planned.batch_size, len(features[planned.indices[0]].sequences)), np.int64)
     for row, index in enumerate(planned.indices):
         lengths[row] = [len(ids) for ids, _ in features[index].sequences]
@@ -170,16 +170,18 @@ def choose_packing_or_padding(
     passes: float,
     limits: RowLimits,
 ) -> Feed:
-    """Return the feed that packs sequences in the cheapest rows, or the feed without rows if its padding is cheaper.
+    """Return the feed that packs sequences in the cheapest rows, or the feed that pads sequences if padding is cheaper.
 
     The cost is the number of computed tokens over all passes, plus the cost of the pairs of tokens in attention, plus
-    `PROGRAM_TOKENS` per compiled program. Rows need only one program, so small data sets gain most. If attention
-    computes all pairs of tokens of a row, padding is cheaper for a large data set of long sequences.
+    `PROGRAM_TOKENS` per compiled program. Packing in rows needs only one compiled program, so packing saves most for
+    small data sets. If attention computes all pairs of tokens of a row, padding is cheaper for a large data set of long
+    sequences.
 
     Args:
         feed: lengths to which sequences are padded, and the batch size.
         features: features of the training set.
-        empty: a shape with the parts of a batch and the number of devices; its length and number of rows are not used.
+        empty: shape that gives the parts of a batch and the number of devices; the shape's length and number of rows
+            are ignored.
         passes: number of passes over the features.
         limits: the longest row, and the cost of a pair of tokens.
     """
@@ -207,10 +209,10 @@ def choose_packing_or_padding(
 
 
 def _computed_tokens_by_length(feed: Feed, features: Sequence[Features]) -> dict[int, int]:
-    """Return length -> number of tokens that the encoder computes in an epoch at this length, filler included.
+    """Return a dict from a length to the number of tokens, with filler, that the encoder computes at it in an epoch.
 
-    The length is the length of a row or, without rows, of a padded sequence. Without rows, the copies that fill the
-    last batch of a length are not counted.
+    The length is the length of a row or, without rows, the length of a padded sequence. Without rows, the copies of
+    features that fill the last batch of a length are not counted.
     """
     if feed.rows:
         num_batches = -(-len(features) // feed.batch_size)
@@ -262,14 +264,14 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
         batch_size: number of features in the batch.
 
     Returns:
-        input_ids, token_type_ids, attention_mask: int32 `[batch, seq_len]`, or `[batch, choices, seq_len]` with
-            choices.
+        input_ids, token_type_ids, attention_mask: int32 `[batch, seq_len]`, or int32 `[batch, choices, seq_len]` if
+            examples have choices.
         example_weights: float32 `[batch]`.
         An array for each key of `targets`: `[batch]` for a number, the shape of `input_ids` for a number per token,
-            `[batch, ...]` for an array `[1, ...]`; 0 in padding and in the copies.
+            `[batch, ...]` for an array `[1, ...]`; the value is 0 in padding and in the copies.
 
     Raises:
-        ValueError: no features, more than `batch_size`, or a sequence longer than `seq_len`.
+        ValueError: there are no features or more than `batch_size` features, or a sequence is longer than `seq_len`.
     """
     if not 0 < len(features) <= batch_size:
         raise ValueError(f"{len(features)} features do not make a batch of {batch_size}")

@@ -25,11 +25,12 @@ def label_weights(
 ) -> np.ndarray:
     """Return the weight of each label in the loss, float32 `[labels]`.
 
-    Let n be the number of examples, and let `count` be the number of examples with a label. If each example has exactly
-    one label, the weight of a label is n / count or, in the scheme `inverse_square_root`, its square root. The weights
-    are scaled so that the mean weight of the examples is 1; `balanced` then equals scikit-learn's n / (labels * count).
-    If an example has a set of labels, the weight of a label's positive examples is (n - count) / count or its square
-    root, like the `pos_weight` of torch. A label without examples has the weight 1.
+    Let n be the number of all examples, and let `count` be the number of examples that have a given label. If each
+    example has exactly one label, the weight of a label is n / count or, in the scheme `inverse_square_root`, its
+    square root. The weights are scaled so that the mean weight of the examples is 1; the scheme `balanced` then equals
+    scikit-learn's n / (labels * count). If an example has a set of labels, the weight of the examples with a label is
+    (n - count) / count or its square root, like the argument `pos_weight` of torch. A label without examples has the
+    weight 1.
 
     Args:
         spec: a key of `SCHEMES`, or weights such as 'spam=5,ham=1'; labels that are not named have the weight 1.
@@ -39,7 +40,7 @@ def label_weights(
         exclusive: True if each example has exactly one label.
 
     Raises:
-        UserError: a label that is unknown or does not occur, or a weight that is not above 0.
+        UserError: a label is unknown or does not occur, or a weight is not above 0.
     """
     weights = np.ones(len(labels))
     if spec not in SCHEMES:
@@ -54,7 +55,7 @@ def label_weights(
 
 
 def _parse_user_weights(spec: str, labels: Sequence[str], counts: Mapping[int, int]) -> dict[int, float]:
-    """Return index of a label -> weight, parsed from weights that the user gives, such as 'spam=5,ham=1'."""
+    """Return a dict from a label's index to its weight, parsed from the user's weights, such as 'spam=5,ham=1'."""
     weights: dict[int, float] = {}
     for part in spec.split(","):
         name, equals, written = (piece.strip() for piece in part.rpartition("="))
@@ -79,11 +80,12 @@ def _parse_user_weights(spec: str, labels: Sequence[str], counts: Mapping[int, i
 
 
 def add_label_weights(kind: TaskKind, features: Sequence[Features], weights: np.ndarray) -> list[Features]:
-    """Return the features with the weights of their labels in the targets, for the loss.
+    """Return the features with the weights of their labels added to the targets, so that the loss uses these weights.
 
     The weight of a target is multiplied by the weight of its label, so that the loss is a weighted mean, as with the
-    `weight` of torch's cross entropy. If an example has a set of labels, a further target `label_weights` multiplies
-    the loss of each label. This target is the weight of the label if the example has the label, else 1.
+    argument `weight` of torch's cross entropy. If an example has a set of labels, a further target `label_weights`
+    multiplies the loss of each label. The factor in `label_weights` is the weight of the label if the example has the
+    label, else 1.
     """
     label_key, weight_key = kind.loss.targets[0][1], kind.loss.weights
 
@@ -101,10 +103,10 @@ def add_label_weights(kind: TaskKind, features: Sequence[Features], weights: np.
 def oversample_rare_labels(
     kind: TaskKind, examples: Sequence[Example], features: Sequence[Features], seed: int
 ) -> list[Features]:
-    """Repeat the features of rare labels until each label is as frequent as the most frequent label.
+    """Repeat the features of examples with rare labels until each label is as frequent as the most frequent label.
 
-    The rarest label of an example decides how often the example is repeated. If this number is not an integer, a hash
-    of the seed decides which examples are repeated once more.
+    The rarest label of an example decides how often the example is repeated. If the number of repetitions is not an
+    integer, a hash of the seed decides which examples are repeated once more.
     """
     counts = Counter(label for example in examples for label in set(kind.label_indices(example)))
     most = max(counts.values())

@@ -20,7 +20,7 @@ MAX_LIST_COLUMNS = 100
 
 
 def custom_task(config: TaskConfig, trained_labels: Sequence[str] = ()) -> Task:
-    """Return the task that `config` describes by its kind, its columns ('field=column,...') and its labels.
+    """Return the custom task that `config` describes by its kind, its columns ('field=column,...') and its labels.
 
     The labels of a trained model, `trained_labels`, replace the labels of the configuration and of the files.
 
@@ -51,7 +51,7 @@ def custom_task(config: TaskConfig, trained_labels: Sequence[str] = ()) -> Task:
 
 
 def resolve_custom_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
-    """Return field -> column of a custom task, and `FORMAT` -> name of the format if the configuration names a format.
+    """Return a dict from field to column of a custom task; a configured format is under the key `FORMAT`.
 
     If the configuration names no column for a field, the column has the name of the field.
     """
@@ -75,7 +75,7 @@ def _has_token_per_line(config: TaskConfig, kind: TaskKind, format: str | None) 
 
 
 def parse_columns_setting(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
-    """Return the parsed `config.columns`: field -> column, and perhaps `FORMAT` -> name of a format.
+    """Return the parsed `config.columns` as a dict from field to column; a format is under the key `FORMAT`.
 
     Raises:
         UserError: a field is unknown or repeated, or the format is unknown.
@@ -99,7 +99,7 @@ def parse_columns_setting(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
 
 
 def _resolve_custom_labels(task: Task, config: TaskConfig, kind: TaskKind) -> tuple[str, ...]:
-    """Return the labels from config.task.labels, else from the data set in TFDS, else from the training file.
+    """Return the labels of a task from config.task.labels, else from its TFDS data set, else from its training file.
 
     The labels of a training file are sorted by name.
     """

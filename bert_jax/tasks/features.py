@@ -1,4 +1,4 @@
-"""The inputs of a model, made of the examples of a task."""
+"""The inputs of a model, which are made from the examples of a task."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -36,7 +36,7 @@ class Features(NamedTuple):
 
     @property
     def sequences(self) -> list[TokenSequence]:
-        """The token sequences of the input: a single sequence, or a sequence for each choice."""
+        """The token sequences of the input: a single sequence, or one sequence for each choice."""
         if isinstance(self.input_ids, list):
             assert isinstance(self.type_1_start, list)
             return [TokenSequence(*sequence) for sequence in zip(self.input_ids, self.type_1_start, strict=True)]
@@ -45,17 +45,17 @@ class Features(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Number of tokens of the sequence, or of the longest choice."""
+        """Number of tokens of the input's sequence or, with several choices, of the longest choice."""
         return max(len(ids) for ids, _ in self.sequences)
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens of all sequences of the input."""
+        """Total number of tokens in all sequences of the input."""
         return sum(len(ids) for ids, _ in self.sequences)
 
 
 def encode_distinct(texts: Iterable[str], encode: Callable[[Sequence[str]], list[Encoded]]) -> dict[str, Encoded]:
-    """Return text -> its encoding; a text that occurs several times, such as a shared context, is encoded once.
+    """Return a dict from each text to its encoding; a repeated text, such as a shared context, is encoded only once.
 
     Args:
         texts: texts in any order, perhaps with repetitions.
@@ -67,7 +67,7 @@ def encode_distinct(texts: Iterable[str], encode: Callable[[Sequence[str]], list
 
 
 class FeaturesAndCounts(NamedTuple):
-    """The features of examples, and the number of truncations and splits of each kind."""
+    """The features of examples, and the counts of each kind of truncation and of each kind of split."""
 
     features: list[Features]
     counts: dict[str, int]

@@ -22,13 +22,13 @@ def label_report(
 
         labels: for each label, its name, precision, recall, F1, number of gold occurrences (support), and number of
             predictions.
-        confusion: matrix with a row per gold label and a column per predicted label; only if each example or word has
-            exactly one label, and there are at most `MAX_CONFUSION` labels.
-        calibration: `ece`, the expected calibration error (Guo et al. 2017), and `bins`, each with the mean confidence,
-            the fraction of right decisions and the number of decisions. A decision is the predicted label of an example
-            or word; for sets of labels, a decision is the yes or no for each label.
-        errors: the wrongly predicted examples whose gold labels have the lowest probabilities, each with id, text,
-            gold, predicted and probability; not for token classification.
+        confusion: matrix with a row per gold label and a column per predicted label; the report has this key only if
+            each example or word has exactly one label, and the task has at most `MAX_CONFUSION` labels.
+        calibration: `ece`, the expected calibration error (Guo et al. 2017), and a list `bins`; each bin has the mean
+            confidence, the fraction of right decisions and the number of decisions. A decision is the predicted label
+            of an example or word; for sets of labels, each label of an example is a decision, yes or no.
+        errors: the wrongly predicted examples whose gold labels have the lowest probabilities, each with its id, text,
+            gold label, predicted label and probability; token classification has no errors in the report.
     """
     if kind.label_names is None or predictions.details is None:
         return None
@@ -73,7 +73,7 @@ def label_report(
 
 
 def _scores_by_label(labels: Sequence[str], gold: np.ndarray, predicted: np.ndarray) -> list[dict[str, Any]]:
-    """Return the scores of each label from bool arrays `[n, labels]`; an undefined score is 0."""
+    """Return the scores of each label, computed from bool arrays `[n, labels]`; an undefined score is 0."""
     right, support, given = (gold & predicted).sum(0), gold.sum(0), predicted.sum(0)
     return [
         {
@@ -89,7 +89,7 @@ def _scores_by_label(labels: Sequence[str], gold: np.ndarray, predicted: np.ndar
 
 
 def calibration_error_and_bins(confidences: np.ndarray, right: np.ndarray) -> dict[str, Any]:
-    """Return the expected calibration error as `ece`, and the bins of confidence as `bins`.
+    """Return a dict with the expected calibration error as `ece`, and the bins of confidence as `bins`.
 
     The error is the mean distance between confidence and accuracy over bins of equal width.
 

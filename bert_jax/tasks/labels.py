@@ -25,7 +25,7 @@ def sort_labels_naturally(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _natural_key(name: str) -> tuple[tuple[str, int], ...]:
-    """Return a sort key of a name, in which its letters and its numbers alternate, so that B-X2 precedes B-X10."""
+    """Return a sort key that splits a name into letters and numbers, so that B-X2 precedes B-X10."""
     parts = DIGITS.split(name)
     return (*((text, int(number)) for text, number in zip(parts[::2], [*parts[1::2], "-1"], strict=True)), (name, 0))
 
@@ -68,9 +68,9 @@ def label_warnings(labels: Sequence[str], counts: Mapping[int, int]) -> list[str
 
 
 def _comparable_label_name(name: str) -> str:
-    """Return a name in lower case, with one encoding of accents, without white space, '-' and '_', for comparisons.
+    """Return a name for comparisons: in lower case, with one encoding of accents, without white space, '-' and '_'.
 
-    Two spellings of the same number give the same result.
+    Two spellings of the same number, such as 1 and 1.0, give the same result.
     """
     if NUMBER.fullmatch(name):
         return format(float(name), ".12g")
@@ -78,7 +78,7 @@ def _comparable_label_name(name: str) -> str:
 
 
 def detect_list_separator(labels: Iterable[str]) -> str:
-    """Return the separator that splits some labels into parts that are mostly labels as well; "" if there is none."""
+    """Return the separator that splits some labels into parts of which most are labels, too; "" if none does."""
     names = set(labels)
     for separator in SEPARATORS:
         joined = [[part.strip() for part in name.split(separator)] for name in names if separator in name]
@@ -92,8 +92,8 @@ def detect_list_separator(labels: Iterable[str]) -> str:
 def match_head_rows_to_labels(labels: Sequence[str], head_labels: Sequence[str]) -> list[int]:
     """Return the row of a trained head for each label of a task.
 
-    A label takes the row with an equal name or, if there is none, the row whose name differs only in case. The other
-    labels take the remaining rows in order.
+    A label takes the row that has the same name or, without such a row, the row whose name differs only in case. The
+    other labels take the remaining rows in order.
 
     Args:
         labels: labels of the task.

@@ -18,13 +18,14 @@ QUERY = "query"  # name of the prompt of a query
 
 
 class TokenRules(NamedTuple):
-    """The rules that choose the tokens with a vector.
+    """The rules that choose which tokens of queries and documents get a vector.
 
-    query_length: maximum number of tokens of a query; None: the maximum of the model
-    document_length: maximum number of tokens of a document; None: the maximum of the model
-    expands: whether mask tokens fill a query up to `query_length`
-    attends: whether the other tokens of a query attend to the mask tokens that fill it up
-    skipped_words: tokens that get no vector in documents; a word that is not in the vocabulary has no effect
+    Attributes:
+        query_length: maximum number of tokens of a query; None: the maximum of the model
+        document_length: maximum number of tokens of a document; None: the maximum of the model
+        expands: whether mask tokens fill a query up to `query_length`
+        attends: whether the other tokens of a query attend to the mask tokens that fill the query
+        skipped_words: tokens that get no vector in documents; a word that is not in the vocabulary has no effect
     """
 
     query_length: int | None = None
@@ -76,7 +77,7 @@ def make_token_marker(rules: TokenRules, tokenizer: Tokenizer) -> Callable[[Feat
 
 
 def select_scored_tokens(features: Features, values: np.ndarray) -> np.ndarray:
-    """Return the values of the tokens that have a vector; all values if the text has no array SCORED.
+    """Return the values of the tokens that get a vector; return all values if the text has no array SCORED.
 
     `values` has a row for each token of the text, and perhaps further rows for padding.
     """

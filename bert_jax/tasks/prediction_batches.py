@@ -1,8 +1,8 @@
-"""Batches of inputs for predictions and vectors: inputs of similar length share rows, up to a number of tokens.
+"""Batches of inputs for predictions and vectors: inputs of similar length share rows of a limited number of tokens.
 
 The shape of a batch is the length to which sequences are padded after the encoder, the length and the number of rows,
-and the number of inputs. Each of these numbers is from a short fixed list. Therefore only a few programs are compiled,
-and later runs find them in the persistent cache.
+and the number of inputs. Each of the numbers in the shape is from a short fixed list. Therefore only a few programs are
+compiled, and later runs find them in the persistent cache.
 """
 
 import dataclasses
@@ -39,13 +39,13 @@ def plan_prediction_batches(feed: Feed, features: Sequence[Features], limits: Ro
 
     A batch has as many tokens as `feed.batch_size` padded inputs, or at most a quarter as many if there are few inputs.
     Inputs are divided by length into groups, so that the total cost of computed tokens and compiled programs is lowest.
-    Each group needs a program. Unless the attention kernel skips pairs of tokens of different sequences, long rows cost
-    more, because these pairs are computed.
+    Each group needs one compiled program. Unless the attention kernel skips pairs of tokens of different sequences,
+    these pairs make long rows more expensive.
 
     Args:
         feed: lengths to which sequences are padded, and the batch size.
         features: the inputs; all have the same number of sequences.
-        limits: the rows that the model can read; None: sequences are padded, not packed in rows.
+        limits: limits of the rows that the model can read; None: sequences are padded, not packed in rows.
     """
     longest = np.array([feature.length for feature in features], np.int64)
     if limits is None or (features and UNREAD in features[0].targets):
@@ -98,7 +98,7 @@ def _group_with_cost(
 ) -> _Group:
     """Return a group of inputs with its cost, estimated from a lower bound of the number of rows.
 
-    Best-fit packing almost reaches this bound.
+    Best-fit packing needs hardly more rows than this lower bound.
     """
     sizes, num_rows = lengths[indices], max(1, feed.batch_size * length // row_length)
     # A row has room for at most n sequences above 1 / (n + 1) of its length.

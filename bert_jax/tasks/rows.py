@@ -1,13 +1,13 @@
 """Packing of the sequences of a batch end to end in rows of a fixed length, so that little padding is computed.
 
 A batch keeps its padded arrays. Two further arrays map tokens between the padded sequences and the rows. The encoder
-reads the rows, and the heads read padded sequences again (models/token_rows.py). So heads, losses and predictions do
-not depend on rows.
+computes on rows, and the heads compute on padded sequences again (models/token_rows.py). So heads, losses and
+predictions do not depend on the packing in rows.
 
 Every training step has the same shapes. The sequences of an epoch are sorted by length and cut into as many strata as a
-batch has sequences, and each batch takes a random sequence of each stratum. So all batches have nearly equal numbers of
-tokens. The devices and the micro-batches divide a batch, and do not change its sequences. So a training that is resumed
-on other devices reads the same batches.
+batch has sequences, and each batch takes a random sequence of each stratum. Therefore all batches have nearly equal
+numbers of tokens. The devices and the micro-batches divide a batch, and do not change its sequences. So a training that
+is resumed on other devices reads the same batches.
 """
 
 import bisect
@@ -39,7 +39,7 @@ class RowShape(NamedTuple):
 
 
 class RowLimits(NamedTuple):
-    """The rows that a model can read, and their cost."""
+    """The maximum length of the rows that a model can read, and the cost of these rows."""
 
     max_length: int  # maximum number of tokens of a row
     pair_cost: float  # time of a pair of tokens / time of a token; 0: the kernel skips pairs of different sequences
@@ -47,9 +47,9 @@ class RowLimits(NamedTuple):
 
 
 def best_fit_rows_and_columns(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row and the first column of each sequence, int64 `[sequences]` each, by best-fit decreasing.
+    """Return the row and the first column of each sequence, both int64 `[sequences]`, by best-fit decreasing packing.
 
-    From the longest to the shortest, each sequence goes to the row where it leaves the fewest free tokens.
+    From the longest to the shortest, each sequence is placed in the row that then has the fewest free tokens.
 
     Args:
         lengths: number of tokens of each sequence, at most `row_length`; an empty sequence takes no space.
@@ -106,10 +106,10 @@ def batches_of_similar_length(
 
 
 def num_rows_needed(lengths: np.ndarray, shape: RowShape) -> int:
-    """Return the number of rows that a batch needs, rounded up to a multiple of its parts and of the devices.
+    """Return the number of rows that a batch needs, a multiple of the number of its parts and of the number of devices.
 
-    `lengths` has the number of tokens of each sequence, int `[examples, sequences of an example]`. The number is 0
-    where an example lacks a sequence.
+    `lengths` has the number of tokens of each sequence, int `[examples, sequences of an example]`. A sequence that an
+    example lacks has 0 tokens.
     """
     most = max(
         int(best_fit_rows_and_columns(part.ravel(), shape.length)[0].max()) + 1
@@ -130,9 +130,9 @@ def map_tokens_to_rows(lengths: np.ndarray, seq_len: int, shape: RowShape) -> di
 
     Returns:
         row_tokens: int32 `[rows, row length]`; for each position in the rows, the index of its token in the flattened
-            padded sequences of its part, or -1 for an empty position.
-        token_places: int32 `[examples, sequences of an example, seq_len]`; for each token, the index of its position in
-            the flattened rows of its part, or -1 for padding.
+            padded sequences of the same part of the batch, or -1 for an empty position. token_places: int32 `[examples,
+            sequences of an example, seq_len]`; for each token, the index of its position in the flattened rows of the
+            same part of the batch, or -1 for padding.
     """
     num_rows = max(shape.num_rows, num_rows_needed(lengths, shape)) // shape.num_parts
     row_tokens, token_places = [], []
@@ -153,12 +153,12 @@ def map_tokens_to_rows(lengths: np.ndarray, seq_len: int, shape: RowShape) -> di
 
 
 def _split_into_parts(x: np.ndarray, shape: RowShape) -> list[np.ndarray]:
-    """Return the parts of a batch: micro-batch i of a device has the device's examples i, i + micro_batches, ..."""
+    """Return the parts of a batch; micro-batch i of a device has its examples i, i + micro_batches, and so on."""
     parts = x.reshape(shape.data_shards, -1, shape.micro_batches, *x.shape[1:])
     return [parts[shard, :, micro] for shard in range(shape.data_shards) for micro in range(shape.micro_batches)]
 
 
 def _join_parts(parts: Sequence[np.ndarray], shape: RowShape) -> np.ndarray:
-    """Return the array of the whole batch from the parts that `_split_into_parts` returns."""
+    """Return the array of the whole batch, joined from the parts that `_split_into_parts` returns."""
     stacked = np.stack(parts).reshape(shape.data_shards, shape.micro_batches, *parts[0].shape)
     return stacked.swapaxes(1, 2).reshape(-1, *parts[0].shape[1:])

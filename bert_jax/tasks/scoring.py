@@ -25,7 +25,7 @@ SYNONYMS = {"L": "E", "U": "S"}  # prefix of BILOU, which spaCy writes -> prefix
 
 
 def score_predictions(task: Task, examples: Sequence[Example], predictions: Values) -> Scores:
-    """Return name -> score for all metrics of a task; scores are fractions or correlations, of answers percentages.
+    """Return a dict from name to score for all metrics of a task: fractions, correlations, or percentages for answers.
 
     Args:
         task: a row of the table, or a custom task.
@@ -34,7 +34,7 @@ def score_predictions(task: Task, examples: Sequence[Example], predictions: Valu
 
     Raises:
         UserError: there are no examples, an example has no label, a metric is unknown or does not fit the labels, or a
-            library is missing.
+            library that computes a metric is missing.
         ValueError: the numbers of predictions and of examples differ.
     """
     if not examples:
@@ -54,13 +54,13 @@ def score_predictions(task: Task, examples: Sequence[Example], predictions: Valu
 
 
 def accuracy(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Return the fraction of examples with the correct label."""
+    """Return the fraction of examples whose predicted label is correct."""
     metrics = _import_library("sklearn.metrics")
     return {"accuracy": float(metrics.accuracy_score(_gold_labels(examples), np.asarray(predictions)))}
 
 
 def binary_f1(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """F1 of the second of two labels, as in GLUE for MRPC and QQP; 0 if this label is never predicted."""
+    """Return the F1 of the second of two labels, as GLUE does for MRPC and QQP; 0 if this label is never predicted."""
     if len(labels) != 2:
         raise UserError(f"metric 'f1' needs two labels, not {len(labels)}; use macro_f1")
     metrics = _import_library("sklearn.metrics")
@@ -78,7 +78,7 @@ def macro_f1(examples: Sequence[Example], predictions: Values, labels: Sequence[
 
 
 def multilabel_f1(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Micro, macro and sample F1 of sets of labels, and the fraction of examples with the right set."""
+    """Return micro, macro and sample F1 of sets of labels, and the fraction of examples whose set is right."""
     return multilabel_scores(np.stack([example["label"] for example in examples]), np.stack(list(predictions)))
 
 
@@ -132,8 +132,8 @@ class EntitySpan(NamedTuple):
 def entity_spans(labels: Sequence[str]) -> set[EntitySpan]:
     """Return the entities of a sentence with labels in IOB, IOBES or BILOU.
 
-    As in conlleval (CoNLL-2000), a tag other than O begins an entity if it is B- or S-, if the tag before it is O, E-
-    or S-, or if its type differs from the type of the tag before it.
+    As in conlleval (CoNLL-2000), a tag other than O begins an entity in three cases: the tag is B- or S-, the previous
+    tag is O, E- or S-, or the previous tag has another type.
     """
     spans = set[EntitySpan]()
     begin, previous_tag, previous_type = 0, "O", ""
@@ -148,7 +148,7 @@ def entity_spans(labels: Sequence[str]) -> set[EntitySpan]:
 
 
 def token_accuracy(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
-    """Return the fraction of words with the correct label."""
+    """Return the fraction of words whose predicted label is correct."""
     golds = np.concatenate([np.asarray(example["labels"], np.int64) for example in examples])
     predicted = np.concatenate([np.asarray(sentence, np.int64) for sentence in predictions])
     if not len(golds):
@@ -196,7 +196,7 @@ def _gold_labels(examples: Sequence[Example]) -> np.ndarray:
 
 
 def _correlation_or_zero(name: str, examples: Sequence[Example], predictions: Values) -> float:
-    """Return the correlation `name` of scipy.stats between labels and predictions; 0 if it is undefined."""
+    """Return the correlation of labels and predictions by the function `name` of scipy.stats; 0 if it is undefined."""
     gold, predicted = _gold_labels(examples).astype(np.float64), np.asarray(predictions, np.float64)
     if _is_constant(gold, predicted):
         return 0.0
@@ -204,12 +204,12 @@ def _correlation_or_zero(name: str, examples: Sequence[Example], predictions: Va
 
 
 def _is_constant(gold: np.ndarray, predicted: np.ndarray) -> bool:
-    """Return whether one of the arrays is constant, so that the correlation is undefined."""
+    """Return whether an array is constant, so that the correlation of the two arrays is undefined."""
     return bool(np.ptp(gold) == 0 or np.ptp(predicted) == 0)
 
 
 def _import_library(name: str) -> Any:
-    """Return a module of a library of metrics; raise UserError if the package is missing."""
+    """Import and return a module that computes metrics; raise UserError if its package is missing."""
     package = PACKAGES[name.partition(".")[0]]
     with needs_packages("this metric", package):
         return importlib.import_module(name)

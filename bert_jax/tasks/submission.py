@@ -17,7 +17,7 @@ SUFFIXES = {"glue": ".tsv", "squad": ".json", "conll": ".conll", "conll_tab": ".
 
 
 def submission_file_name(task: Task, split: str) -> str:
-    """Return the file name for the predictions of a set: the name that the benchmark demands, or TASK-SET.SUFFIX."""
+    """Return the name of the file with the predictions of a set: the benchmark's name for it, or TASK-SET.SUFFIX."""
     source = task.sets.get(split)
     return (source.submission if source else "") or f"{task.name}-{split}{SUFFIXES.get(task.submission, '.jsonl')}"
 
@@ -27,13 +27,13 @@ def write_submission(
 ) -> None:
     """Write the predictions of a set in the format of the task; the file appears complete or not at all.
 
-    For a user's own task, a line also has the probabilities, the gold label as `gold`, and the columns of the row as
-    `input`.
+    For a user's own task, each line of the file also has the probabilities, the gold label as `gold`, and the columns
+    of the input row as `input`.
 
     Args:
         task: a task of `TASKS`, or a custom task.
         examples: examples of the set, in order; labels are not needed.
-        predictions: a predicted value for each example, as `TaskKind.predict` returns them.
+        predictions: a predicted value for each example, returned by `TaskKind.predict`.
         path: path of the file.
         details: details of the predictions, such as probabilities.
 
@@ -50,7 +50,7 @@ def write_submission(
 
 
 def _glue_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return a TSV text for GLUE's server: a header, then indices and labels, spelled as in the training file."""
+    """Return a TSV text for GLUE's server: a header, then a line with index and label for each example."""
     spelled = task.codes or task.labels
     rows = [
         (example["id"], spelled[prediction] if spelled else format(prediction, ".3f"))
@@ -62,13 +62,13 @@ def _glue_text(task: Task, examples: Examples, predictions: Values) -> str:
 
 
 def _squad_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return a JSON text for the official script of SQuAD: an object from id to answer, with '' for no answer."""
+    """Return a JSON text for the official script of SQuAD: an object that maps each id to an answer, perhaps ''."""
     answers = {example["id"]: answer for example, answer in zip(examples, predictions, strict=True)}
     return json.dumps(answers, ensure_ascii=False) + "\n"
 
 
 def _conll_text(task: Task, examples: Examples, predictions: Values, separator: str) -> str:
-    """Return a text for the script conlleval: lines of token, label (if it is known) and prediction."""
+    """Return a text for the script conlleval: a line with token, label (if known) and prediction for each word."""
     lines = []
     for example, predicted in zip(examples, predictions, strict=True):
         columns = [example["tokens"], *([example["labels"]] if "labels" in example else []), predicted]
@@ -79,7 +79,7 @@ def _conll_text(task: Task, examples: Examples, predictions: Values, separator: 
 
 
 def _csv_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return a CSV text: a header, then lines of id and number of the predicted class."""
+    """Return a CSV text: a header, then a line with the id and the number of the predicted class for each example."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["id", "label"])
@@ -88,7 +88,7 @@ def _csv_text(task: Task, examples: Examples, predictions: Values) -> str:
 
 
 def _json_lines_text(task: Task, examples: Examples, predictions: Values) -> str:
-    """Return JSON lines, each with the id and the prediction of an example; a label is written by its name."""
+    """Return JSON lines, each with the id and the prediction of an example; labels are given by their names."""
     to_json = KINDS[task.kind].to_json
     lines = [
         {"id": example["id"]} | to_json(task.labels, example, prediction)

@@ -1,6 +1,7 @@
 """The known tasks, such as the tasks of GLUE; each task is a row of `TASKS`.
 
-The files of GLUE come from its download. Their columns are separated by tabs, and quotes are text (Wang et al., 2019).
+The files of GLUE are the files of its published download. Tabs separate the columns of GLUE's files, and quotes are
+part of the text (Wang et al., 2019).
 """
 
 import dataclasses
@@ -55,13 +56,13 @@ def _glue_task(
     Args:
         name: name of the task and of its data set in TFDS.
         folder: directory of the files, and name of the file to submit.
-        texts: field -> column, for the texts.
+        texts: for each field with a text, its column in the files.
         label: column of the label.
         labels: names of the labels in the published order; () if the label is a number.
         codes: spellings of the labels in the files, if they differ from `labels`.
         metrics: names of metrics; the first metric selects the best checkpoint.
         test_id: column of the ids in test.tsv.
-        tfds_texts: field -> feature in TFDS, for the texts; None: `texts`.
+        tfds_texts: for each field with a text, its feature in TFDS; None: the names in `texts`.
         labeled: format and columns of train.tsv and dev.tsv, if they differ from `texts` and `label`.
     """
     labeled = labeled or SetSource(format="tsv_plain", columns={**texts, "label": label})
@@ -189,7 +190,7 @@ def _squad_task(name: str, version: str, impossible: bool) -> Task:
 
 
 def _extractive_answer_task(name: str, metric: str, train: tuple[str, ...], dev: Mapping[str, tuple[str, ...]]) -> Task:
-    """Return a question-answering task with one or several files per set in the layout of SQuAD.
+    """Return a question-answering task; each of its sets is one or several files in the layout of SQuAD.
 
     Every question has an answer.
     """
@@ -234,7 +235,7 @@ def _entity_task(
     tfds: str = "",
     submission: str = "conll",
 ) -> Task:
-    """Return a task of named entities.
+    """Return a task of named-entity recognition.
 
     `train`, `dev` and `test` are alternative names of a file; the first file that exists is read.
     """
@@ -298,7 +299,7 @@ _ENTITIES = (
 def _ending_choice_task(
     name: str, format: str, columns: Columns, *, train: str, dev: str, test: str, test_columns: Columns
 ) -> Task:
-    """Return a multiple-choice task: choose the right ending of a text among several endings."""
+    """Return a multiple-choice task, in which the model chooses the right ending of a text among several endings."""
     return Task(
         name=name,
         kind="multiple_choice",
@@ -413,8 +414,8 @@ def source_of_prediction_file(config: TaskConfig, kind: TaskKind, file: str) -> 
     this suffix as well, such as the TSV of GLUE, the file is read like the task's dev set.
 
     Args:
-        config: configuration of the task on which the model was trained.
-        kind: kind of this task.
+        config: configuration of the task on which the model was trained. kind: kind of the task on which the model was
+        trained.
         file: name of the file to predict.
     """
     of_suffix = format_of_suffix(file, kind.suffixes)
@@ -451,7 +452,7 @@ KINDS_OF_WORDS = {
 
 
 def resolve_task(config: TaskConfig, trained_labels: Sequence[str] = ()) -> Task:
-    """Return the known task that a configuration names, or the custom task that it describes.
+    """Return the known task that a configuration names, or the custom task that the configuration describes.
 
     The score `config.metric`, if it is given, selects the best checkpoint. A custom task has the labels of a trained
     model, `trained_labels`, if they are given.

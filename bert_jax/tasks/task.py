@@ -22,10 +22,10 @@ class SetSource:
     """The source of a set of examples of a task: the published files, or a split of the data set in TFDS.
 
     Attributes:
-        files: alternatives of file names; the first alternative that exists is read. If an alternative has several
-            files, they are read in order.
+        files: alternative names of the files of the set; the first alternative that exists is read. If an alternative
+            has several files, they are read in order.
         format: name of a row of `reading.formats.FORMATS`; '': the suffix of the file decides.
-        columns: field -> column in the files.
+        columns: for each field, its column in the files.
         tfds: name of the split in TFDS.
         submission: name of the file to submit.
         given: fields whose columns the user names; these columns must exist.
@@ -48,15 +48,16 @@ class Task:
     Attributes:
         name: value of `config.task.name`.
         kind: name of a row of `kinds.KINDS`.
-        sets: name of a set ('train', 'dev', 'test') -> source; a further set of a split is 'dev_NAME' or 'test_NAME'.
-        metrics: names of rows of `scoring.METRICS`.
+        sets: for each name of a set ('train', 'dev', 'test'), its source; a second dev or test set is named 'dev_NAME'
+            or 'test_NAME'.
+        metrics: names of the metrics of the task, which are rows of `scoring.METRICS`.
         best: name of the score that selects the best checkpoint; higher is better.
         labels: names of the labels in the published order, for kinds with labels.
         codes: spellings of the labels in the files, if they differ from `labels`.
         folder: subdirectory of the task in the download of its benchmark.
         tfds: name of the data set in TFDS.
-        tfds_columns: field -> feature of the data set in TFDS.
-        submission: a key of `submission.FORMATS`.
+        tfds_columns: for each field, the feature of the TFDS data set that holds its values.
+        submission: format of the file to submit, a key of `submission.FORMATS`.
         impossible: True if questions may have no answer.
         label_separator: character between the labels of a text in files; "": a text in a file is one label.
         published: True for published files, where empty texts are part of the data and only counted; False for a user's

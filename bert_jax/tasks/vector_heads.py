@@ -7,16 +7,17 @@ import dataclasses
 class VectorHead:
     """The description of a head that makes vectors of texts; a row of VECTOR_HEADS.
 
-    head: a key of models.heads.HEADS; the head's output is `sentence_vectors`, `[batch, texts, ...]`
-    scores: a key of objectives.vector_scores.SCORES: the function that compares vectors of queries and documents
-    similarity: name of this function in sentence-transformers
-    opener: class of sentence-transformers that opens an exported model
-    description: sentence for the card of a model
-    temperature: divisor of the scores in the loss, unless the user gives a temperature
-    has_pooling: whether the vector is a pooling of the hidden states, so that `embed` may choose pooling and layer
-    is_sparse: whether a vector has a number for each token of the vocabulary, most of them 0
-    can_shorten: whether the first numbers of a vector can be used as a shorter vector
-    has_token_vectors: whether a text has a vector for each token; late_interaction.py chooses the tokens
+    Attributes:
+        head: a key of models.heads.HEADS; the head's output is `sentence_vectors`, `[batch, texts, ...]`
+        scores: a key of objectives.vector_scores.SCORES: the function that compares vectors of queries and documents
+        similarity: name of the comparing function in sentence-transformers
+        opener: class of sentence-transformers that opens an exported model
+        description: sentence for the card of a model
+        temperature: divisor of the scores in the loss, unless the user gives a temperature
+        has_pooling: whether the vector is a pooling of the hidden states, so that `embed` may choose pooling and layer
+        is_sparse: whether a vector has a number for each token of the vocabulary, most of them 0
+        can_shorten: whether the first numbers of a vector can be used as a shorter vector
+        has_token_vectors: whether a text has a vector for each token; late_interaction.py chooses the tokens
     """
 
     head: str

@@ -37,8 +37,8 @@ def define_byte_level(
 ) -> Definition:
     """Return the definition of a byte-level tokenizer from its vocabulary (token -> id) and its merges.
 
-    The merges are in the order of learning. If `add_prefix_space` is True, the first word of a text is encoded like a
-    word inside the text. RoBERTa's tokenizer has neither `add_prefix_space` nor a normalizer.
+    The merges must be in the order in which they were learned. If `add_prefix_space` is True, the first word of a text
+    is encoded like a word inside the text. RoBERTa's tokenizer has neither `add_prefix_space` nor a normalizer.
     """
     space = {"add_prefix_space": add_prefix_space, "trim_offsets": True}
     byte_level = {"type": "ByteLevel", **space, "use_regex": True}
@@ -121,7 +121,7 @@ def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, norma
     """Return a byte-level BPE vocabulary of exactly `vocab_size` tokens; `normalization` is a row of `NORMALIZATIONS`.
 
     Raises:
-        UserError: the reasons of `wordpiece.train_wordpiece`, or the library of the normalization is missing.
+        UserError: an error that `wordpiece.train_wordpiece` raises, or the library of the normalization is missing.
     """
     steps = [*NORMALIZATIONS[normalization](), *([{"type": "Lowercase"}] if lowercase else [])]
     normalizer = {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else next(iter(steps), None)

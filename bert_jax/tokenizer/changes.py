@@ -20,8 +20,8 @@ class ChangeKind(NamedTuple):
     """A kind of change that a normalizer makes, such as removed accents; a row of KINDS.
 
     Attributes:
-        project: function of a text; it gives equal results for two texts that differ only by changes of this kind.
-        asked_for: function of a tokenizer; it returns True if the user asked for such changes and needs no warning.
+        project: function of a text that gives equal results for two texts which differ only by changes of this kind.
+        asked_for: function of a tokenizer that returns True if the user asked for such changes and needs no warning.
         cure: advice on how to keep the characters.
     """
 
@@ -88,11 +88,12 @@ KINDS = {
 
 
 def count_changed_characters(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
-    """Return kind of change -> number of characters of the texts changed in this way, sorted by kind.
+    """Return kind of change -> number of characters of the texts that have a change of this kind, sorted by kind.
 
     Texts are compared by units that a normalizer maps independently of each other. A unit is a single character if
-    possible. Otherwise it is a character with its combining marks, a Korean syllable in parts, a run of white space, or
-    a quote of two characters. A unit may be counted for several kinds: if É becomes e, its case and its accent changed.
+    possible. If characters depend on each other, a unit is a character with its combining marks, a Korean syllable in
+    parts, a run of white space, or a quote of two characters. A unit may be counted for several kinds: if É becomes e,
+    its case and its accent changed.
 
     Raises:
         UserError: the library `tokenizers` fails on a text.

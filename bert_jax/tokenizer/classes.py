@@ -23,9 +23,9 @@ class TokenizerClass:
 
     Attributes:
         files: names of the vocabulary files of a directory without `tokenizer.json`; the first name identifies the row.
-        parse: function (contents of `files`, special tokens, tokenizer_config.json, lowercase) -> definition, which may
-            raise UserError; `lowercase` is True, False, or None if the caller has no preference. If `parse` is None,
-            bert_jax reads this class only from `tokenizer.json`.
+        parse: function (contents of `files`, special tokens, tokenizer_config.json, lowercase) -> definition; it may
+            raise UserError, and `lowercase` is True, False, or None if the caller has no preference. If `parse` is
+            None, bert_jax reads this class only from `tokenizer.json`.
         special: names of the special tokens if the directory does not give them.
         settings: the entries of `tokenizer_config.json` that the class follows, with their defaults.
         has_token_types: True if the class returns token types for a directory without `model_input_names`.
@@ -125,21 +125,21 @@ def tokenizer_class_name(config: Mapping[str, Any], model_config: Mapping[str, A
     return str(name or CLASS_OF_MODEL.get(str(model_config.get("model_type")), "")).removesuffix("Fast")
 
 
-def class_for_vocabulary_file(class_name: str, file_name: str) -> TokenizerClass:
+def tokenizer_class_of_vocabulary_file(class_name_in_config: str, file_name: str) -> TokenizerClass:
     """Return the row of CLASSES for a vocabulary file, given the class name in the config of its directory.
 
     Raises:
         UserError: the class is unknown, or reads a different file.
     """
     by_file = CLASSES[CLASS_OF_FILE[file_name]]
-    row = CLASSES.get(class_name)
+    row = CLASSES.get(class_name_in_config)
     if row is _GENERAL:
         return by_file
     if row is None or row.files != by_file.files:
         reason = "is unknown here" if row is None else f"reads {row.files[0] if row.files else 'another file'}"
         raise UserError(
-            f"its tokenizer_class {class_name} {reason}, so the rules of this vocabulary are unknown; save it with "
-            "transformers, which writes tokenizer.json"
+            f"its tokenizer_class {class_name_in_config} {reason}, so the rules of this vocabulary are unknown; save "
+            "it with transformers, which writes tokenizer.json"
         )
     return row
 
@@ -147,8 +147,8 @@ def class_for_vocabulary_file(class_name: str, file_name: str) -> TokenizerClass
 def has_token_types(class_name: str, config: Mapping[str, Any]) -> bool:
     """Return whether a tokenizer of a class returns the token types of its post-processor; if not, all types are 0.
 
-    Versions 4 and 5 of transformers differ for some classes. Only version 5 writes the entry `backend` into
-    `tokenizer_config.json`.
+    Versions 4 and 5 of transformers differ for some classes. Only version 5 of transformers writes the entry `backend`
+    into `tokenizer_config.json`.
     """
     row = CLASSES.get(class_name, _GENERAL)
     names = config.get("model_input_names")
@@ -165,10 +165,11 @@ def check_settings_agree(
     """Raise UserError if transformers would open the directory with rules that contradict `tokenizer.json`.
 
     Version 5 of transformers, which writes `backend` into a config, builds a normalizer from the class and its
-    settings. Version 4 does so only for a `BertNormalizer`; it applies any other normalizer of the file.
+    settings. Version 4 builds a normalizer only if the normalizer of `tokenizer.json` is a `BertNormalizer`; it applies
+    any other normalizer of this file.
 
     Args:
-        class_name: name of the class; "" compares every setting in the config.
+        class_name: name of the class; with "", every setting in the config is compared.
         config: content of `tokenizer_config.json`.
         definition: content of `tokenizer.json`.
         in_definition: the settings that `tokenizer.json` implements.

@@ -45,7 +45,8 @@ class TokenizerKind:
         parse_tokens: function from the content of the first vocabulary file to its tokens in the order of ids; None:
             reading the file needs another library, so the tokens are not compared with tokenizer.json.
         digest_content: function (definition, tokens, special tokens) -> everything that decides the ids of a text.
-        config_settings: function from a definition to the settings of tokenizer_config.json that it implements.
+        config_settings: function from a definition to the settings of tokenizer_config.json that the definition
+            implements.
         tokenizer_config: function (definition, special tokens) -> the class of transformers that opens the tokenizer,
             and its settings.
         writes_vocabulary: True if saving also writes the first vocabulary file, with a token per line.
@@ -73,7 +74,7 @@ class TokenizerKind:
 
 
 def _train_by_normalization(train: Callable[..., TrainedVocabulary], names: Iterable[str]) -> dict[str, Train]:
-    """Return name of a normalization -> function that trains with this normalization."""
+    """Return a dict: name of a normalization -> function that trains a vocabulary with this normalization."""
     return {name: functools.partial(train, normalization=name) for name in names}
 
 

@@ -1,14 +1,15 @@
 """Loading of a `Tokenizer` from a directory or a vocabulary file, whether trained by bert_jax or published.
 
 Only this module reads the files of a tokenizer, in this order:
-1. `tokenizer.json`, or, if there is none, the vocabulary file of a kind: `vocab.txt`, `vocab.json`, `spiece.model`, or
-   `spm.model` of DeBERTa;
+1. `tokenizer.json`, or, in a directory without this file, the vocabulary file of a kind: `vocab.txt`, `vocab.json`,
+   `spiece.model`, or `spm.model` of DeBERTa;
 2. `special_tokens_map.json` and `tokenizer_config.json`: the class, its settings, and the names of special tokens;
-   if they name no class, the `config.json` of a model;
+   if these two files name no class, the `config.json` of a model;
 3. `merges.txt`, if the vocabulary file is `vocab.json`;
-4. files that must agree with the files above: if there is no `tokenizer.json`, the file `added_tokens.json`; otherwise
-   the vocabulary file.
-The digests of these files are first compared with `SHA256SUMS`, if the directory has that file.
+4. a file that must agree with the files above: the vocabulary file, or, in a directory without `tokenizer.json`, the
+   file `added_tokens.json`.
+
+If the directory has a file `SHA256SUMS`, the digests of these files are first compared with `SHA256SUMS`.
 """
 
 import os
@@ -26,9 +27,9 @@ from bert_jax.tokenizer.classes import (
     CLASSES,
     TokenizerClass,
     check_settings_agree,
-    class_for_vocabulary_file,
     has_token_types,
     tokenizer_class_name,
+    tokenizer_class_of_vocabulary_file,
 )
 from bert_jax.tokenizer.kinds import tokenizer_kind_of
 from bert_jax.tokenizer.tokenizer import Tokenizer, build_tokenizer
@@ -70,7 +71,7 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
         config = _read_json_beside(file, NAMES) | config
         if file.name == DEFINITION:
             return _load_definition(file, class_name, config, lowercase)
-        row = class_for_vocabulary_file(class_name, file.name if file.name in CLASS_OF_FILE else OTHER_NAME)
+        row = tokenizer_class_of_vocabulary_file(class_name, file.name if file.name in CLASS_OF_FILE else OTHER_NAME)
         return _load_vocabulary(file, row, class_name, config, lowercase)
     except UserError as error:
         raise with_message(error, f"{file}: {error}") from None
@@ -151,13 +152,13 @@ def _load_vocabulary(
 def _with_tokens_listed_in_config(
     definition: Definition, config: Mapping[str, Any], vocabulary: Mapping[str, int]
 ) -> Definition:
-    """Return the definition with the added tokens that a config lists; they replace equal tokens of the definition.
+    """Return the definition with the added tokens that a config lists; listed tokens replace equal defined tokens.
 
-    As in transformers, the entry `added_tokens_decoder` gives the properties of a token. A token that is only listed by
-    its name is a special token.
+    As in transformers, the entry `added_tokens_decoder` gives the properties of a token. A token that the config lists
+    only by its name is a special token.
 
     Raises:
-        UserError: the vocabulary lacks a token, or has a different id for the token.
+        UserError: the vocabulary lacks a token of the config, or gives the token another id than the config.
     """
     decoder = config.get("added_tokens_decoder") or {}
     extra = config.get("extra_special_tokens") or ()

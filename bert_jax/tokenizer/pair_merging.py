@@ -23,7 +23,7 @@ MAX_TEXT = 8192  # maximum characters per call of the library, which needs a hun
 
 
 class TrainingText(NamedTuple):
-    """The text that a vocabulary is trained on."""
+    """The text on which a vocabulary is trained."""
 
     pieces: Callable[[], Iterable[str]]  # each call yields all pieces of the text again
     characters: Mapping[str, float]  # character -> its frequency in the text

@@ -41,15 +41,16 @@ def tokenizer_files(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
 def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str], spaces_words: bool = False) -> None:
     """Copy the files of a tokenizer into an existing directory, so that `AutoTokenizer` opens it.
 
-    If the source has no `tokenizer.json`, the copy gets it. If the source has no entries `tokenizer_class` and
-    `model_input_names` in `tokenizer_config.json`, the copy gets them. The copy names the general class if transformers
-    5 would open the class of the source with rules that contradict `tokenizer.json`.
+    The copy of a source without `tokenizer.json` gets this file. The copy of a source without the entries
+    `tokenizer_class` and `model_input_names` in `tokenizer_config.json` gets these entries. The copy names the general
+    class if transformers 5 would open the class of the source with rules that contradict `tokenizer.json`.
 
     Args:
         source: directory of a tokenizer.
         target: an existing directory.
-        spaces_words: True if the model was trained on lists of words, each encoded like a word inside a sentence. The
-            copy of a byte-level tokenizer then has `add_prefix_space`, so that transformers encodes words in this way.
+        spaces_words: True if the model was trained on lists of words, each encoded like a word inside a sentence. If
+            True, the copy of a byte-level tokenizer has `add_prefix_space`, so that transformers encodes each word like
+            a word inside a sentence.
 
     Raises:
         UserError: `load_tokenizer` cannot read the source.

@@ -1,9 +1,9 @@
 """SentencePiece models (unigram and BPE) in files `spiece.model`.
 
 As in Kudo and Richardson 2018, a table in the model maps the characters of a text, and each word gets a leading '▁'.
-Unigram then splits the word into its likeliest pieces; BPE merges pairs of pieces. A unigram model that was not trained
-by bert_jax and does not belong to BigBird is read like ALBERT's model (google-research/albert, tokenization.py): before
-the table maps the text, quotes are unified, and accents and capitals are removed.
+A unigram model then splits each word into its likeliest pieces; a BPE model merges pairs of pieces. A unigram model
+that was not trained by bert_jax and does not belong to BigBird is read like ALBERT's model (google-research/albert,
+tokenization.py): before the table maps the text, quotes are unified, and accents and capitals are removed.
 
 In models trained by bert_jax, only the table changes the text (a row of NORMALIZATIONS, with case folding if uncased).
 So the saved `spiece.model` describes such a model completely, with one exception: the library's rule `nfkc` keeps tabs,
@@ -78,8 +78,8 @@ def parse_spm_model(
 ) -> Definition:
     """Return the definition of a tokenizer from the bytes of the `spm.model` of DeBERTa 2 or 3.
 
-    If the model has no mask token, it is added after the pieces. Only the table of the model changes text, as in the
-    library that DeBERTa's authors use. Raise UserError if the model is cut or unsupported.
+    If the model has no mask token, a mask token is added after the pieces. Only the table of the model changes text, as
+    in the library that DeBERTa's authors use. Raise UserError if the model is cut or unsupported.
     """
     model = parse_model_proto(files[0])
     if config.get("split_by_punct"):
@@ -163,7 +163,7 @@ def sentencepiece_continuation_flags(definition: Definition, tokens: Sequence[st
 def train_unigram(text: TrainingText, vocab_size: int, lowercase: bool, normalization: str) -> TrainedVocabulary:
     """Return a unigram vocabulary (Kudo 2018) of exactly `vocab_size` pieces, special tokens included.
 
-    The text is held in memory. `normalization` is a row of `NORMALIZATIONS`.
+    Training holds the whole text in memory. `normalization` is a row of `NORMALIZATIONS`.
 
     Raises:
         UserError: there is no text, the text cannot fill a vocabulary of this size, its distinct characters already
@@ -248,7 +248,7 @@ def _library_table_arguments(rule: str, path: pathlib.Path) -> dict[str, str]:
 
 
 def _write_character_table(rule: str, path: pathlib.Path) -> dict[str, str]:
-    """Write a table that changes only white space and perhaps capitals; return arguments that name it for the trainer.
+    """Write a table that changes only white space and perhaps capitals; return the trainer's arguments for the table.
 
     Capitals are changed if the rule folds case.
     """
@@ -292,7 +292,7 @@ def _needs_library() -> contextlib.AbstractContextManager[None]:
 
 
 def _case_folding_normalizers(rule: str) -> list[Definition]:
-    """Return the normalizers before the table `rule`: `Lowercase`, a mark of uncased text, if it folds case."""
+    """Return the normalizers before the table `rule`: `Lowercase`, a mark of uncased text, if the table folds case."""
     return [{"type": "Lowercase"}] if rule.endswith(FOLDED) else []
 
 
@@ -346,7 +346,8 @@ def _unigram_model(model: Any) -> Definition:
 def _bpe_model(model: Any) -> Definition:
     """Return the BPE model of the library for a parsed model.
 
-    It merges any two pieces that together form a piece; the merges are in the order of descending scores.
+    The BPE model merges any two pieces that together form another piece; the merges are in the order of descending
+    scores.
     """
     normal = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
     merges = [

@@ -31,7 +31,9 @@ class EncodedText(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Tokenizer:
-    """A tokenizer; `load_tokenizer`, `build_tokenizer` and `wordpiece_tokenizer` return it. It can be pickled.
+    """A tokenizer, which can be pickled.
+
+    The functions `load_tokenizer`, `build_tokenizer` and `wordpiece_tokenizer` return a Tokenizer.
 
     Attributes:
         kind: the kind of the tokenizer, a row of `TOKENIZERS`.
@@ -42,9 +44,9 @@ class Tokenizer:
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
         separators: number of [SEP] tokens between the two texts of a pair.
         second_type: True if the second text of a pair has token type 1; otherwise all tokens have type 0.
-        spaces_words: True if `encode_words` encodes a word like a word inside a sentence. If it is False, as
-            `load_tokenizer` sets it, a word is encoded as a separate text; then only `add_prefix_space` adds a space,
-            as in transformers.
+        spaces_words: True if `encode_words` encodes a word like a word inside a sentence. If False, the value that
+            `load_tokenizer` sets, each word is encoded as a separate text, and only `add_prefix_space` adds a space
+            before the word, as in transformers.
         lowercase: True if the vocabulary is uncased.
         continues: whether each token continues the word before it, bool [vocab_size]; False for special and added
             tokens.
@@ -89,14 +91,14 @@ class Tokenizer:
 
     @property
     def sentence_prefix(self) -> str:
-        """Prefix of each sentence but the first of a document, so that its first word is encoded as inside a text."""
+        """Prefix of each sentence after the first of a document, so that its first word is encoded as inside a text."""
         return self.kind.word_prefix
 
     def encode_sentences(self, sentences: Sequence[str]) -> list[list[int]]:
         """Return the ids of each sentence of a corpus, without [CLS] and [SEP] around it.
 
         If a sentence spells [PAD], [UNK], [CLS], [SEP] or [MASK], the characters become ordinary tokens, so that no
-        text of a corpus can forge [SEP]. If it spells another added token, it becomes that token.
+        text of a corpus can forge [SEP]. If a sentence spells any other added token, the characters become that token.
         """
         return _encode_texts(self.plain, sentences)
 
@@ -126,11 +128,11 @@ class Tokenizer:
 
     @functools.cached_property
     def _spelled_ids(self) -> frozenset[int]:
-        """Ids of the special tokens that no text produces unless it spells them."""
+        """Ids of the special tokens that a text produces only if it spells them."""
         return frozenset((self.pad_id, self.cls_id, self.sep_id, self.mask_id))
 
     def normalize_parts(self, parts: Sequence[str]) -> list[str]:
-        """Return each part of a text after normalization; each part is normalized between two digits."""
+        """Return each part of a text after normalization; each part is normalized as if it were between two digits."""
         normalizer = self.plain.normalizer
         if normalizer is None:
             return list(parts)

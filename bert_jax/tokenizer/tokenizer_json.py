@@ -38,7 +38,7 @@ def assemble_definition(
         special: names of the special tokens.
         vocabulary: token -> id.
         separators: number of separators between the two texts of a pair.
-        mask_takes_space: True if the mask token includes the spaces before it, as the words of such a vocabulary do.
+        mask_takes_space: True if the mask token includes the spaces before it, because words of the vocabulary do so.
 
     Raises:
         UserError: a special token is missing.
@@ -63,7 +63,7 @@ def with_special_tokens(
 ) -> Definition:
     """Return the definition with every special token as an added token, so that the library finds it in a text.
 
-    A definition without a post-processor gets BERT's or RoBERTa's, depending on `separators`.
+    A definition without a post-processor gets the post-processor of BERT or of RoBERTa, depending on `separators`.
 
     Raises:
         UserError: the vocabulary lacks a special token.
@@ -127,7 +127,7 @@ def steps_of_part(part: Definition | None) -> Iterator[Definition]:
 
 
 def complete_definition(content: Definition) -> Definition:
-    """Return the content of a tokenizer.json, completed by the missing parts; raise UserError if it has no model.
+    """Return the content of a tokenizer.json, with missing parts added; raise UserError if the content has no model.
 
     Files of early versions of the library lack the type of their model, and have merges in the form 'a b'.
     """

@@ -41,7 +41,8 @@ def train_tokenizer(
     """Train a vocabulary of exactly `vocab_size` tokens and save it in `output`; equal texts give equal files.
 
     The text is read twice. The memory grows with the number of distinct words. For the kinds 'unigram' and
-    'sentencepiece_bpe', the memory grows with the size of the text. `sample_characters` limits the memory of all kinds.
+    'sentencepiece_bpe', the memory grows with the size of the text. The argument `sample_characters` limits the memory
+    for every kind.
 
     Args:
         inputs: for each source, such as a language, its files, directories and globs; a single path is one source.
@@ -50,12 +51,13 @@ def train_tokenizer(
         kind: name of the kind, a key of `TOKENIZERS`.
         lowercase: True for an uncased vocabulary; the kinds 'wordpiece' and 'bpe' then also strip accents, as in BERT.
         normalization: name of the normalization before words are split: 'bert' cleans a text as BERT does, 'identity'
-            keeps it, 'nfc' and 'nfkc' are the forms of Unicode, 'nmt_nfkc' is SentencePiece's NFKC with clean-up. Each
-            kind allows the keys of its `train`; None means the first key.
+            keeps it, 'nfc' and 'nfkc' are the forms of Unicode, 'nmt_nfkc' is SentencePiece's NFKC with clean-up. A
+            kind allows the normalizations that are keys of its `train`; None means the first of these keys.
         read_options: options for reading the files.
         sample_characters, smoothing, weights: arguments of `training_sample.num_uses_per_source`.
-        progress: called with (bytes read so far in both passes, total bytes of both passes, documents read).
-        say: called with a line when all of the text has been read and the last phase begins.
+        progress: function that is called with (bytes read so far in both passes, total bytes of both passes, documents
+            read).
+        say: function that is called with a line of text when all of the text has been read and the last phase begins.
 
     Returns:
         A report to print: a line about the vocabulary, a line about each source, and warnings.

@@ -91,7 +91,7 @@ def define_wordpiece(
 
 
 def define_bpe(tokens: Sequence[str], merges: Sequence[Sequence[str]], normalizer: Normalizer) -> Definition:
-    """Return the definition of a BPE tokenizer from its tokens (in the order of ids) and merges (as learned)."""
+    """Return the definition of a BPE tokenizer from tokens (in the order of ids) and merges (as learned)."""
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     model = {
         "type": "BPE",

@@ -2,7 +2,8 @@
 
 `CheckpointPolicy` decides when a run saves, and `steps_to_keep` chooses the checkpoints to keep. `Checkpoints` writes
 and reads checkpoints. `Place` is a local path or, for a run at gs://, a path of `etils.epath`. At gs://, a checkpoint
-is complete if it has the file COMMITTED, which Orbax writes last. A local checkpoint gets its final name last.
+is complete if it has the file COMMITTED, which Orbax writes last. A local checkpoint is complete if its directory has
+the final name, which Orbax gives it last.
 """
 
 import contextlib
@@ -55,11 +56,12 @@ class CorruptCheckpointError(Exception):
 
 
 class CheckpointPolicy:
-    """The policy that decides after which steps a run saves: multiples of `every` and `keep_period`, and by the clock.
+    """The policy by which a run saves: after multiples of `every` and of `keep_period` steps, and after some time.
 
-    Two saves by the clock are at least MIN_SECONDS of work apart. The interval is long enough that saving takes at
-    most `max_time_fraction` of the time and writes at most MAX_RATE bytes per second. The clock of process 0 decides.
-    Its decisions reach all processes at steps that all processes know.
+    Two saves by the clock are at least MIN_SECONDS of work apart. The time between two saves by the clock is long
+    enough that saving takes at most `max_time_fraction` of the time and writes at most MAX_RATE bytes per second. The
+    clock of process 0 decides for all processes. The decisions of process 0 reach all processes at steps that all
+    processes know.
     """
 
     def __init__(self, settings: CheckpointConfig, clock: Callable[[], float] = time.monotonic) -> None:
@@ -93,7 +95,7 @@ class CheckpointPolicy:
 
 
 def steps_until_save(steps: int, seconds: float, wanted: float) -> int:
-    """Return the estimated number of steps until `wanted` seconds have passed; 0 if they have passed.
+    """Return the estimated number of steps until `wanted` seconds have passed; 0 if this time has already passed.
 
     The estimate assumes that the next steps are as fast as the last `steps` steps, which took `seconds`. The result is
     at most `steps`, because the time of a step is estimated from only a few steps.
@@ -124,7 +126,7 @@ class KeptSteps(NamedTuple):
 
 @functools.cache  # once per process
 def _silence_dropped_reads() -> None:
-    """Suppress the messages of read operations that Orbax abandons after a failure; each would fill a page."""
+    """Suppress the messages of read operations that Orbax abandons after a failure; each message would fill a page."""
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine '_read_array.*' was never awaited", RuntimeWarning)
     report = sys.unraisablehook
@@ -239,9 +241,9 @@ class Checkpoints:
     def restore(self, step: int, abstract: Tree, check: Check = lambda record: None) -> Restored:
         """Return the state of a checkpoint, with the shapes, dtypes and shardings of `abstract`, and the record.
 
-        The processes read different parts of the state, but must all resume from the same step. So if a process finds
-        damage, every process raises the error. `check` gets the record before the arrays are read, because the arrays
-        of a different run may have other shapes without being damaged.
+        The processes read different parts of the state, but must all resume from the same step. So if one process finds
+        damage, every process raises CorruptCheckpointError. `check` gets the record before the arrays are read, because
+        the arrays of a different run may have other shapes without being damaged.
 
         Raises:
             CorruptCheckpointError: the bytes differ from the saved bytes.
@@ -417,7 +419,7 @@ def checkpoint_errors_as_user_errors(directory: Place, verb: str = "written") ->
 
 
 def digests(tree: Tree) -> dict[str, str]:
-    """Return path of a leaf -> digest of 64 bits in hex; the digest does not depend on the mesh and the layout.
+    """Return path of a leaf -> digest of 64 bits in hex; the digest depends neither on the mesh nor on the layout.
 
     Any flipped bit changes the digest. Orbax 0.12 restores flipped bits without an error
     (docs/decisions/0005-training.md), so bert_jax adds digests to a checkpoint.
@@ -437,9 +439,9 @@ def _digests_of_leaves(leaves: list[jax.Array]) -> list[jax.Array]:
 
 
 def _leaf_digest(x: jax.Array) -> jax.Array:
-    """Return uint32 [2]: sums over the elements of two hashes of (bits, index), each injective in the bits.
+    """Return uint32 [2]: two hashes of (bits, index) that are injective in the bits, each summed over the elements.
 
-    Both sums are one reduction, because the time to compile grows with the number of reductions.
+    Both sums are computed in one reduction, because the time to compile grows with the number of reductions.
     """
     bits = jax.lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}")).astype(jnp.uint32)
     index = jnp.zeros(x.shape, jnp.uint32)
@@ -453,7 +455,7 @@ def _leaf_digest(x: jax.Array) -> jax.Array:
 
 
 def _raise_on_all_processes(damage: CorruptCheckpointError | None) -> None:
-    """Raise on every process if any process found damage, because all processes must resume from the same step."""
+    """Raise the error on every process if any process found damage: all must resume from the same step."""
     elsewhere = np.flatnonzero(multihost_utils.process_allgather(np.array(damage is not None)))
     if damage or elsewhere.size:
         raise damage or CorruptCheckpointError(f"process {elsewhere[0]} cannot read it")

@@ -29,7 +29,7 @@ def make_evaluate(objective: Objective, mesh: jax.sharding.Mesh) -> Evaluate:
     """Return a function (params, frozen params, batches of this host) -> metrics by name, the loss included.
 
     A metric is a weighted mean in which every target counts exactly once; filler sequences in the last batch have
-    weight 0 (batches/pipeline.py). If an objective draws random samples, they are equal in every evaluation.
+    weight 0 (batches/pipeline.py). If an objective draws random samples, the samples are equal in every evaluation.
     """
 
     @jax.jit

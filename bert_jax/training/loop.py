@@ -34,8 +34,8 @@ def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session:
     Every process of a run must call this function; only process 0 writes metrics.
 
     Returns:
-        True if the training is complete; False if SIGTERM or Ctrl-C ended the training early. Then the state is saved,
-        and the same command resumes the run.
+        True if the training is complete; False if SIGTERM or Ctrl-C ended the training early. After an early end, the
+            state is saved, and the same command resumes the run.
 
     Raises:
         UserError: a step does not fit in the memory of a device, or `config.train.max_skipped_steps` consecutive steps
@@ -83,7 +83,7 @@ class PendingStep:
 
 
 class MetricsInterval:
-    """Sums over the steps since the last line of metrics; their time excludes pauses for evaluation and saving."""
+    """Sums of metrics over the steps since the last line of metrics, and the time of the steps without pauses."""
 
     def __init__(self, means: dict[str, Mean]) -> None:
         self.means, self.grad_norms = means, list[float]()
@@ -92,18 +92,18 @@ class MetricsInterval:
         self._began, self._paused = time.perf_counter(), 0.0
 
     def count_pause_since(self, began: float) -> float:
-        """Count the time since `began`, a time of time.perf_counter, as a pause, and return its seconds."""
+        """Count the time since `began`, a time of time.perf_counter, as a pause; return the seconds of the pause."""
         seconds = time.perf_counter() - began
         self._paused += seconds
         return seconds
 
     def seconds_without_pauses(self) -> float:
-        """Return the seconds of this interval so far, without pauses."""
+        """Return the seconds since the last line of metrics, without pauses."""
         return time.perf_counter() - self._began - self._paused
 
 
 class _TrainingLoop:
-    """The training loop with its state: the launched step, and collected metrics that are not written yet."""
+    """The training loop with its state: the launched step, and the collected metrics that are not written yet."""
 
     def __init__(
         self,
@@ -212,7 +212,8 @@ class _TrainingLoop:
     def _arm_watchdog(self, step: int, compiled_at: int) -> None:
         """Start the watchdog's time limit for the step after `step`.
 
-        The first steps of a compiled program get the limit of a compilation, because they also open connections.
+        The first steps of a compiled program get the longer time limit of a compilation, because these steps also open
+        connections.
         """
         self.session.watchdog.enter_stage("compile" if step < compiled_at + 2 else "step", step + 1)
 

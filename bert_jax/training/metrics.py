@@ -41,7 +41,7 @@ class MetricsFile:
         tracker: key of TRACKERS, a tracker that gets the metrics in addition to TensorBoard; None: only TensorBoard.
         digest: digest of the earlier lines, from the record of the checkpoint of `step`; None: no comparison.
         settings: settings of the run by key, for TensorBoard and the tracker.
-        root: the work directory that contains `workdir`; None: `workdir`.
+        root: a work directory above `workdir`, relative to which trackers name the run; None: `workdir`.
         meter: meter of the energy since this start, which training lines contain as `energy_joules`; None: the energy
             is not measured.
         used_memory_bytes: function that returns the used memory, which training lines contain as `memory_bytes`.
@@ -137,7 +137,7 @@ def read_metrics(path: pathlib.Path) -> list[Line]:
 
 
 def metrics_digest(path: pathlib.Path, num_lines: int | None = None) -> str:
-    """Return the digest `NUMBER:SHA256` of the first `num_lines` lines of a metrics file; None: all lines.
+    """Return the digest `NUMBER:SHA256` of the first `num_lines` lines of a metrics file; None: of all lines.
 
     The digest leaves out the fields in TIMED. Only the first lines are compared with a checkpoint, because a resumed
     run may add a line for the step of its checkpoint.
@@ -151,7 +151,7 @@ def begins_with_digest(path: pathlib.Path, digest: str) -> bool:
 
 
 class _LinesDigest:
-    """The digest of lines that are added one after another: their number, and the SHA-256 of their JSON list."""
+    """The digest of lines that are added one after another: the number of lines, and the SHA-256 of their JSON list."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self._num_lines, self._hash = 0, hashlib.sha256(b"[")
@@ -175,7 +175,7 @@ def damaged_lines(path: pathlib.Path) -> list[bytes]:
 
 
 class _MetricsLine(NamedTuple):
-    """The bytes of a line of a metrics file, and the parsed line; None if the line is damaged."""
+    """The bytes of a line of a metrics file, and the parsed line, which is None if the line is damaged."""
 
     text: bytes
     line: Line | None

@@ -1,10 +1,10 @@
 """The table of optimizers, made of optax transformations.
 
-A row of `OPTIMIZERS` is a function of the learning rate of a step, so any `optax.X(learning_rate)` can be a row. The
-rate depends on the step of the run, not on a count inside the optimizer. Therefore a skipped update does not change the
-moments, but advances the schedule. `make_optimizer` adds clipping, learning rates per layer, and a moving average of
-the parameters to every optimizer. To add an optimizer, write a function (in a separate file if it is long), and add a
-row to `OPTIMIZERS`.
+A row of `OPTIMIZERS` is a function that makes an optimizer from a learning rate, so a row can be made of any
+`optax.X(learning_rate)`. The rate depends on the step of the run, not on a count inside the optimizer. A skipped update
+therefore advances the schedule, although it does not change the moments. `make_optimizer` adds clipping, learning rates
+per layer, and a moving average of the parameters to every optimizer. To add an optimizer, write a function (in a
+separate file if it is long), and add a row to `OPTIMIZERS`.
 """
 
 import math
@@ -51,9 +51,9 @@ def weight_decay_mask(logical_axes: Tree) -> Tree:
     )
 
 
-def axes_within_layer(axes: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the indices of the axes within a layer: all axes except "layers", on which blocks are stacked."""
-    return tuple(i for i, name in enumerate(axes) if name != "layers")
+def indices_of_axes_within_layer(axis_names: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the indices of the axes within a layer: all axes except "layers", along which blocks are stacked."""
+    return tuple(i for i, name in enumerate(axis_names) if name != "layers")
 
 
 def adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
@@ -113,7 +113,7 @@ def scale_by_layer_trust_ratio(logical_axes: Tree, applies: Tree) -> optax.Gradi
     def scale(axes: tuple[str, ...], apply: bool, update: jax.Array, param: jax.Array) -> jax.Array:
         if not apply:
             return update
-        within = axes_within_layer(axes)
+        within = indices_of_axes_within_layer(axes)
         param_norm, update_norm = _norm_over_axes(param, within), _norm_over_axes(update, within)
         ratio = jnp.where((param_norm > 0) & (update_norm > 0), param_norm / jnp.maximum(update_norm, 1e-30), 1.0)
         return update * ratio
@@ -191,7 +191,7 @@ def stable_adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) 
         ) -> jax.Array:
             """Return the update `x` of a parameter with weight decay, divided by max(1, RMS)."""
             ratio = jnp.square(gradient) / jnp.maximum(moment, max(config.epsilon**2, 1e-30))
-            rms = jnp.sqrt(jnp.mean(ratio, axis=axes_within_layer(axes), keepdims=True))
+            rms = jnp.sqrt(jnp.mean(ratio, axis=indices_of_axes_within_layer(axes), keepdims=True))
             return (x + (config.weight_decay if decayed else 0.0) * param) / jnp.maximum(1.0, rms)
 
         trees = (info.logical_axes, info.decayed, updates, gradients, second, params)
@@ -229,7 +229,7 @@ def scale_by_layer_depth(encoder_scale: float, decay: float, sections: Tree) -> 
 
 
 class AveragedState(NamedTuple):
-    """The state of an optimizer, and the average of the parameters over its updates."""
+    """The state of an optimizer, and the moving average of the parameters over the updates of the optimizer."""
 
     inner: optax.OptState
     updates: jax.Array  # number of updates so far, int32
@@ -292,7 +292,7 @@ def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) 
 
 
 def _clip_trained_gradients(norm: float, freeze_encoder: bool, sections: Tree) -> optax.GradientTransformation:
-    """Return a transformation that clips gradients by their norm over the trained parameters; it has no state."""
+    """Return a transformation that clips gradients by their norm over the trained parameters; no state is needed."""
     clip = optax.clip_by_global_norm(norm)
     if not freeze_encoder:
         return clip

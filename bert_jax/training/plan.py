@@ -77,17 +77,19 @@ def no_remarks(line: Line) -> Iterable[str]:
 class Data:
     """The data of a run: batches, evaluations, frozen parameters and remarks.
 
-    batches: function (phase, step) -> an endless generator of this host's part of the batches from `step` on; the
-        generator yields {} while a batch is not prepared yet
-    heldout: the held-out batches; None: no sequences are held out
-    evaluate: function (params, frozen params, held-out batches) -> metrics by name; None: no evaluation
-    phase_evaluations: index of a phase with a different objective -> `evaluate` for this phase
-    should_stop: function (step, metrics of the evaluation, params) -> whether the run ends now (early stopping); None:
-        no early stopping. `evaluate` and `should_stop` get the moving average of the parameters if the state has it.
-    frozen: parameters that are not trained, such as the parameters of a teacher
-    unigram_losses: split -> loss, in nats, of a model that knows only how often each training token occurs; every line
-        of metrics has this loss. The dictionary is empty if the run does not predict tokens.
-    remarks: function from a line of metrics to lines for the console
+    Attributes:
+        batches: function (phase, step) -> an endless generator of this host's part of the batches from `step` on; the
+            generator yields {} while a batch is not prepared yet.
+        heldout: the held-out batches; None: no sequences are held out.
+        evaluate: function (params, frozen params, held-out batches) -> metrics by name; None: no evaluation.
+        phase_evaluations: index of a phase with a different objective -> `evaluate` for this phase.
+        should_stop: function (step, metrics of the evaluation, params) -> whether the run ends now (early stopping);
+            without this function, no run ends early. `evaluate` and `should_stop` get the moving average of the
+            parameters if the state has it.
+        frozen: parameters that are not trained, such as the parameters of a teacher.
+        unigram_losses: split -> loss, in nats, of a model that knows only how often each training token occurs; every
+            line of metrics has this loss. The dictionary is empty if the run does not predict tokens.
+        remarks: function from a line of metrics to lines for the console.
     """
 
     batches: Callable[[Phase, int], Generator[Batch, None, None]]
@@ -109,7 +111,7 @@ class Session:
     watchdog: Watchdog
 
     def heartbeat(self) -> bool:
-        """Restart the watchdog's time limit, and return whether the run should stop; for calls during long work."""
+        """Restart the watchdog's time limit, and return whether the run should stop; call this during long work."""
         self.watchdog.restart_clock()
         return self.interrupt.should_stop()
 

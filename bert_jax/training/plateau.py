@@ -1,7 +1,7 @@
 """The plateau: the time in which the masked-token loss stays at the unigram loss.
 
-The unigram loss is the loss of a model that knows only how often each token occurs. Every encoder reaches this loss
-in its first steps. While the loss stays there, the model does not use the context.
+The unigram loss is the loss of a model that knows only how often each token occurs. Every encoder reaches the unigram
+loss in its first steps. While the loss stays at the unigram loss, the model does not use the context.
 """
 
 import collections
@@ -114,7 +114,7 @@ class Plateau:
 
 
 def expected_end_of_plateau(plateau_steps: int | None, optimizer: OptimizerConfig, phases: tuple[Phase, ...]) -> int:
-    """Return the step by which a run is expected to have left the plateau; `plateau_steps` is the user's value."""
+    """Return the step by which a run is expected to have left the plateau: `plateau_steps`, if the user set it."""
     if plateau_steps is not None:
         return plateau_steps
     first, total = phases[0], phases[-1].end

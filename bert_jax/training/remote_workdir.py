@@ -1,10 +1,10 @@
 """A run or a model on object storage, whose small files are copied to a local directory of each process.
 
-The state on the object storage is the valid state. A process copies the small files when it starts, and works on the
-copy as on any work directory. Process 0 of a training uploads changed files before each checkpoint and at the end, so
-that no checkpoint is newer than its metrics. At a gs:// URL, Orbax writes the checkpoints directly, and each host
-writes its part. At other URLs, Orbax writes the checkpoints to the local copy, from which they are uploaded like the
-small files.
+If the object storage and a local copy differ, the files on the object storage are valid. A process copies the small
+files when it starts, and works on the copy as on any work directory. Process 0 of a training uploads changed files
+before each checkpoint and at the end, so that no checkpoint is newer than its metrics. At a gs:// URL, Orbax writes the
+checkpoints directly, and each host writes its part. At other URLs, Orbax writes the checkpoints to the local copy, and
+the checkpoints are then uploaded like the small files.
 """
 
 import concurrent.futures
@@ -59,7 +59,7 @@ class Mirror:
         return not self.url.startswith(ORBAX_WRITES)
 
     def download_new_files(self, states: bool = False) -> None:
-        """Download new files from the URL, and delete local files that the URL lacks; the owner does nothing.
+        """Download new files from the URL and delete local files that the URL lacks, unless this process owns the run.
 
         If checkpoints are files of the local copy, their arrays are downloaded only if `states` is True.
 
@@ -92,7 +92,7 @@ class Mirror:
         """Make this process the owner of the run during the `with` block.
 
         A previous owner stops before its next checkpoint. Changed files are uploaded at the end of the block, unless an
-        error ends it.
+        error ends the block.
         """
         from bert_jax.readers import storage
 
@@ -200,7 +200,7 @@ def checkpoints_directory(workdir: pathlib.Path) -> Any:
 
 
 def _locked_cache_directory(url: str) -> pathlib.Path:
-    """Return an empty directory in the user's cache for a URL, locked until the process ends and reused later."""
+    """Return an empty cache directory for a URL; this process locks the directory until it ends."""
     name = hashlib.sha256(url.encode()).hexdigest()[:16]
     for index in itertools.count():
         slot = (user_cache() / "runs" / name / str(index)).resolve()

@@ -66,7 +66,7 @@ def num_equal_first_steps(saved: Values, wanted: Values, steps: int) -> int:
 def _sequence_settings_at(
     settings: tuple[PhaseConfig, ...], phases: tuple[Phase, ...], step: int
 ) -> tuple[object, ...]:
-    """Return all settings that determine the sequences and the loss of `step` and of later steps in its phase."""
+    """Return all settings that determine the sequences and the loss of `step`, and of the later steps of its phase."""
     phase = next(phase for phase in phases if phase.begin <= step < phase.end)
     masks = settings[phase.index]
     rates = (masks.mask_probability, masks.mask_token_fraction, masks.random_token_fraction)

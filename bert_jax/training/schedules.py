@@ -29,7 +29,7 @@ class Phase:
     batch_keys: str = "config.train"  # prefix of the config keys that set the batch of the phase, for messages
 
     def first_sequence(self, step: int) -> int:
-        """Return the number of the first sequence of `step` (begin <= step <= end)."""
+        """Return the number of the first sequence of the step `step` (begin <= step <= end)."""
         return self.begin_sequence + (step - self.begin) * self.batch_size
 
 
@@ -87,7 +87,8 @@ def learning_rate(settings: OptimizerConfig, phases: tuple[Phase, ...], step: ja
 def bert_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
     """Return BERT's schedule: a linear warmup, then a decay that is counted from step 0.
 
-    At the end of the warmup, the rate therefore drops a little, as in google-research/bert's optimization.py.
+    At the end of the warmup, the rate drops a little, because the decay begins at step 0, as in google-research/bert's
+    optimization.py.
     """
     return _warmup_and_decay(settings.decay_power, peak, warmup, total, decay_begin=0)
 

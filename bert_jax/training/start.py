@@ -33,8 +33,8 @@ class Start:
 def open_checkpoints(plan: Plan, session: Session) -> Iterator[Checkpoints | None]:
     """Wait for every process, and yield the checkpoints of a run; yield None if a signal has already arrived.
 
-    If an error leaves the `with` block, the checkpoints are closed only if the run has a single process. One of several
-    processes cannot finish a checkpoint that all processes write.
+    If an error leaves the `with` block, the checkpoints are closed only if the run has a single process. All processes
+    of a run write a checkpoint together, so a process that ends with an error cannot finish the checkpoint.
     """
     with jax.set_mesh(plan.mesh):
         session.watchdog.enter_stage("start")
@@ -96,7 +96,7 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
 
 
 def initial_state(plan: Plan, params: Params | None) -> Start:
-    """Return the start of a new run from `params`, float32; if they are None, from random parameters."""
+    """Return the start of a new run from the float32 parameters `params`; None: from random parameters."""
     init = functools.partial(init_state, plan.seed, plan.objective, plan.param_optimizer)
     shardings = plan.state_layout.shardings._replace(frozen=())
     if params is None:

@@ -104,10 +104,10 @@ def train_step(
 ) -> StateAndMetrics:
     """Return the state after a training step on a batch, and the metrics of the step.
 
-    The batch is computed in `grad_accum_steps` micro-batches, with the memory of a single micro-batch. The loss is a
-    global sum divided by a global count, so the numbers of micro-batches, devices and hosts affect only rounding. If
-    the loss or the gradient is not finite, parameters and optimizer state do not change, and the step is counted as
-    skipped.
+    The batch is computed in `grad_accum_steps` micro-batches, so it needs only the memory of a single micro-batch. The
+    loss is a global sum divided by a global count, so the numbers of micro-batches, devices and hosts affect only
+    rounding. If the loss or the gradient is not finite, parameters and optimizer state do not change, and the step is
+    counted as skipped.
     """
     rng = jax.random.fold_in(state.rng, state.step)
     loss, gradients, metrics = _loss_and_gradients(objective, grad_accum_steps, state, batch, rng)
@@ -146,8 +146,8 @@ def jit_train_step(
 ) -> Any:
     """Return the jitted step of a phase, `(state, batch) -> (state, metrics)`, for training and for the dry run.
 
-    `shardings` are the shardings of the state, both as input and as output; the state is donated. `deterministic` is
-    the value of `config.compute.deterministic`.
+    `shardings` are the shardings of the state, both as input and as output; the state is donated. The argument
+    `deterministic` is the value of the config field `config.compute.deterministic`.
     """
     step = functools.partial(train_step, objective, optimizer, learning_rate, grad_accum_steps)
     out = (shardings, sharding.replicated(mesh))
@@ -204,7 +204,7 @@ def check_divisible_by_mesh(
 ) -> None:
     """Raise UserError unless the model, the batches and the micro-batches divide evenly over the mesh.
 
-    `evaluation_batch_size` is the value in the config, or None.
+    `evaluation_batch_size` is the batch size of evaluations in the config, or None.
     """
     sharding.check_mesh_divides_heads(mesh, objective.num_heads)
     sharding.check_mesh_divides_parameters(objective.logical_axes, objective.shapes, mesh)

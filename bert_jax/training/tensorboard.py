@@ -21,7 +21,7 @@ class TensorBoard:
     """An event file in `workdir`/tensorboard for a run that continues after `step`.
 
     TensorBoard hides older events of steps after `step`. Events are written by the calling thread. SummaryWriter would
-    write them in a separate thread; if a full disk ends that thread, SummaryWriter waits forever.
+    write events in a separate thread; if a full disk ends that thread, SummaryWriter waits forever.
     """
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
@@ -38,7 +38,7 @@ class TensorBoard:
         self._write_event(step + 1, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
 
     def write(self, step: int, numbers: dict[str, float]) -> None:
-        """Write an event with the numbers of a step, each under its name."""
+        """Write an event with the metrics of a step, each under its name."""
         values = [self._summary.Value(tag=name, simple_value=x) for name, x in numbers.items()]
         self._write_event(step, summary=self._summary(value=values))
 
@@ -65,7 +65,7 @@ class TensorBoard:
 
 
 class RunStart(NamedTuple):
-    """A start of a run: its first step, the times of its begin and of its last event, and its energy.
+    """A start of a run: the first step, the times of the beginning and of the last event, and the energy used.
 
     Times are in seconds since 1970. `joules` is the energy that counters measured until the time `measured`.
     """

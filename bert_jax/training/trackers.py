@@ -26,7 +26,7 @@ MAX_PARAMS, MAX_CHARACTERS = 100, 500  # maximum parameters of a request to MLfl
 
 
 class Tracker(NamedTuple):
-    """An open run of a tracker: its id for a later resumption, and the functions that send numbers and close it."""
+    """An open run of a tracker: its id for a resumption, and the functions that send numbers and close the run."""
 
     run_id: str
     send: Callable[[int, Mapping[str, float]], None]
@@ -60,7 +60,7 @@ def open_wandb(workdir: pathlib.Path, name: str, run_id: str | None, settings: M
 
 
 def open_mlflow(workdir: pathlib.Path, name: str, run_id: str | None, settings: Mapping[str, Any]) -> Tracker:
-    """Open a run of MLflow, whose parameters are the settings."""
+    """Open a run of MLflow, with the settings as its parameters."""
     import mlflow
     from mlflow.entities import Metric, Param
 
@@ -101,7 +101,7 @@ class MetricsSender:
     Args:
         name: name of the tracker, a key of TRACKERS.
         workdir: work directory of the run.
-        root: `workdir`, or the work directory above it; the path relative to `root` is the name of the run.
+        root: `workdir`, or the work directory above `workdir`; the path relative to `root` is the name of the run.
         settings: settings of the run by key.
         say: function that prints a line if the tracker fails; only the methods below call it, never the thread.
 
@@ -127,7 +127,7 @@ class MetricsSender:
         known = read_file(path, MAX_ID_BYTES).decode(errors="replace").strip() if path.exists() else None
         title = os.path.relpath(workdir, root / os.pardir)
         self._thread = threading.Thread(
-            target=self._run_thread, args=(workdir, title, known or None, settings), name=name, daemon=True
+            target=self._send_lines_in_thread, args=(workdir, title, known or None, settings), name=name, daemon=True
         )
         self._thread.start()
         self._opened.wait(ANSWER_SECONDS)
@@ -146,7 +146,7 @@ class MetricsSender:
             )
 
     def write(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Send the numbers of a step to the tracker, each under its name."""
+        """Send the metrics of a step to the tracker, each under its name."""
         self._queue_line((step, numbers))
 
     def close(self) -> None:
@@ -177,7 +177,9 @@ class MetricsSender:
             "them"
         )
 
-    def _run_thread(self, workdir: pathlib.Path, title: str, known: str | None, settings: Mapping[str, Any]) -> None:
+    def _send_lines_in_thread(
+        self, workdir: pathlib.Path, title: str, known: str | None, settings: Mapping[str, Any]
+    ) -> None:
         """Open the tracker, send lines until the line None, and close the tracker; this method runs in the thread."""
         try:
             tracker = TRACKERS[self._name](workdir, title, known, settings)

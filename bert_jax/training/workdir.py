@@ -239,7 +239,8 @@ def read_recorded_machine_info(workdir: pathlib.Path) -> dict[str, str | int]:
 def resolve_model_dir(path_or_url: str | os.PathLike[str]) -> pathlib.Path:
     """Return the local model directory of a path, a URL or a name on the Hugging Face Hub.
 
-    For a work directory of `finetune`, it is the subdirectory `model/`; otherwise the directory itself.
+    For a work directory of `finetune`, return its subdirectory `model/`; for any other directory, return the directory
+    itself.
     """
     directory = local_copy(local_or_downloaded_model(path_or_url) if parse_hub_name(path_or_url) else path_or_url)
     best = directory / "model"

@@ -4,7 +4,7 @@ python3 launch/gke/jobset.py --name bert-base --image IMAGE --accelerator v5e --
     --service_account trainer --workdir gs://BUCKET/runs/base --config configs/bert_base.py \
     --corpus gs://BUCKET/corpus | kubectl apply -f -
 
-JSON is valid YAML. Guide: docs/launch.md.
+The manifest is printed as JSON, which is valid YAML. Guide: docs/launch.md.
 """
 
 import argparse

@@ -19,7 +19,7 @@ from bert_jax.corpus.build.prepare import format_summary, prepare
 from bert_jax.corpus.build.staging import UnfinishedCorpus
 from bert_jax.corpus.cache import copy_corpus_to_cache
 from bert_jax.corpus.manifest import read_manifest, verify_corpus
-from bert_jax.corpus.mixture import open_mixture, pin_opened_snapshots
+from bert_jax.corpus.mixture import corpus_setting_with_snapshots, open_mixture
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
@@ -113,7 +113,7 @@ def test_an_old_snapshot_gives_the_same_batches(tmp_path, tokenizer):
     place = tmp_path / "c[1]"  # no pattern
     prepare(write(tmp_path / "1.jsonl", texts[:40]), tokenizer, place, workers=1, heldout_fraction=0.2)
     before = open_mixture(str(place))
-    first, named = batches(before), pin_opened_snapshots(str(place), before)
+    first, named = batches(before), corpus_setting_with_snapshots(str(place), before)
     prepare(write(tmp_path / "2.jsonl", texts[40:]), tokenizer, place, workers=1, append=True)
     newest = open_mixture(str(place))
     assert newest.fingerprint != before.fingerprint
@@ -123,7 +123,7 @@ def test_an_old_snapshot_gives_the_same_batches(tmp_path, tokenizer):
         assert again.fingerprint == before.fingerprint
         assert batches(again) == first
         assert documents(again.corpora[0]) == documents(before.corpora[0])
-    named_now = pin_opened_snapshots(str(place), newest)
+    named_now = corpus_setting_with_snapshots(str(place), newest)
     assert open_mixture(named_now, recorded=named).fingerprint == newest.fingerprint  # what is named counts
     assert open_mixture(str(place), recorded=f"{place}@{'0' * 12}").fingerprint == newest.fingerprint
     with pytest.raises(UserError, match=f"no snapshot 0{{12}}; it has {before.fingerprint[:12]}, "):

@@ -2,7 +2,7 @@
 
 cleaning.py  partitions of inputs -> partitions of cleaned texts
 copies.py    partitions -> decisions about copies, and the signatures that the corpus keeps
-pipeline.py  Apache Beam itself: a pipeline from options, chunks for all steps, versions and errors of workers
-prepare.py   `prepare_with_beam`, which the verb calls
+pipeline.py  functions for Apache Beam: make a pipeline, read chunks, check versions, convert errors of workers
+prepare.py   `prepare_with_beam`, the function behind `prepare --runner beam`
 records.py   partitions -> shards, indexes and manifest
 """

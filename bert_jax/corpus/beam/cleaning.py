@@ -45,7 +45,7 @@ def clean_partitions(
         recipe: the rules.
         settings: how the input is read.
         check: raises UserError on a worker whose package versions differ from the versions on this machine.
-        work_url: directory or URL for the cleaned files, whose names and contents equal the files that
+        work_url: directory or URL for the cleaned files, which have the names and contents of the files that
             `clean_documents` writes.
     """
     chunks = read_and_spread_chunks(partitions, "clean", settings)
@@ -134,7 +134,7 @@ def _upload_cleaned_block(
     key, chunks = group
     with tempfile.TemporaryDirectory() as directory:
         files = FinishedBlocks(pathlib.Path(directory), lambda: writing(directory))
-        files.begin(key, PARTS)
+        files.create_files_of_block(key, PARTS)
         for _, contents in sorted(chunks, key=operator.itemgetter(0)):  # chunks arrive in any order
             files.append(key, contents)
         for part in PARTS:

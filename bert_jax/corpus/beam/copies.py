@@ -33,7 +33,7 @@ from bert_jax.readers import ReadOptions, storage
 def find_copies_with_beam(
     partitions: beam.PCollection, settings: PrepareSettings, against: Sequence[str], output: str, work_url: str
 ) -> beam.PCollection:
-    """Return a collection with one item: the path of the `Decisions` file, and the manifest's parts about copies.
+    """Return a Beam collection with one item: the path of the `Decisions`, and the manifest's parts about copies.
 
     Args:
         partitions: partitions of the documents.
@@ -62,11 +62,11 @@ def _keyed_chunk_signatures(
 def _upload_signature_block(
     group: tuple[BlockKey, Iterable[tuple[int, Signatures]]], work_url: str
 ) -> tuple[str, BlockKey]:
-    """Upload the signatures of a block; return its key."""
+    """Upload the signatures of a block; return the key of the block."""
     key, chunks = group
     with tempfile.TemporaryDirectory() as directory:
         signed = FinishedBlocks(pathlib.Path(directory), lambda: writing(directory))
-        signed.begin(key, PARTS)
+        signed.create_files_of_block(key, PARTS)
         for _, signatures in sorted(chunks, key=operator.itemgetter(0)):  # chunks arrive in any order
             signed.append(key, signatures_as_bytes(signatures))
         for part in PARTS:

@@ -46,7 +46,7 @@ def make_pipeline(arguments: Sequence[str]) -> beam.Pipeline:
 
 
 def check_job_server(endpoint: str | None) -> None:
-    """Raise UserError if no job server listens at `--job_endpoint=HOST:PORT`; Beam would wait for it without end."""
+    """Raise UserError if no job server listens at `--job_endpoint=HOST:PORT`, since Beam would wait forever."""
     host, _, port = (endpoint or "").rpartition(":")
     if not port.isdecimal():  # no endpoint, or "embed"
         return
@@ -66,7 +66,7 @@ def read_and_spread_chunks(
     tokenizer: Tokenizer | None = None,
     decided: Any = None,
 ) -> beam.PCollection:
-    """Return the chunks of the partitions: one worker reads a large file, all workers process its chunks.
+    """Return the chunks of the partitions; a single worker reads a large file, and all workers process its chunks.
 
     Args:
         partitions: a collection of `Partition`.
@@ -100,10 +100,11 @@ def check_worker_versions(packages: Sequence[str], wanted: str) -> None:
 
 
 def as_user_error(error: Exception) -> UserError | None:
-    """Return the error of a pipeline as a UserError; None for a bug, whose traceback is shown.
+    """Return the error of a pipeline as a UserError; return None for a bug, so that the traceback is shown.
 
-    The message of an error in another process is inside a traceback. An error that Beam itself raises, with no function
-    of bert_jax in it, is a runner's program that Beam cannot download, a lost worker or a lost connection to a worker.
+    If an error occurred in another process, the text of a traceback contains its message. If a traceback names no
+    function of bert_jax, the error comes from Beam, which cannot download the program of a runner, or has lost a worker
+    or the connection to a worker.
     """
     if isinstance(error, UserError):
         return error

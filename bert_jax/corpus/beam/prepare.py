@@ -54,13 +54,13 @@ def prepare_with_beam(
     """Make the corpus that `prepare` makes from the same arguments, byte for byte, on any runner of Beam.
 
     Args:
-        inputs: as in `prepare`; URLs, or paths that every machine has, since all workers read them. The same holds for
-            the corpora and files that a recipe names.
+        inputs: as in `prepare`; URLs, or paths that every machine has, since all workers read the inputs. The corpora
+            and files that a recipe names must also be URLs or such paths.
         tokenizer_directory, read_options, clean, evaluation_files: as in `prepare`.
         output: a URL or directory that all workers write to. The manifest is written last: a directory without a
             manifest is not a corpus.
-        keep_removed: as in `prepare`; after the workers have ended, this machine reads the documents again and writes
-            this file.
+        keep_removed: as in `prepare`; after the workers have ended, this machine reads the documents again, and writes
+            the file of removed documents.
         beam_options: command-line options of a Beam pipeline, such as '--runner=FlinkRunner'.
         options: see `PrepareOptions`.
 
@@ -156,7 +156,7 @@ def _write_removed(
     recipe: Recipe | None,
     output: str,
 ) -> None:
-    """Append the documents that the recipe and the search for copies removed to a JSON lines file."""
+    """Write removed documents (removed by the recipe or as copies) to the end of a JSON lines file."""
     if recipe:
         files = storage.match_files(f"{output}/{CLEANED}")  # sorted names are in the order of the blocks
         append_removed_documents(path, [name for name in files if name.endswith(f".{REMOVED}")])

@@ -41,7 +41,8 @@ def write_corpus(
         output: directory or URL of the corpus.
         cleaned: side input with the `CleaningCounts`; None: without cleaning.
         decided: side input with the path of a `Decisions` file; None: without a search for copies.
-        copies: side input with the manifest's parts about signatures and about copies; None: without a search.
+        copies: side input with the manifest's parts about signatures and about copies; None: without a search for
+            copies.
     """
     chunks = read_and_spread_chunks(partitions, "encode", settings, tokenizer, decided)
     encode = beam.ParDo(_Encode(tokenizer, settings, check))

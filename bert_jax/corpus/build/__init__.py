@@ -2,11 +2,11 @@
 
 Files, in the order in which a preparation uses them:
 
-prepare.py           `prepare`, which the verb calls: all steps on this machine; corpus/beam has the steps for Beam
-plan.py              options, settings and inputs, checked before the work; the identity of a preparation that resumes
+prepare.py           `prepare`, behind the verb `prepare`: all steps on this machine; corpus/beam has the steps for Beam
+plan.py              checks options, settings and inputs before the work; the identity of a preparation that resumes
 append.py            opens the corpus that documents are added to; stores and reads the signatures of its documents
 staging.py           the directory of a corpus that is being written; its finished blocks survive a kill
-passes.py            a pass over all documents: chunks on all cores, results in order, finished blocks
+passes.py            a pass over all documents: all cores process chunks, and results come in order, in blocks
 chunks.py            files -> partitions -> chunks: how the work is divided
 cleaning/            the rules of a recipe change texts or remove documents, before all other steps
 dedup_pass.py        searches for copies: computes all signatures, decides, and writes removed documents as JSON lines

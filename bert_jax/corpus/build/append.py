@@ -1,7 +1,7 @@
 """The existing corpus of `prepare --append`, and the signatures that a corpus stores to find copies later.
 
 A corpus keeps the signatures of its documents in `signatures.npy` and, for near copies, in `sketches.npy`. Signatures
-depend on the text alone, so they also compare corpora with different tokenizers.
+do not depend on the tokenizer, so corpora with different tokenizers can be compared.
 """
 
 import json
@@ -38,7 +38,7 @@ class ExistingCorpus(NamedTuple):
     settings: Mapping[str, Any]
 
     def split_totals(self) -> list[ShardInfo]:
-        """Return a `ShardInfo` for each split; its counts are the totals of this split."""
+        """Return a `ShardInfo` for each split, whose counts are the totals of the split."""
         nouns = ("records", "documents", "sentences", "tokens")
         return [
             ShardInfo(split=split, partition=0, block=0, **{noun: entry[noun] for noun in nouns})
@@ -46,7 +46,7 @@ class ExistingCorpus(NamedTuple):
         ]
 
     def document_counts(self) -> DocumentCounts:
-        """Return the counts over the documents of the corpus."""
+        """Return the counts over all documents of the corpus."""
         documents = self.base.manifest["documents"]
         return DocumentCounts(documents=documents["in"], rejected=documents["rejected"], **self.base.manifest["counts"])
 
@@ -62,7 +62,7 @@ def read_existing_corpus(
     options: Mapping[str, Any],
     recipe: Recipe | None,
 ) -> ExistingCorpus:
-    """Return the corpus to which documents are added, after a check of the arguments against it.
+    """Return the corpus to which documents are added; check that the arguments agree with the corpus.
 
     Args:
         directory: directory of the corpus.
@@ -111,7 +111,7 @@ def signature_files_of_kept_documents(
 
     Args:
         blocks: signatures of all documents that were read, in the order of the decisions.
-        decisions: decisions about these documents.
+        decisions: decisions about the documents in `blocks`.
         keep_sketches: True to keep all signatures, by which near copies are found; otherwise the files have only the
             hashes of normal forms.
     """

@@ -48,8 +48,8 @@ def read_chunks(
 ) -> Iterator[Chunk]:
     """Yield the chunks of a partition in order, in bounded memory; a partition has at least one chunk.
 
-    With decisions, a removed document is marked as rejected and has no text, and the chunk has the `split_hashes` of
-    the kept documents. Without a tokenizer, the chunks cannot be encoded.
+    If decisions are given, a removed document is marked as rejected and has no text, and the chunk has the
+    `split_hashes` of the kept documents. Without a tokenizer, the chunks cannot be encoded.
 
     Raises:
         UserError: `readers.read_raw_documents` raises it.

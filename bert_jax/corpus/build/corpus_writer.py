@@ -53,7 +53,7 @@ class PackedRecords(NamedTuple):
 
     `rows`: uint32 [records, 7], the columns of the corpus's index, then the hash (16 bytes) of the normal form of the
     document or piece that begins in the record. The hash is 0 if no document or piece begins in the record, or if the
-    signatures contain the hash.
+    files of signatures contain the hash.
     """
 
     records: list[bytes]
@@ -62,7 +62,7 @@ class PackedRecords(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardInfo:
-    """A written shard; `vars(info)` is JSON. The file `rows_name` in the same directory has its rows.
+    """A written shard; `vars(info)` is a JSON object. The file `rows_name` has the index rows of the shard.
 
     `documents`: number of documents that begin in the shard.
     """
@@ -98,7 +98,7 @@ def cut_long_sentence_lengths(lengths: np.ndarray, inside: np.ndarray | None = N
     """Return sentence lengths, int64 [sentences], with lengths above `MAX_SENTENCE` cut into parts.
 
     A sentence is not cut before a token that begins in the middle of a character. `inside`, bool [sum of lengths], is
-    True for these tokens; None: there is no such token.
+    True for tokens that begin in the middle of a character; None: the text has no such token.
     """
     if not lengths.size or lengths.max() <= MAX_SENTENCE:
         return lengths
@@ -128,8 +128,8 @@ def pack_document(
     Args:
         lengths: int64 [sentences], each from 1 to `MAX_SENTENCE`.
         tokens: uint16 or uint32 [sum of lengths].
-        begins: True if the first record is the first record of its document.
-        content_hash: 16-byte hash of the normal form of the document; zeros if the signatures have the hash.
+        begins: True if the first returned record begins a document.
+        content_hash: 16-byte hash of the normal form of the document; zeros if the files of signatures have the hash.
         words: bool [sum of lengths], True for a token that begins a word; None: the record stores no word starts.
     """
     ends = np.cumsum(lengths)
@@ -157,7 +157,8 @@ def concatenate_records(parts: Sequence[PackedRecords]) -> PackedRecords:
 class ShardWriter:
     """Writer of a shard and its rows under temporary file names, which `close` renames.
 
-    As a context manager, it removes the files if the context ends before `close`. Equal records give equal bytes.
+    As a context manager, the writer removes the files if the context ends before `close`. Equal records give equal
+    bytes.
     """
 
     def __init__(self, directory: pathlib.Path, split: str, partition: int, block: int):
@@ -238,11 +239,11 @@ def assemble_corpus_from_shards(
     Args:
         source: directory with the shards and their rows.
         target: directory on the same file system, empty except for `tokenizer/`.
-        shards: all shards, in any order; no shard for a split without records.
+        shards: all shards, in any order; a split without records has no shard.
         dtype: dtype of the token ids.
         summary: copied into the manifest; `summary['tokenizer']` needs `sha256` and `vocab_size`.
         signatures: signatures of all documents; None: the hashes that `read_content_hashes` reads from the rows.
-        base: the corpus that the shards are added to; the manifest then describes its shards and the new shards.
+        base: the corpus that the shards are added to; the manifest then describes the old and the new shards.
 
     Returns:
         The manifest as written.
@@ -264,13 +265,13 @@ def assemble_corpus_from_shards(
 
 
 def group_shards_by_split(shards: Iterable[ShardInfo]) -> dict[str, list[ShardInfo]]:
-    """Return split -> its shards, in the order of their documents."""
+    """Return a map from each split to its shards, in the order of their documents."""
     ordered = sorted(shards, key=lambda shard: (shard.partition, shard.block))
     return {split: [shard for shard in ordered if shard.split == split] for split in SPLITS}
 
 
 def shard_file_name(split: str, index: int, num_shards: int, num_appends: int = 0) -> str:
-    """Return the file name of a shard in a corpus; `num_appends`: 1 for the first append; 0: no append."""
+    """Return the file name of a shard in a corpus; `num_appends` is 0 for a new corpus, 1 for the first append."""
     return f"{_insert_append_number(split, num_appends)}-{index:05}-of-{num_shards:05}.arrayrecord"
 
 

@@ -104,7 +104,7 @@ class Decisions:
         return str(self.stored_names[np.searchsorted(self.stored_before, document, side="right") - 1])
 
     def apply(self, partition: int, documents: Iterable[RawDocument]) -> Iterator[DocumentAndHash]:
-        """Yield the documents of a partition with their split hashes; a removed document has no text, but a reason."""
+        """Yield a partition's documents with their split hashes; a removed document has a reason instead of a text."""
         index = int(self.partitions[partition]) - 1
         reason = ""
         for raw in documents:
@@ -143,9 +143,10 @@ def decide_copies(
         signatures: signatures of each block, in order.
         partitions: index of the partition of each block, ascending from 0 without gaps.
         near: True to search for near copies as well as exact copies, so that all copies of a document are in one split.
-        stored: corpus -> signatures of its documents, which keep their splits. With `near`, a new document goes to the
-            split of the stored documents that are similar to it. It is removed if these stored documents are in both
-            splits, or if they are held out and the new documents have no held-out split.
+        stored: maps each corpus to the signatures of its documents, and these documents keep their splits. With `near`,
+            a new document goes to the split of the stored documents that are similar to it. A new document is removed
+            if similar stored documents are in both splits, or if similar stored documents are held out and the new
+            documents have no held-out split.
         heldout_fraction: held-out fraction of the new documents.
         removes: kinds of copies that are removed.
     """
@@ -187,7 +188,7 @@ def decide_copies(
 
 
 class _BlockRow(NamedTuple):
-    """The index of a block, and the index of a row in it."""
+    """The index of a block, and the index of a row in this block."""
 
     block: int
     row: int

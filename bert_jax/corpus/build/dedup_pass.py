@@ -51,8 +51,8 @@ def find_copies(
         settings: how the input is read, and which copies are removed.
         num_workers: as in `map_chunks`.
         progress: progress of the pass.
-        stored: corpus -> signatures of its documents. New exact copies of these documents are removed, whatever the
-            settings.
+        stored: maps each corpus to the signatures of its documents. New documents that are exact copies of stored
+            documents are removed, whatever the settings.
 
     Raises:
         UserError: `read_chunks` or `compute_document_signatures` raises it.
@@ -67,7 +67,7 @@ def find_copies(
     num_documents = 0
     with contextlib.closing(map_blocks(signed, partitions, read, work, num_workers)) as blocks:
         for key, results in blocks:
-            signed.begin(key, PARTS)
+            signed.create_files_of_block(key, PARTS)
             for chunk, signatures in results:
                 signed.append(key, signatures_as_bytes(signatures))
                 num_documents += int(signatures.rows["begins"].sum())
@@ -133,13 +133,14 @@ def append_removed_copies(
 ) -> None:
     """Read the input again, and append a JSON line {name, reason, repeats, text} for each removed document, in order.
 
-    `repeats` is the name of the kept document. A long document has a line for each of its pieces.
+    `repeats` is the name of the kept document that the removed document repeats. A long document has a line for each of
+    its pieces.
 
     Args:
         path: file of JSON lines.
         partitions: the whole input.
         options: as in `readers.read_documents`.
-        decisions: decisions about these documents.
+        decisions: decisions about the documents of the input.
         base_corpus: the corpus to which documents are added; `repeats` then names this corpus, since the names of its
             documents are unknown.
     """

@@ -65,7 +65,7 @@ class PrepareSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentCounts:
-    """Sums over documents; `vars(counts)` is JSON.
+    """Counts, summed over documents; `vars(counts)` is a JSON object.
 
     Attributes:
         documents: number of documents, stored or rejected.
@@ -78,7 +78,7 @@ class DocumentCounts:
         compared_characters: number of characters that were compared with the tokenizer's normal form.
         changed_characters: kind of change (`tokenizer.changes`) -> number of changed characters, scaled from the
             compared characters to all characters.
-        fields: field names of a record that lacks the requested field, for a message.
+        fields: field names of a record that lacks the requested field; an error message shows these names.
         lowest_hashes: the MIN_HELDOUT smallest split hashes of stored documents, ascending.
     """
 
@@ -211,9 +211,9 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
 
 
 def tokens_inside_character(tokenizer: Tokenizer) -> np.ndarray:
-    """Return for each token whether its first byte continues a character of UTF-8: bool `[vocab_size]`.
+    """Return, for each token of the vocabulary, whether it begins in the middle of a character: bool `[vocab_size]`.
 
-    A sentence of too many tokens is not cut before such a token.
+    A sentence of too many tokens is not cut before a token that begins in the middle of a character.
     """
     parts = steps_of_part(tokenizer.definition.get("pre_tokenizer"))
     letters = _LETTERS if any(part.get("type") == "ByteLevel" for part in parts) else {}
@@ -285,12 +285,12 @@ def sum_document_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
 
 
 def smallest_fraction_that_holds_out(split_hash: int) -> float:
-    """Return the smallest held-out fraction, with three decimals, that holds out a document with this split hash."""
+    """Return the smallest held-out fraction, a multiple of 0.001, that holds out a document with this split hash."""
     return ((split_hash * 1000 >> 64) + 1) / 1000
 
 
 def has_tokens(text: str, begins_document: bool, tokenizer: Tokenizer, settings: PrepareSettings) -> bool:
-    """Return whether the text of a document or piece has a token; stop at the first token."""
+    """Return whether the text of a document or piece has at least one token; stop at the first token."""
     sentences = _sentences_of(text, begins_document, tokenizer, settings)
     return any(tokenizer.encode_sentences([sentence])[0] for sentence, _ in sentences)
 

@@ -39,7 +39,7 @@ class PassProgress:
         self._begun, self._pass_bytes = 0, 0
 
     def begin_pass(self, pass_bytes: int | None = None) -> None:
-        """Begin a pass, which reads `pass_bytes`; None: all bytes of the input."""
+        """Begin a pass that reads `pass_bytes` bytes; None means all bytes of the input."""
         self._begun, self._pass_bytes = self._begun + 1, self._input_bytes if pass_bytes is None else pass_bytes
 
     def report(self, bytes_read: int, num_documents: int) -> None:
@@ -97,11 +97,11 @@ class FinishedBlocks:
         """Return the path of the file of a part of a block."""
         return self.directory / f"{key[0]:05}-{key[1]:05}.{part}"
 
-    def begin(self, key: BlockKey, parts: Iterable[str]) -> None:
-        """Begin a block: create an empty file for each of its parts."""
+    def create_files_of_block(self, key: BlockKey, part_names: Iterable[str]) -> None:
+        """Create an empty file for each part of a block."""
         with self.writing():
             self.directory.mkdir(exist_ok=True)
-            for part in parts:
+            for part in part_names:
                 self.path(key, part).write_bytes(b"")
 
     def append(self, key: BlockKey, contents: Mapping[str, bytes]) -> None:
@@ -117,7 +117,7 @@ class FinishedBlocks:
         Args:
             key: key of the block.
             is_last: True if the block is the last of its partition.
-            digests: file name -> hex SHA-256 of files on disk; None: the files that `begin` created.
+            digests: file name -> hex SHA-256 of files on disk; None: the files that `create_files_of_block` created.
             known: further fields of the record, as JSON.
         """
         with self.writing():
@@ -179,7 +179,7 @@ def map_chunks(
     Args:
         chunks: chunks that `read_chunks` made.
         work: picklable function that takes a chunk.
-        num_workers: number of processes. With 1, or for a single chunk, this process does the work.
+        num_workers: number of processes. With 1 process, or for a single chunk, the calling process does the work.
 
     Raises:
         UserError: `work` raises it, or a process was killed.

@@ -29,22 +29,22 @@ LIBRARIES = ("array_record", "sentencex", "tokenizers")  # another version may p
 
 
 class PrepareOptions(TypedDict, total=False):
-    """The options of a preparation. A missing option, or None, means the default or, in an append, the corpus's value.
+    """The options of a preparation. Without a value, an option has its default or, in an append, the corpus's value.
 
     Keys:
-        heldout_fraction: fraction of the documents that are held out for evaluation; default: 0.02. A hash of its
-            normal form decides about a document, so texts that differ only in white space, case and punctuation are in
-            one split.
+        heldout_fraction: fraction of the documents that are held out for evaluation; default: 0.02. A hash of a
+            document's normal form chooses its split, so texts that differ only in white space, case and punctuation are
+            in the same split.
         language: ISO 639 code (with two letters if possible) of the language whose rules split sentences; default:
             English.
         segmenter: a key of SEGMENTERS. The segmenter finds words for whole-word masking and, in a language without
-            rules, the sentences. Default: 'none'; the vocabulary then marks the words.
+            rules, the sentences. With the default, 'none', the vocabulary marks the words.
         deduplicate: 'split' removes no document and puts each group of similar documents in one split; 'exact' removes
             documents with the normal form of an earlier document; 'near' also removes documents with a similarity of
             `dedup_decisions.THRESHOLD` to an earlier kept document, and puts a group of similar documents in one
             split; 'none' does not compare documents; default: 'split'.
-        max_rejected_fraction: maximum fraction of the documents that are rejected for a fault; default: 0.1. A higher
-            fraction is an error.
+        max_rejected_fraction: maximum fraction of the documents that are rejected for a fault; a higher fraction is an
+            error; default: 0.1.
     """
 
     heldout_fraction: float | None

@@ -70,22 +70,22 @@ def prepare(
     Args:
         inputs: files, directories and globs; a single path is one input.
         read_options: options for reading the files.
-        tokenizer_directory: argument of `load_tokenizer`; the tokenizer is saved in the corpus. None: the tokenizer of
+        tokenizer_directory: argument of `load_tokenizer`; the tokenizer is saved in the corpus; None: the tokenizer of
             the corpus that documents are added to.
         output: directory of the corpus.
         clean, evaluation_files: arguments of `cleaning.recipe.read_recipe`; the rules of the recipe change or remove
             documents before all other steps.
-        append: add documents to the corpus `output`, with the tokenizer and the options of the corpus. Documents that
-            are exact copies of its documents are removed; near copies are removed if the corpus was prepared with
-            `deduplicate='near'`. The files of the corpus stay unchanged; readers see the old corpus until the manifest
-            is replaced at the end.
+        append: add documents to the corpus `output`, with the tokenizer and the options of the corpus. New documents
+            that are exact copies of documents of the corpus are removed; near copies are also removed if the corpus was
+            prepared with `deduplicate='near'`. The files of the corpus stay unchanged; readers see the old corpus until
+            the manifest is replaced at the end.
         keep_sketches: with `deduplicate='split'`, keep the sketches that `deduplicate='near'` keeps. A later append
             then puts near copies of the documents into the split of these documents.
         keep_removed: JSON lines file for the documents that `clean` and `deduplicate` removed. With `deduplicate`, the
-            input is read once more for this file.
+            input is read once more to write the removed documents.
         workers: number of processes that encode; None: one per core; 1: only this process.
-        progress: called with (bytes of input read, all bytes of input, documents done). A search for copies reads the
-            input once more.
+        progress: called with (bytes of input read, all bytes of input, documents done). If the preparation searches for
+            copies, it reads the input once more.
         say: function that prints a line; called when the preparation resumes, starts over, or keeps finished blocks.
         options: see `PrepareOptions`.
 

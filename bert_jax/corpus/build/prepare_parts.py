@@ -1,7 +1,7 @@
 """Preparation of a text in parts. Each part adds a snapshot to the corpus, so training can begin after the first part.
 
-Each part multiplies the prepared text by `GROWTH`. A part has a stretch of every large file, and some complete small
-files. The small files are spread over the parts, so that each part has text of all sources.
+Each part multiplies the amount of prepared text by `GROWTH`. A part has a stretch of every large file, and some
+complete small files. The small files are spread over the parts, so that each part has text of all sources.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ def fraction_prepared_after_part(part: int, count: int) -> float:
 
 
 def estimate_text_tokens(first_part_tokens: int, count: int | None) -> int:
-    """Estimate the tokens of a text of `count` parts from the tokens of its first part; None: the text has one part."""
+    """Estimate the tokens of a text of `count` parts (None means 1 part) from the tokens of its first part."""
     return round(first_part_tokens / fraction_prepared_after_part(0, count or 1))
 
 
@@ -57,7 +57,7 @@ def files_of_part(files: Sequence[str], options: ReadOptions, part: int, count: 
         count: number of parts.
 
     Raises:
-        UserError: there are too few files for so many parts.
+        UserError: the text has too few files for `count` parts.
     """
     begin, end = (
         fraction_prepared_after_part(part - 1, count) if part else 0.0,

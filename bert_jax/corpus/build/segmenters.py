@@ -25,10 +25,11 @@ class Segmenter(NamedTuple):
 
     Attributes:
         language: ISO 639 code of the texts.
-        packages: pip packages, with dictionaries and models; no network is needed. Other versions may find other words.
+        packages: pip packages, with dictionaries and models; no network is needed. Other versions of a package may find
+            other words.
         load_words: returns a function from a text to its words in order; white space may be left out.
-        load_sentences: returns a function from a line to its sentences, which cover the line. None: the rules of the
-            language.
+        load_sentences: returns a function from a line to its sentences, which cover the line; None: the rules of the
+            language find the sentences.
     """
 
     language: str
@@ -173,13 +174,13 @@ def word_starts(text: str, words: Sequence[str], offsets: Sequence[tuple[int, in
     """Return, for each token of a text, whether it begins a word.
 
     A token belongs to the word in which it begins, even if it reaches into the next word; white space belongs to the
-    word after it. A word is not split between two letters of a script with upper and lower case: these scripts have
-    spaces, and packages for other scripts may cut such words into letters.
+    word after it. No word begins between two letters of a script with upper and lower case: such scripts have spaces,
+    and a package for another script may cut their words into letters.
 
     Args:
         text: the text that was encoded.
-        words: words of the text, in order. Characters between two words belong to the first word. If the package
-            changed the characters of a word, so that the text does not contain it, no token begins this word.
+        words: words of the text, in order. Characters between two words belong to the first word. If the text does not
+            contain a word, because the package changed its characters, no token begins this word.
         offsets: [start, end) of the characters of each token.
     """
     word_offsets = list[int]()

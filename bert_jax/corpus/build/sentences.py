@@ -1,6 +1,6 @@
 """Split a text into sentences by the rules of a language.
 
-The library that splits sentences uses the rules of English for a language that it does not know.
+For an unknown language, the library that splits sentences uses the rules of English.
 """
 
 import itertools
@@ -50,14 +50,15 @@ def split_sentences(
 ) -> Iterator[SentencePart]:
     """Yield the sentences of a text, stripped of white space; a sentence longer than the window comes in parts.
 
-    The text is read through a window, since the library's time is quadratic in a paragraph that is not ASCII. A
-    sentence that the end of the window cuts is read again from its start; a sentence that fills the window is cut, at a
-    space if possible.
+    The text is read through a window, since the library's time is quadratic in a paragraph that is not ASCII. If the
+    end of the window cuts a sentence, the sentence is read again from its start; a sentence that fills the window is
+    cut, at a space if possible.
 
     Args:
         text: text of any length.
-        language: ISO 639 code. The patterns of SENTENCE_ENDS split the languages of that table; sentencex splits the
-            other languages. With NO_LANGUAGE, the sentences are the lines, unchanged and with their line ends.
+        language: ISO 639 code. The patterns of SENTENCE_ENDS split texts in the languages of this table; sentencex
+            splits texts in all other languages. With NO_LANGUAGE, the sentences are the lines, unchanged and with their
+            line ends.
         prefix: text that is put before every sentence that follows white space, except the first sentence of a
             document.
         begins_document: True if the text begins a document.

@@ -4,8 +4,8 @@ Two texts are equal if they have the same normal form, which ignores the common 
 white space and punctuation. Two texts are near copies if the sets of their shingles have a Jaccard similarity of at
 least `dedup_decisions.THRESHOLD`. A shingle is five words in a row, or five characters in scripts without spaces.
 Candidates for near copies come from MinHash with locality-sensitive hashing (Broder 1997; Leskovec, Rajaraman and
-Ullman, "Mining of Massive Datasets", chapter 3). The sketches of two documents, their lowest shingle hashes, verify a
-candidate.
+Ullman, "Mining of Massive Datasets", chapter 3). A candidate is verified with the sketches of its two documents; the
+sketch of a document has its lowest shingle hashes.
 """
 
 import functools
@@ -42,7 +42,7 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Signatures(NamedTuple):
-    """The signatures of documents, or of pieces of long documents: `ROW` [documents], and sketches, uint32 [any]."""
+    """The signatures of documents or pieces of long documents: rows, `ROW` [documents], and sketches, uint32 [any]."""
 
     rows: np.ndarray
     sketches: np.ndarray
@@ -58,7 +58,7 @@ _DELETED = {"": bytes(_ASCII_IGNORED), " ": bytes(code for code in _ASCII_IGNORE
 
 
 def normal_form(text: str) -> str:
-    """Return a text in NFKC, case folded, without white space and punctuation; if nothing remains, return the text."""
+    """Return a text in NFKC, case folded, without white space and punctuation; if that is empty, return the text."""
     return _normal_form_with_spaces(text, "") or text
 
 
@@ -93,7 +93,7 @@ def choose_split(hash_of_text: int, heldout_fraction: float) -> str:
 
 
 def _normal_form_with_spaces(text: str, space: str) -> str:
-    """Return the normal form of a text with `space`, '' or ' ', in place of each white space."""
+    """Return the normal form of a text; `space`, which is '' or ' ', replaces white space."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     text = text.casefold().encode().translate(None, _DELETED[space]).decode()
@@ -115,7 +115,7 @@ def hash_words(words: Sequence[str]) -> np.ndarray:
 
 
 def hash_ngrams(word_hashes: np.ndarray, n: int) -> np.ndarray:
-    """Return a hash of each n-gram of words, uint64 [max(0, words - n + 1)], from their `word_hashes`, uint64 [words].
+    """Return a hash of each n-gram of words, uint64 [max(0, words - n + 1)], from the `word_hashes`, uint64 [words].
 
     Equal n-grams have equal hashes. The hashes are not uniform; `hash_shingles` returns uniform hashes.
     """
@@ -138,7 +138,7 @@ class ShingleHashes(NamedTuple):
 
 
 def hash_shingles_of_texts(texts: Sequence[Sequence[str]]) -> ShingleHashes:
-    """Return shingle hashes of texts, each a non-empty list of words, and the index of each text's first shingle.
+    """Return shingle hashes of texts (non-empty lists of words), and the index of each text's first shingle.
 
     A text of fewer than `SHINGLE` words has one shingle.
 
@@ -208,7 +208,7 @@ def _minhash_band_hashes(shingles: np.ndarray, starts: np.ndarray) -> np.ndarray
 
 
 def _murmur_finalizer(bits: np.ndarray) -> np.ndarray:
-    """Return uint64 values after the finalizer of MurmurHash3 (Appleby), which permutes all uint64 values."""
+    """Apply the finalizer of MurmurHash3 (Appleby), a permutation of all uint64 values, to each value."""
     bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return bits ^ (bits >> np.uint64(33))

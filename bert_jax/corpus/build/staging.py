@@ -37,13 +37,13 @@ from bert_jax.files import SUMS, new_file, read_file, sync, write_sums
 class UnfinishedCorpus:
     """The directory of a corpus that is being written, with a lock for a single process.
 
-    As a context manager, it keeps finished blocks on disk if the context ends before the end of `publishing`. Without
-    finished blocks, it removes the directory.
+    A context that ends before the end of `publishing` keeps the finished blocks on disk; without finished blocks, the
+    context removes the directory.
 
     Attributes:
-        cleaned, lines, signed, encoded: the finished blocks of each pass. They include the blocks that a killed
-            preparation of equal identity finished. The record of an encoded block has a list `shards` of the fields of
-            each `ShardInfo`.
+        cleaned, lines, signed, encoded: the finished blocks of each pass. Blocks that a killed preparation of equal
+            identity finished are included. The record of an encoded block has a list `shards` with the fields of each
+            `ShardInfo`.
     """
 
     def __init__(

@@ -42,10 +42,10 @@ class TooManyRejectedUserError(UserError):
 def summarize_corpus(
     tokenizer: Tokenizer, settings: PrepareSettings, shards: Iterable[ShardInfo], counts: DocumentCounts
 ) -> dict[str, Any]:
-    """Return the part of the manifest about documents and settings, from all shards, in any order, and the counts.
+    """Make the manifest's part about documents and settings from the counts and all shards, in any order.
 
     Raises:
-        UserError: no training document. TooManyRejectedUserError: see `check_rejected_fraction`.
+        UserError: the corpus has no training document. TooManyRejectedUserError: see `check_rejected_fraction`.
     """
     num_documents = dict.fromkeys(SPLITS, 0)
     sentences = tokens = heldout_tokens = 0
@@ -106,7 +106,7 @@ def summarize_corpus(
 
 
 def sum_copies_of_append(copies: Mapping[str, int], old_manifest: Mapping[str, Any] | None) -> dict[str, int]:
-    """Return the numbers of kept copies, by kind, of the new documents and of the documents in the old manifest."""
+    """Return the number of kept copies of each kind, among the new documents and the documents of the old manifest."""
     known = old_manifest.get("copies", {}) if old_manifest else {}
     return {kind: count + known.get(kind, 0) for kind, count in copies.items()}
 
@@ -119,7 +119,7 @@ def check_rejected_fraction(
     Args:
         rejected: reason -> number of documents.
         num_documents: number of all documents.
-        fields: field names of a record that lacks the requested field, for a message.
+        fields: field names of a record that lacks the requested field; an error message shows these names.
         settings: settings of the preparation.
     """
     faults = {reason: count for reason, count in rejected.items() if not _is_intended_rejection(reason)}
@@ -147,7 +147,7 @@ def _is_cleaning_rule(reason: str) -> bool:
 
 
 def _is_intended_rejection(reason: str) -> bool:
-    """Return whether a reason for rejection is a choice, such as a rule of a cleaning, or loses no text."""
+    """Return whether a reason for rejection is intended, such as a rule of a cleaning, or causes no loss of text."""
     return reason.partition(OF)[0] in NO_FAULTS or _is_cleaning_rule(reason)
 
 
@@ -242,7 +242,7 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
 def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
     """Return lines about a manifest: documents, changes by cleaning, contents of the splits, tokens, sentences.
 
-    After an append, the first line is about the documents of this append, or of the newest snapshot.
+    For a corpus with appends, the first line is about the documents of the newest append.
     """
     documents, settings = manifest["documents"], manifest["settings"]
     reasons = describe_rejections(documents["rejected"])

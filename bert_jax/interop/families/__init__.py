@@ -1,4 +1,4 @@
-"""Families: the names that Hugging Face gives to our fields and tensors. A new family is a file and a row of FAMILIES.
+"""Families: the names that Hugging Face gives to our fields and tensors; to add a family, add a row of FAMILIES.
 
 base.py        the types of a row, and the parts that several families share
 albert.py      ALBERT

@@ -29,7 +29,7 @@ LEAVES = {
 
 
 class ModelClass(NamedTuple):
-    """A class of `transformers`: its heads, and its modules other than the encoder."""
+    """A model class of `transformers`: the heads of the class, and its modules other than the encoder."""
 
     name: str
     heads: tuple[str, ...]
@@ -37,12 +37,12 @@ class ModelClass(NamedTuple):
 
     @property
     def is_bare(self) -> bool:
-        """Return whether the class is an encoder without a head."""
+        """Return whether the model class is an encoder without a head."""
         return self.heads in ((), ("pooled",))
 
 
 class Field(NamedTuple):
-    """The fields of `EncoderConfig` that a field of `config.json` sets; all get the value of this field."""
+    """The fields of `EncoderConfig` that take their value from one field of `config.json`."""
 
     name: str
     default: int | float | str | None  # value of transformers for a file without the field; None: the field may be null
@@ -51,7 +51,7 @@ class Field(NamedTuple):
 
 
 class Spelling(NamedTuple):
-    """Fields of a family's `config.json` that replace fields of its table, and the conversion in both directions."""
+    """Fields of a file that replace fields of the family's table, and the conversion in both directions."""
 
     names: frozenset[str]  # the fields of a file that the table lacks
     read: Callable[[Mapping[str, Any], str], dict[str, Any]]  # (fields of a file, where) -> fields of the table
@@ -60,7 +60,7 @@ class Spelling(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-    """A row of FAMILIES."""
+    """A row of FAMILIES, such as BERT or RoBERTa."""
 
     prefix: str  # prefix of the encoder's tensors in a model with a head; a bare model has no prefix
     encoder: tuple[NamedModule, ...]
@@ -218,7 +218,7 @@ def bert_masked_head(head: str = "masked_token") -> tuple[NamedModule, ...]:
 
 
 def tied_decoder_names(head: str, embeddings: str) -> dict[str, str]:
-    """Return second name -> first name of the table and the bias, which a head stores again as its `decoder`."""
+    """Return second name -> first name for the token table and the bias, which a head stores again as its `decoder`."""
     return {f"{head}.decoder.weight": f"{embeddings}.word_embeddings.weight", f"{head}.decoder.bias": f"{head}.bias"}
 
 
@@ -228,10 +228,10 @@ def task_classes(
     classification: tuple[NamedModule, ...] = (),
     answers: tuple[NamedModule, ...] = (),
 ) -> tuple[ModelClass, ...]:
-    """Return the classes of sequence classification, multiple choice, token classification and question answering.
+    """Return the model classes for classification, multiple choice, token classification and question answering.
 
-    `classification` holds the modules of sequence classification: by default, the pooler and a linear map. `answers`
-    holds the modules of question answering: by default, a linear map.
+    The argument `classification` holds the modules of sequence classification: by default, the pooler and a linear map.
+    The argument `answers` holds the modules of question answering: by default, a linear map.
     """
     classification = classification or (pooler, NamedModule("sequence_classification", "classifier"))
     choice, tokens = NamedModule("multiple_choice", "classifier"), NamedModule("token_classification", "classifier")
@@ -252,6 +252,6 @@ CLASSIFICATION_HEAD = (
 
 
 def bare_classes(name: str, pooler: NamedModule | None = None) -> tuple[ModelClass, ...]:
-    """Return the classes without a head: the encoder with its pooler, if there is a pooler, and the encoder alone."""
+    """Return the model classes without a head: the encoder with its pooler, if it has a pooler, and without pooler."""
     pooled = (ModelClass(name, ("pooled",), (pooler,)),) if pooler else ()
     return (*pooled, ModelClass(name, (), ()))

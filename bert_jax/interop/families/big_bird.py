@@ -1,7 +1,7 @@
 """BigBird (Zaheer et al. 2020): BERT with block-sparse attention for sequences of more than a few blocks.
 
-In training, transformers draws random blocks; at inference, copies of the first block replace the random blocks. Here,
-training and inference both follow the inference of transformers. The question-answering head has an MLP.
+In training, transformers draws random blocks; at inference, copies of the first block replace the random blocks. In
+bert_jax, training and inference both follow the inference of transformers. The question-answering head has an MLP.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,9 @@
 """DeBERTa, version 3 (He et al. 2021 and 2023): disentangled attention.
 
-Only the variant of version 3 and mDeBERTa can be read. It has both relative-position terms (c2p and p2c), and a table
-of relative positions with a LayerNorm. The query and key projections of tokens also project this table. In training,
-transformers also applies dropout to the table, and bert_jax does not. At inference, both give equal results.
+Only the variant of version 3 and mDeBERTa can be read. This variant has both relative-position terms (c2p and p2c), and
+a table of relative positions with a LayerNorm. The query and key projections of tokens also project this table. In
+training, transformers also applies dropout to the table of relative positions, and bert_jax does not. At inference,
+transformers and bert_jax give equal results.
 """
 
 from collections.abc import Mapping

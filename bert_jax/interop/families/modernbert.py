@@ -2,7 +2,7 @@
 
 transformers applies dropout at other places of a block than bert_jax: inside the MLP, and to the output of the
 attention, at the rate `attention_dropout`. Rates above 0 are read and written unchanged, so training differs from
-transformers. At inference, both give equal results.
+transformers. At inference, transformers and bert_jax give equal results.
 """
 
 from collections.abc import Mapping
@@ -122,8 +122,9 @@ def modernbert_family() -> Family:
 def read_layer_fields(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the fields with global layers, windows and rotary bases in the form of transformers 4.
 
-    `fields` may have the form of version 4 or 5. In the result, `local_attention` and `local_rope_theta` are None if no
-    layer is local. `local_rope_theta` is also None if local and global layers have equal bases.
+    The given fields may have the form of version 4 or 5 of transformers. In the result, `local_attention` and
+    `local_rope_theta` are None if no layer is local. The field `local_rope_theta` is also None if local and global
+    layers have equal bases.
     """
     values = {**DEFAULTS, **fields}
     if (types := values.pop("layer_types", None)) is not None:
@@ -154,7 +155,7 @@ def read_layer_fields(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _global_layer_interval(types: Any, fields: Mapping[str, Any], where: str) -> int:
     """Return n if layers 0, n, 2n, ... of `types` are the global layers; 0 if no layer is global.
 
-    If the file states n as well, this n is returned; UserError if the stated n contradicts `types`.
+    If the file states n as well, return the stated n; raise UserError if it contradicts `types`.
     """
     if not isinstance(types, list) or not types or any(kind not in (GLOBAL, LOCAL) for kind in types):
         raise UserError(f"{where}: layer_types is not a list of {GLOBAL} and {LOCAL}")

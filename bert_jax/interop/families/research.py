@@ -1,6 +1,7 @@
 """Architectures that transformers does not have: any combination of fields of `EncoderConfig`, under our names.
 
-A directory has the files that directories of other families have. bert_jax can read it; transformers refuses it.
+A directory of this family has the files that directories of other families have; bert_jax can read the directory, and
+transformers refuses it.
 """
 
 import dataclasses
@@ -92,7 +93,7 @@ def _tensor_name(path: str) -> str:
 
 
 def _model_class_with_heads(*heads: str) -> ModelClass:
-    """Return the class with these heads."""
+    """Return the model class that has these heads."""
     return ModelClass(" + ".join(heads), heads, (*_POOLER, *(module for head in heads for module in _HEADS[head])))
 
 

@@ -24,7 +24,7 @@ from bert_jax.interop.families.base import (
 def roberta_family(classes: str, vocab_size: int, prefix: str = "roberta") -> Family:
     """Return the row of FAMILIES for a RoBERTa whose class names begin with `classes`.
 
-    `vocab_size` is the default of transformers.
+    The argument `vocab_size` is the default of transformers.
     """
     pooler = NamedModule("pooler", f"{prefix}.pooler.dense")
     masked = masked_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")

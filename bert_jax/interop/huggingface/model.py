@@ -1,6 +1,6 @@
 """Load and export a model directory: `config.json`, weights, tokenizer files.
 
-Only a `pytorch_model.bin` needs torch; nothing here needs transformers.
+Reading a `pytorch_model.bin` needs torch; no other code of this module needs torch or transformers.
 """
 
 import dataclasses
@@ -94,8 +94,8 @@ def load_model(
             bfloat16 are widened to float32, which is exact; float64 is rounded to float32.
         wanted: the heads to load. None: the heads of the class in `architectures`, except heads that the file lacks; if
             the file names no class, the heads of the largest class that the tensors fill.
-        rng: random key for `init`, which draws the parts of `wanted` that the checkpoint lacks. A head with another
-            number of classes than the checkpoint's head is treated as lacking.
+        rng: random key for `init`, which draws the parts of `wanted` that the checkpoint lacks. A wanted head with
+            another number of classes than the checkpoint's head counts as lacking.
         projection: kernel of the head `token_embedding` from another file, float32 `[hidden, outputs]`.
 
     Raises:
@@ -273,7 +273,7 @@ def _checked_labels(labels: Labels | UserError, source: ModelClass, wanted: tupl
 
 
 class _ClassAndAbsentHeads(NamedTuple):
-    """The model class of a checkpoint, and the heads of `architectures` without a tensor."""
+    """The model class of a checkpoint, and the heads that `architectures` promises but that have no tensor."""
 
     model_class: ModelClass
     absent_heads: tuple[str, ...]
@@ -343,7 +343,7 @@ def _modules_to_read(
 
     Modules of the checkpoint's class come first, then modules of other classes whose heads are all wanted. Two classes
     may give different meanings to a module name, such as `classifier`. So a module of another class is read only if the
-    checkpoint's class does not have its name, or if all modules of its part of the model are in `Family.shared`.
+    checkpoint's class has no module of this name, or if all modules of its part of the model are in `Family.shared`.
     """
     wanted, dropped = {head.name for head in heads}, set(source.heads) - set(loaded_heads)
     candidates = [module for module in source.modules if first_path_part(module.path) not in dropped]

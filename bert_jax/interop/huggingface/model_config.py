@@ -1,4 +1,4 @@
-"""`config.json`: the architecture, the class of the model, the labels of its head."""
+"""The file `config.json`: the architecture, the class of the model, and the labels of its head."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ class Labels(NamedTuple):
 
 
 class ModelConfig(NamedTuple):
-    """The content of a `config.json`."""
+    """The content of a `config.json`: architecture, model class and labels."""
 
     encoder: EncoderConfig
     architecture: str  # the class of the model; '' if the file names no class
@@ -40,7 +40,7 @@ class ModelConfig(NamedTuple):
 
 
 def read_model_config(path: pathlib.Path) -> ModelConfig:
-    """Return the contents of a `config.json`.
+    """Return the content of a `config.json`: architecture, model class and labels.
 
     Raises `UserError` for a field that contradicts another field or asks for an unsupported architecture.
     """
@@ -48,7 +48,7 @@ def read_model_config(path: pathlib.Path) -> ModelConfig:
 
 
 def parse_model_config(fields: Mapping[str, Any], where: str) -> ModelConfig:
-    """Return the `ModelConfig` of these fields; `where` is the name of their file in messages."""
+    """Return the `ModelConfig` of the given fields; error messages call their file `where`."""
     if "auto_map" in fields:
         raise UserError(
             f"{where} names Python code of the model (auto_map); bert_jax does not run such code, so it "
@@ -127,7 +127,7 @@ def label_fields(labels: tuple[str, ...], classes: int) -> dict[str, Any]:
 
 
 def model_config_text(fields: Mapping[str, Any]) -> str:
-    """Return the text of `config.json`."""
+    """Return the content of the file `config.json` as text."""
     return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
 
@@ -219,7 +219,7 @@ def _parse_architecture(fields: Mapping[str, Any], where: str) -> str:
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
-    """Return a question that suggests a known name, about a letter away from `name`; '' without such a name."""
+    """Return a question that suggests a known name of similar spelling; '' if no known name is similar to `name`."""
     near = nearest(name, known, cutoff=0.9)
     return f" (did you mean '{near}'?)" if near else ""
 

@@ -1,7 +1,8 @@
 """Adapters in the format of `peft` 0.21: `adapter_config.json` and `adapter_model.safetensors`.
 
-A directory of `peft` is read as the model that `merge_and_unload` returns. Each adapted weight is the base model's
-weight plus the LoRA update (scale * B @ A). The modules in `modules_to_save` come from the adapter.
+A directory of `peft` is read as the model that `merge_and_unload` returns. Each adapted weight in the result is the
+base model's weight plus the LoRA update (scale * B @ A). Modules in `modules_to_save` come from the adapter's files,
+not from the base model.
 """
 
 import json
@@ -76,8 +77,8 @@ class PeftTensors(NamedTuple):
 def find_adapter_targets(config: EncoderConfig, names: Sequence[str] | None) -> tuple[Target, ...]:
     """Return the linear maps of an encoder that `names` selects, in the order of the family's table.
 
-    `names` is `AdapterConfig.targets`, split; None selects the queries and values. Raises UserError for a name that
-    matches no linear map.
+    The names are the entries of `AdapterConfig.targets`; None selects the queries and values. Raises UserError for a
+    name that matches no linear map.
     """
     paths = {path.removesuffix("/kernel") for path in parameter_shapes(config, ()) if path.endswith("/kernel")}
     by_name: dict[str, list[NamedModule]] = {}
@@ -106,7 +107,7 @@ def find_adapter_targets(config: EncoderConfig, names: Sequence[str] | None) -> 
 
 
 def make_adapter(config: EncoderConfig, settings: AdapterConfig) -> Adapter | None:
-    """Return the adapter that the settings describe for an encoder; None if their rank is None."""
+    """Return the adapter that the settings describe for an encoder; None if the rank in the settings is None."""
     if settings.rank is None:
         return None
     names = None if settings.targets is None else settings.targets.split(",")

@@ -1,9 +1,9 @@
-"""`pytorch_model.bin`: the tensors of a file of `torch.save`, read as untrusted data.
+"""The tensors of a `pytorch_model.bin`, a file of `torch.save`, which is read as untrusted data.
 
-torch's own loader of weights (`weights_only`) runs no code of the file. But a few bytes can make it allocate much
-memory, and a tensor that it builds may repeat the same stored numbers. So this module first scans the pickle, without
-running it, and refuses anything but plain tensors. This module accepts a tensor only if the file holds each number of
-the tensor.
+torch's own loader of weights (`weights_only`) runs no code of the file. But a few bytes can make the loader allocate
+much memory, and a tensor that the loader builds may repeat the same stored numbers. So this module first scans the
+pickle, without running it, and refuses anything but plain tensors. This module accepts a tensor only if the file holds
+each number of the tensor.
 """
 
 import math

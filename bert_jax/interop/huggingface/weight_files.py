@@ -1,7 +1,7 @@
 """The tensors of a model directory: `model.safetensors`, whole or in shards, or torch's `pytorch_model.bin`.
 
-The result is float32 and finite. A file is untrusted data: nothing in it is run, and its header is checked before
-memory is allocated.
+The tensors that this module returns are float32 and finite. A file is untrusted data: nothing in it is run, and its
+header is checked before memory is allocated.
 """
 
 import pathlib
@@ -91,7 +91,7 @@ def _check_safetensors_header(path: pathlib.Path) -> None:
 def _read_shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) -> Tensors:
     """Return the tensors of all shards; the index must list exactly the tensors of each shard.
 
-    A shard must be in the index's directory. It may be a symbolic link, as in the cache of the Hugging Face hub.
+    A shard must be in the index's directory. A shard may be a symbolic link, as in the cache of the Hugging Face hub.
     """
     names: Any = strict_json.read_object(path).get("weight_map")
     if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):

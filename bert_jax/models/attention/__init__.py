@@ -1,4 +1,4 @@
-"""Attention: one interface, several kernels; add a file and a row of KERNELS (kernels.py) for a kernel.
+"""Attention: one interface, several kernels; for a new kernel, add a file and a row of KERNELS (kernels.py).
 
 self_attention.py  the attention layer of the encoder: projections, position scheme, kernel
 inputs.py          the input arrays of every kernel
@@ -9,7 +9,7 @@ local.py           attention in plain operations over chunks, for windows of lon
 tpu.py             the fused kernel for TPUs, in Pallas
 triton.py          the fused kernel for GPUs by tiles in shared memory, in Pallas for Triton
 cudnn.py           cuDNN's fused attention, for GPUs
-devices.py         a kernel on a mesh, where each device computes its part
+devices.py         a kernel on a mesh: each device computes a part of the result
 """
 
 from bert_jax.models.attention.inputs import AttentionInputs, attention_inputs

@@ -10,12 +10,12 @@ HEAD_MULTIPLE, MAX_HEAD_SIZE = 8, 128  # features per head; the second is the ma
 
 
 def is_cudnn_available() -> bool:
-    """Return whether the GPUs of this process have the kernel; True without a GPU."""
+    """Return whether the GPUs of this process support cuDNN's kernel; True if the process has no GPU."""
     return runs_fused_kernels()
 
 
 def fits_cudnn(inputs: AttentionInputs, rate: float) -> bool:
-    """Return whether the kernel can compute these inputs."""
+    """Return whether cuDNN's kernel can compute attention for these inputs."""
     _, length, width = inputs.q.shape
     head_dim = width // inputs.num_heads
     fits_tiles = length % 2 == 0 and head_dim % HEAD_MULTIPLE == 0 and head_dim <= MAX_HEAD_SIZE
@@ -23,7 +23,7 @@ def fits_cudnn(inputs: AttentionInputs, rate: float) -> bool:
 
 
 def cudnn_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, in the shape of `inputs.q`; `rate` must be 0; padding must be at the end."""
+    """Return the attention output, in the shape of `inputs.q`; dropout must be 0, and padding must be at the end."""
     assert rate == 0, "kernels.py says that this kernel has no dropout"
     assert not has_score_terms(inputs), "kernels.py says that this kernel has no bias"
     batch, length, _ = inputs.q.shape

@@ -1,4 +1,4 @@
-"""Kernels on a mesh, where each device computes its sequences and heads."""
+"""Attention kernels on a mesh: each device computes attention for the sequences and heads that it holds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +14,9 @@ FUSED_QKV = ("batch", "length", "maps", "heads")  # of FusedQKV
 
 
 def on_each_device(kernel: Callable[..., Any], inputs: AttentionInputs, *arrays: Any, axes: Any, out_axes: Any) -> Any:
-    """Return `kernel(inputs, *arrays)`, computed in parts by the devices; bias, window and distances must be None.
+    """Return `kernel(inputs, *arrays)`; each device computes a part. Bias, window and distances must be None.
 
-    `axes` and `out_axes` are tuples with the logical names of the axes of `arrays` and of the results.
+    The tuples `axes` and `out_axes` hold the logical axis names of the input arrays and of the output arrays.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:

@@ -33,8 +33,8 @@ class WindowSpec:
 class GlobalTokens:
     """Global tokens, which attend to all tokens and to which all tokens attend (Longformer, Beltagy et al. 2020).
 
-    A global token attends to all tokens with `q`, `k` and `v`, each `[batch, length, heads * head_dim]`. Other tokens
-    attend to a global token with the queries, keys and values of `AttentionInputs`.
+    A global token attends to all tokens with separate queries `q`, keys `k` and values `v`, each `[batch, length, heads
+    * head_dim]`. Other tokens attend to a global token with the queries, keys and values of `AttentionInputs`.
     """
 
     mask: jax.Array  # bool [batch, length]
@@ -48,7 +48,7 @@ class GlobalTokens:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionMetadata:
-    """The inputs of attention that all global layers share, or that all local layers share; not the hidden states."""
+    """The inputs of attention, except hidden states, that all global layers share or that all local layers share."""
 
     mask: jax.Array  # int32 [batch, length], of the keys: 0 for padding, which no query reads
     segments: jax.Array | None = None  # int32 [batch, length] of packed sequences: a query reads its own segment alone
@@ -61,10 +61,11 @@ class AttentionMetadata:
 
 
 class RelativeKeysAndQueries(NamedTuple):
-    """Embeddings of distances as keys and as queries of a layer, each `[2 * length, heads * head_dim]`.
+    """The keys and queries that a layer computes from distance embeddings, each `[2 * length, heads * head_dim]`.
 
-    For a key that is `i - length` columns to the right of a query, the query uses row `i` of the keys. For a query that
-    is `i - length` columns to the right of a key, the key uses row `i` of the queries.
+    For a key that is `i - length` columns to the right of a query, the score has the product of the query and row `i`
+    of `keys`. For a query that is `i - length` columns to the right of a key, the score has the product of the key and
+    row `i` of `queries`.
     """
 
     keys: jax.Array
@@ -81,7 +82,7 @@ class FusedQKV(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionInputs:
-    """The arrays of a layer's attention, for all heads together; fields of AttentionMetadata keep their meaning."""
+    """The input arrays of a layer's attention, for all heads; AttentionMetadata explains the fields of equal name."""
 
     q: jax.Array  # [batch, length, heads * head_dim]; q, k and v are None where `fused_qkv` is given
     k: jax.Array
@@ -113,7 +114,7 @@ def attention_inputs(
     distances: RelativeKeysAndQueries | None = None,
     global_tokens: GlobalTokens | None = None,
 ) -> AttentionInputs:
-    """Return the inputs of a kernel; `seed` is uint32 `[2]`, or None without dropout of probabilities."""
+    """Return the inputs of an attention kernel; the dropout seed is uint32 `[2]`, or None for no dropout."""
     shape = (q.shape[0], num_heads, 2)  # shape, not len: the size may be symbolic
     if seed is None:
         dropout_keys = jnp.zeros(shape, jnp.uint32)
@@ -140,7 +141,7 @@ def with_fused_qkv(inputs: AttentionInputs, fused_qkv: FusedQKV) -> AttentionInp
 
 
 def inputs_with_only(**given: Any) -> AttentionInputs:
-    """Return `AttentionInputs` with only the given fields, whose values may be gradients or partition specs."""
+    """Return `AttentionInputs` with only the given fields set; their values may be gradients or partition specs."""
     fields: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(AttentionInputs))
     return AttentionInputs(**fields | given)
 
@@ -157,7 +158,7 @@ def split_heads(x: jax.Array, num_heads: int) -> jax.Array:
 
 
 def columns_of_selected_queries(inputs: AttentionInputs, x: jax.Array) -> jax.Array:
-    """Return the columns of `x`, `[batch, length, ...]`, for which attention is computed."""
+    """Return the columns of an array `[batch, length, ...]` for whose tokens attention is computed."""
     return x if inputs.query_rows is None else x[:, inputs.query_rows]
 
 
@@ -178,7 +179,7 @@ def readable_key_mask(inputs: AttentionInputs) -> jax.Array:
 
 
 def is_within_radius(row: jax.Array, column: jax.Array, radius: Any, window: WindowSpec | None) -> jax.Array:
-    """Return whether each key column is in the window of each query row, bool in the broadcast shape of both."""
+    """Return whether each key column is in the window of each query row, as a bool array of the broadcast shape."""
     size = window.block_size if window else 1
     if size > 1:
         row, column = row // size * size, column // size * size

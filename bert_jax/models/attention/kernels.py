@@ -1,4 +1,4 @@
-"""The attention kernels, as rows of a table with the keys of `compute.attention`."""
+"""The attention kernels, as rows of a table; the key of a row is a value of the setting `compute.attention`."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,10 +20,10 @@ MAX_FUSED_QKV_LENGTH = 512  # tokens; up to this length, FusedQKV saves more tim
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """A row of KERNELS: the function, and its requirements.
+    """A row of KERNELS: the function of an attention kernel, and the requirements of the kernel.
 
-    If a requirement is not met, the first row of `fallbacks` whose requirements are met computes instead. If no such
-    row exists, the choice is refused.
+    If a requirement is not met, attention is computed by the first row of `fallbacks` whose requirements are met. If
+    the requirements of no fallback are met, the choice of the kernel is an error.
     """
 
     attend: Attend
@@ -40,7 +40,7 @@ class Kernel:
 
 
 def _fastest_attention(inputs: AttentionInputs, rate: float) -> Attend:
-    """Return the fastest function for these inputs on the platform of the program."""
+    """Return the fastest attention function for these inputs on the platform of the program."""
     platform = traced_platform()
     if platform == "gpu" and cudnn.is_cudnn_available() and inputs.q.dtype == jnp.bfloat16:
         # cuDNN's kernel is faster, except for windows and packed rows: it reads a mask over all pairs of tokens.
@@ -55,7 +55,7 @@ def _fastest_attention(inputs: AttentionInputs, rate: float) -> Attend:
 
 
 def _prefers_fused_qkv(inputs: AttentionInputs, rate: float) -> bool:
-    """Return whether `auto` prefers FusedQKV: our Triton kernel reads it, and replaces cuDNN for short sequences."""
+    """Return whether the choice `auto` uses our Triton kernel for FusedQKV, in place of cuDNN for short sequences."""
     fastest = _fastest_attention(inputs, rate)
     is_short = inputs.q.shape[1] <= MAX_FUSED_QKV_LENGTH
     replaces_cudnn = fastest is cudnn.cudnn_attention and is_short and triton.fits_triton(inputs, rate)
@@ -63,7 +63,7 @@ def _prefers_fused_qkv(inputs: AttentionInputs, rate: float) -> bool:
 
 
 def _attend_by_fastest(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context from the fastest kernel; for FusedQKV, from our Triton kernel."""
+    """Return the attention output of the fastest kernel; for FusedQKV, of our Triton kernel."""
     attend = triton.triton_attention if inputs.fused_qkv else _fastest_attention(inputs, rate)
     return attend(inputs, rate)
 
@@ -127,7 +127,7 @@ def check_kernel(config: EncoderConfig, compute: ComputeConfig) -> None:
 
 
 def describe_used_kernel(config: EncoderConfig, compute: ComputeConfig, platform: str) -> str:
-    """Return the kernel of a training on 'cpu', 'gpu' or 'tpu', and the settings that its fused kernels need.
+    """Return text on the kernel of a training on 'cpu', 'gpu' or 'tpu', and on settings that fused kernels need.
 
     Raise `UserError` if the chosen kernel does not run on the platform.
     """

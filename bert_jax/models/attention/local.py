@@ -1,8 +1,9 @@
 """Attention within a window, by plain operations over chunks of queries; memory and time are linear in the length.
 
 The queries of a chunk attend to the chunk, to the columns on both sides within the window's radius, as in Longformer
-(Beltagy et al. 2020), and to the global tokens, if any. With equal masks, results and dropout equal the results and
-dropout of xla.py. In names, C is the chunks, Q the queries of a chunk, and K the keys to which a chunk may attend.
+(Beltagy et al. 2020), and to the global tokens, if any. For equal masks, the results and the dropout masks equal the
+results and the dropout masks of xla.py. In the suffixes of names, C stands for the chunks, Q for the queries of a
+chunk, and K for the keys to which a chunk may attend.
 """
 
 from collections.abc import Callable
@@ -31,16 +32,16 @@ def chunks_save_work(inputs: AttentionInputs) -> bool:
 
 
 def _chunk_size(inputs: AttentionInputs) -> int:
-    """Return the number of queries of a chunk, at least the radius and a multiple of the window's block size."""
+    """Return the number of queries in a chunk: at least the window's radius, and a multiple of its block size."""
     assert inputs.window
     size = inputs.window.block_size
     return -(-max(inputs.window.radius, MIN_CHUNK) // size) * size
 
 
 def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, in the shape of `inputs.q`, with dropout of `rate` on the probabilities.
+    """Return the attention output, in the shape of `inputs.q`, with dropout of the probabilities at rate `rate`.
 
-    Only the first `inputs.window.num_gathered` global tokens take part.
+    Of the global tokens of a sequence, only the first `inputs.window.num_gathered` take part in attention.
     """
     assert inputs.window
     tokens = inputs.global_tokens
@@ -49,7 +50,7 @@ def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     num_chunks = -(-length // size)
 
     def split_into_chunks(x: jax.Array) -> jax.Array:
-        """Split columns into `[batch, chunks, size, ...]`, with zeros after the end."""
+        """Split the columns of an array into chunks, `[batch, chunks, size, ...]`; zeros fill the last chunk."""
         x = x[:, : num_chunks * size]
         return _pad_columns(x, 0, num_chunks * size - x.shape[1]).reshape(batch, num_chunks, size, *x.shape[2:])
 
@@ -102,7 +103,7 @@ def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def _columns_at_global_tokens(inputs: AttentionInputs, x: jax.Array) -> jax.Array:
-    """Return the columns of `x`, `[batch, length, ...]`, at the global tokens."""
+    """Return the columns of the global tokens in an array `[batch, length, ...]`."""
     assert inputs.global_tokens
     columns = inputs.global_tokens.columns
     return jnp.take_along_axis(x, columns.reshape(*columns.shape, *(1,) * (x.ndim - 2)), axis=1)

@@ -25,7 +25,7 @@ def local_window_spec(config: EncoderConfig) -> WindowSpec:
 
 
 def with_gathered_tokens(metadata: AttentionMetadata, num_gathered: int, gathers_all: bool) -> AttentionMetadata:
-    """Return metadata with the columns of `num_gathered` global tokens; `gathers_all` means no more exist."""
+    """Return the metadata with the columns of `num_gathered` global tokens; if `gathers_all`, no more exist."""
     window, tokens = metadata.window, metadata.global_tokens
     assert window
     assert tokens
@@ -42,12 +42,12 @@ def block_sparse_metadata(metadata: AttentionMetadata, size: int, random_blocks:
     """Return the metadata of block-sparse attention (Zaheer et al. 2020, BigBird), as transformers computes it.
 
     The first and the last block of `size` tokens are global. A token of any other block attends to the global blocks,
-    to its block and to the two neighboring blocks. transformers draws random blocks only in training; at inference,
-    copies of the first block replace them, so the keys of the first block are counted `1 + random_blocks` times. In
-    sequences of up to `5 + 2 * random_blocks` blocks, all tokens attend to all tokens.
+    to its block and to the two neighboring blocks. The library transformers draws random blocks only in training; at
+    inference, copies of the first block replace the random blocks, so the keys of the first block are counted `1 +
+    random_blocks` times. In sequences of up to `5 + 2 * random_blocks` blocks, all tokens attend to all tokens.
 
     Raises:
-        UserError: longer sequences are packed, but this pattern is defined for a single text.
+        UserError: sequences are packed and long enough for sparse attention, which is defined only for single texts.
     """
     length, min_blocks = metadata.mask.shape[1], 5 + 2 * random_blocks
     if isinstance(length, int) and length <= min_blocks * size:

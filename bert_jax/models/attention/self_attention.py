@@ -31,10 +31,10 @@ GLOBAL_PROJECTIONS = tuple(f"{name}_global" for name in PROJECTIONS)  # unused i
 
 
 class SelfAttention(nn.Module):
-    """Self-attention: `x` `[batch, length, width]` -> `[batch, length, width]`, a product whose bias is not added yet.
+    """The self-attention layer; input and output are `[batch, length, width]`, and the output lacks its bias.
 
-    `seed` is the seed of dropout on the probabilities, uint32 `[2]`, or None. `value_input`, `[batch, length, any]`, is
-    the input of the values; None means `x`.
+    The seed of the dropout of the probabilities is uint32 `[2]`, or None for no dropout. The values are computed from
+    `value_input`, `[batch, length, any]`, or from `x` if `value_input` is None. The caller adds the bias of the output.
     """
 
     config: EncoderConfig
@@ -104,7 +104,7 @@ class SelfAttention(nn.Module):
         value_input: jax.Array,
         metadata: AttentionMetadata,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return q, k and v, `[batch, length, heads * head_dim]`, after the norm and rotation of q and k."""
+        """Return q, k and v, each `[batch, length, heads * head_dim]`, after the norm and the rotation of q and k."""
         query, key, value = projections
         q, k = (
             self._normalize_and_rotate(_sharded_by_heads(linear(x)), name, metadata)
@@ -113,7 +113,7 @@ class SelfAttention(nn.Module):
         return q, k, save_for_backward(_sharded_by_heads(value(value_input)))
 
     def _may_fuse_qkv(self, metadata: AttentionMetadata) -> bool:
-        """Return whether a GPU kernel may add the biases: no other step changes queries and keys before the kernel."""
+        """Return whether a GPU kernel may add the biases: if no step between projection and kernel changes q and k."""
         config, rotate = self.config, POSITIONS[self.config.positions].rotate
         changes = (rotate, config.query_key_norm, metadata.distances, metadata.global_tokens)
         return (
@@ -143,7 +143,7 @@ class SelfAttention(nn.Module):
 
 
 def _sharded_by_heads(x: jax.Array) -> jax.Array:
-    """Constrain `[batch, length, heads * head_dim]` to the sharding of the heads."""
+    """Constrain an array `[batch, length, heads * head_dim]` to be sharded by heads."""
     return constrain(x, "batch", "length", "heads")
 
 

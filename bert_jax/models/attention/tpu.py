@@ -1,8 +1,8 @@
 """Attention of whole sequences in a TPU's vector memory: scores and probabilities never reach HBM (Dao et al. 2022).
 
-BERT's sequences are so short that the scores of a head, float32 `[length, length]`, fit into vector memory. So no
-running softmax is needed. The backward pass recomputes the scores from q, k and v. Each element of the dropout mask
-equals the mask of models/dropout.py.
+BERT's sequences are so short that the scores of a head, float32 `[length, length]`, fit into vector memory. So the
+kernel needs no running softmax. The backward pass recomputes the scores from q, k and v. The dropout mask equals the
+mask of models/dropout.py, element by element.
 """
 
 import dataclasses
@@ -34,7 +34,10 @@ def fits_tpu(inputs: AttentionInputs) -> bool:
 
 
 def tpu_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, in the shape of `inputs.q`, for inputs that fit; the backward pass recomputes the scores."""
+    """Return the attention output, in the shape of `inputs.q`, for inputs that this kernel supports.
+
+    The backward pass recomputes the scores.
+    """
     radius = None if inputs.radius is None else jnp.asarray(inputs.radius, jnp.int32)
     return _attention(dataclasses.replace(inputs, radius=radius, window=None), rate)
 
@@ -53,9 +56,9 @@ _attention = xla.with_backward_from_inputs(_forward_on_mesh, _backward_on_mesh)
 
 
 def tpu_forward(inputs: AttentionInputs, rate: float, interpret: bool = False) -> jax.Array:
-    """Return the context, in the shape of `inputs.q`, with dropout of `rate`; `inputs.bias` must be None.
+    """Return the attention output, in the shape of `inputs.q`, with dropout of `rate`; `inputs.bias` must be None.
 
-    `interpret` runs the kernel on any platform, slowly.
+    If `interpret` is True, the kernel runs on any platform, slowly.
     """
     tensors = (inputs.q, inputs.k, inputs.v)
     (context,) = _call_per_head_group(
@@ -67,7 +70,7 @@ def tpu_forward(inputs: AttentionInputs, rate: float, interpret: bool = False) -
 def tpu_backward(
     inputs: AttentionInputs, gradient: jax.Array, rate: float, interpret: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the gradients of q, k and v from the gradient of the context."""
+    """Return the gradients of q, k and v from the gradient of the attention output."""
     tensors = (inputs.q, inputs.k, inputs.v, gradient)
     gradients = _call_per_head_group(
         _backward_kernel, inputs, tensors, rate, outputs=3, products=5, interpret=interpret
@@ -84,7 +87,7 @@ def _call_per_head_group(
     products: int,
     interpret: bool,
 ) -> Any:
-    """Run a program for each sequence and group of heads; the heads of a group fill the lanes."""
+    """Run a program of the kernel for each sequence and each group of heads; the heads of a group fill the lanes."""
     mask, segments, keys, radius = inputs.mask, inputs.segments, inputs.dropout_keys, inputs.radius
     (batch, length, width), heads = tensors[0].shape, keys.shape[1]
     group = math.lcm(LANES, width // heads)
@@ -120,7 +123,7 @@ def _call_per_head_group(
 
 
 def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any, *, heads: int, rate: float) -> None:
-    """Write the context of the heads of a program."""
+    """Write the attention output of the heads that one program of the kernel computes."""
     for head, columns in _heads_of_program(q, heads):
         _, dropped, _ = _probabilities(keys, masks, q, k, head, columns, rate)
         context[0, :, columns] = _float32_einsum("qk,kd->qd", dropped.astype(v.dtype), v[0, :, columns]).astype(
@@ -131,7 +134,7 @@ def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any,
 def _backward_kernel(
     keys: Any, masks: Any, q: Any, k: Any, v: Any, gradient: Any, dq: Any, dk: Any, dv: Any, *, heads: int, rate: float
 ) -> None:
-    """Write the gradients of q, k and v of the heads of a program."""
+    """Write the gradients of q, k and v for the heads that one program of the kernel computes."""
     for head, columns in _heads_of_program(q, heads):
         p, dropped, drop = _probabilities(keys, masks, q, k, head, columns, rate)
         g = gradient[0, :, columns]
@@ -145,7 +148,7 @@ def _backward_kernel(
 
 
 class _HeadColumns(NamedTuple):
-    """The index of a head, and its columns in a block of the arrays."""
+    """The index of a head, and the columns of this head in a block of the arrays."""
 
     head: Any
     columns: slice
@@ -158,7 +161,7 @@ def _heads_of_program(q: Any, heads: int) -> list[_HeadColumns]:
 
 
 def _readable_mask(masks: Any) -> jax.Array:
-    """Return the mask of readable keys, bool `[length, length]`, or `[1, length]` if it is equal for all queries."""
+    """Return the mask of readable keys, bool `[length, length]`, or `[1, length]` if all queries have an equal mask."""
     (keys, *queries), radii = masks
     readable = queries[0][0] == keys[0] if queries else keys[0] != 0
     for radius in radii:

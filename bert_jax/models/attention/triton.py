@@ -1,12 +1,12 @@
 """Attention on GPUs by tiles in shared memory, in Pallas for Triton; scores never reach HBM (Dao et al. 2022).
 
 A program computes a block of queries of a head, and passes over the keys with a running softmax. The backward pass
-recomputes the scores twice, for a block of keys and for a block of queries. Each element of the dropout mask equals the
-mask of models/dropout.py; JAX's cuDNN kernel supports no such dropout.
+recomputes the scores twice, for a block of keys and for a block of queries. The dropout mask equals the mask of
+models/dropout.py, element by element; JAX's cuDNN kernel cannot apply this mask.
 
-The number of instructions per score limits the speed; memory does not. So a value shared by all scores of a row or a
-column is computed once. Scores are multiplied by log2(e), so that exp2 replaces exp. The bias of the keys is left out,
-since it adds one number to all scores of a query and so does not change probabilities.
+The speed is limited by the number of instructions per score, not by memory. So a value shared by all scores of a row or
+a column is computed once. Scores are multiplied by log2(e), so that exp2 replaces exp. The bias of the keys is left
+out, since it adds one number to all scores of a query and so does not change probabilities.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ ContextAndLogSums = tuple[jax.Array, jax.Array]
 
 
 def fits_triton(inputs: AttentionInputs, rate: float) -> bool:
-    """Return whether the kernel can compute these inputs, with any dropout rate."""
+    """Return whether the Triton kernel can compute attention for these inputs, at any dropout rate."""
     _, length, width = _context_shape(inputs).shape
     is_tiled = math.gcd(length, MAX_BLOCK) >= MIN_BLOCK and width // inputs.dropout_keys.shape[1] in HEAD_SIZES
     return is_tiled and not has_score_terms(inputs)
@@ -58,14 +58,14 @@ def _attend_with_radius_counts(inputs: AttentionInputs, rate: float, radius_coun
 
 
 def triton_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, in the shape of `inputs.q`, with dropout of `rate`; XLA computes unsupported shapes."""
+    """Return the attention output, shaped like `inputs.q`, with dropout of `rate`; XLA computes unsupported shapes."""
     if not fits_triton(inputs, rate):
         return xla.xla_attention(inputs, rate)
     return _attend_with_radius_counts(dataclasses.replace(inputs, window=None), rate, _radius_counts(inputs))
 
 
 def _radius_counts(inputs: AttentionInputs) -> RadiusCounts:
-    """Return each window radius with the number of its layers in this program; the program of a scan has all layers."""
+    """Return pairs (window radius, number of layers with it in this program); a scanned program has all layers."""
     if isinstance(inputs.radius, int):
         return ((inputs.radius, 1),)
     if inputs.radius is None:
@@ -87,7 +87,7 @@ def mean_visited_pairs(length: int, radius_counts: RadiusCounts) -> int:
 
 
 def _forward_and_save(inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts) -> tuple[jax.Array, Any]:
-    """Return the context, and the arrays for the backward pass."""
+    """Return the attention output, and the arrays that the backward pass needs."""
     context, log_sums = map(save_for_backward, _forward_on_mesh(inputs, rate, radius_counts))
     return context, (inputs, context, log_sums)
 
@@ -121,10 +121,10 @@ def _forward_on_mesh(inputs: AttentionInputs, rate: float, radius_counts: Radius
 def triton_forward(
     inputs: AttentionInputs, rate: float, radius_counts: RadiusCounts = NO_WINDOW, interpret: bool = False
 ) -> ContextAndLogSums:
-    """Return the context, and the log of the sum of each query's exponentials, float32 `[batch, heads, length]`.
+    """Return the attention output, and the log-sum-exp of the scores of each query, float32 `[batch, heads, length]`.
 
-    The kernel's name contains the pairs of `radius_counts`, from which the dry run counts FLOPs. `interpret` runs the
-    kernel on any platform, slowly.
+    The kernel's name contains the pairs of `radius_counts`, from which the dry run counts FLOPs. If `interpret` is
+    True, the kernel runs on any platform, slowly.
     """
     (batch, length, _), heads = _context_shape(inputs).shape, inputs.dropout_keys.shape[1]
     writes = (("tile", _context_shape(inputs)), ("row", jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)))
@@ -142,10 +142,10 @@ def triton_backward(
     radius_counts: RadiusCounts = NO_WINDOW,
     interpret: bool = False,
 ) -> tuple[jax.Array, ...]:
-    """Return the gradients of q, k and v from the gradient of the context.
+    """Return the gradients of q, k and v from the gradient of the attention output.
 
-    For FusedQKV, return the gradient of `products`, and its sums over blocks of tokens, float32 `[batch, blocks, 3,
-    width]`.
+    For FusedQKV, return the gradient of `products`, and the sums of this gradient over blocks of tokens, float32
+    `[batch, blocks, 3, width]`.
     """
     product = gradient.astype(jnp.float32) * context.astype(jnp.float32)
     context_products = jnp.swapaxes(split_heads(product, inputs.dropout_keys.shape[1]).sum(-1), 1, 2)
@@ -166,7 +166,7 @@ def triton_backward(
 
 
 def _context_shape(inputs: AttentionInputs) -> jax.ShapeDtypeStruct:
-    """Return the shape and dtype of the context."""
+    """Return the shape and dtype of the attention output."""
     if inputs.fused_qkv is None:
         return jax.ShapeDtypeStruct(inputs.q.shape, inputs.q.dtype)
     batch, length, _, width = inputs.fused_qkv.products.shape
@@ -188,7 +188,7 @@ def _run_per_block(
     stages: int,
     interpret: bool,
 ) -> Any:
-    """Run a program for each block of tokens, sequence and head; `reads` and `writes` are (key of `specs`, array)."""
+    """Run a program for each block of tokens of each head; `reads` and `writes` list pairs (key of `specs`, array)."""
     (batch, length, width), heads, mask = _context_shape(inputs).shape, inputs.dropout_keys.shape[1], inputs.mask
     size, block = width // heads, _block_size(length)
     specs = {
@@ -286,7 +286,7 @@ class _TokenIndices(NamedTuple):
 
 
 class _Tile(NamedTuple):
-    """A block of queries and a block of keys: arrays `[queries, keys]`, or `[keys, queries]` if transposed."""
+    """A tile: a block of queries and a block of keys, with arrays `[queries, keys]`, or transposed arrays."""
 
     head: _Head
     row: Any  # index of the block of queries
@@ -343,7 +343,7 @@ def _head_of_references(refs: Sequence[Any], spec: _KernelSpec) -> _Head:
 
 
 def _forward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
-    """Write the context and the log of the sum of exponentials of a block of queries."""
+    """Write the attention output and the log-sum-exp of the scores for a block of queries."""
     head, (context, log_sums), row = (
         _head_of_references(refs[:num_head_refs], spec),
         refs[num_head_refs:],
@@ -376,7 +376,7 @@ def _forward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
 
 
 class _ScoreGradients(NamedTuple):
-    """Probabilities of a tile after dropout, and the gradients of its scores, without scale."""
+    """The probabilities of a tile after dropout, and the gradients of its scores; both are not yet scaled."""
 
     dropped_probabilities: jax.Array
     gradients: jax.Array
@@ -392,8 +392,8 @@ def _score_gradients(
 ) -> _ScoreGradients:
     """Return the probabilities of a tile after dropout, and the gradients of its scores; the caller scales both.
 
-    `dp` is the gradient of the probabilities without `value_bias_terms`, the terms of the values' bias. The arguments
-    after `dp` have a value for each query.
+    The array `dp` is the gradient of the probabilities without the terms of the values' bias, which are in
+    `value_bias_terms`. The arguments after `dp` have a value for each query.
     """
     unscale = 1 / (1 - tile.head.spec.rate)
     p = jnp.exp2(scores - tile.per_query(log_sums))

@@ -25,14 +25,14 @@ QUERY_BLOCK_SIZE = 128  # of query_blocked_attention, whose memory is linear in 
 
 
 def xla_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, in the shape of `inputs.q`; the backward pass recomputes the probabilities."""
+    """Return the attention output, in the shape of `inputs.q`; the backward pass recomputes the probabilities."""
     if local.chunks_save_work(inputs) and inputs.global_tokens is None:
         return recomputed_attention(inputs, rate)
     return jax.checkpoint(functools.partial(_choose_attention_for_global_tokens(inputs), rate=rate))(inputs)
 
 
 def recomputed_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, shaped like `inputs.q`, for inputs without `has_score_terms`; only the inputs are saved."""
+    """Return the attention output for inputs without biases, distances and global tokens; only the inputs are saved."""
     if inputs.radius is not None:
         inputs = dataclasses.replace(inputs, radius=jnp.asarray(inputs.radius, jnp.int32))
     return _recomputed_attention(inputs, rate)
@@ -41,9 +41,10 @@ def recomputed_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
 def _choose_attention_for_global_tokens(inputs: AttentionInputs) -> Callable[..., jax.Array]:
     """Return the attention function for a layer that may have global tokens.
 
-    For short sequences, it is `dense_attention`. For long sequences, it is `chunked_attention`, if chunks can hold
-    every global token. Otherwise the batch decides between `chunked_attention` and `query_blocked_attention`, whose
-    time is quadratic and whose memory is linear in the length.
+    For short sequences, the function is `dense_attention`. For long sequences, the function is `chunked_attention` if
+    the chunks can hold every global token. If a sequence may have more global tokens, the batch decides: for too many
+    global tokens, `query_blocked_attention` replaces `chunked_attention`. The time of `query_blocked_attention` is
+    quadratic in the length, and its memory is linear.
     """
     if not local.chunks_save_work(inputs):
         return dense_attention
@@ -54,7 +55,7 @@ def _choose_attention_for_global_tokens(inputs: AttentionInputs) -> Callable[...
 
 
 def _chunked_or_query_blocked(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Compute by chunks if they can hold all global tokens of the batch, else by blocks of queries."""
+    """Compute attention by chunks if the chunks can hold all global tokens of the batch, else by blocks of queries."""
     assert inputs.window
     assert inputs.global_tokens
     num_global = inputs.global_tokens.mask.sum(axis=1).max()
@@ -66,7 +67,7 @@ def _chunked_or_query_blocked(inputs: AttentionInputs, rate: float) -> jax.Array
 
 
 def query_blocked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context of `dense_attention`, computed for a block of queries at a time."""
+    """Return the result of `dense_attention`, computed for one block of queries at a time."""
     batch, length, width = inputs.q.shape
     num_blocks = -(-length // QUERY_BLOCK_SIZE)
     rows = jnp.minimum(jnp.arange(num_blocks * QUERY_BLOCK_SIZE), length - 1)  # the last query fills the last block
@@ -79,7 +80,7 @@ def with_backward_from_inputs(
     forward: Callable[[AttentionInputs, float], jax.Array],
     backward: Callable[[AttentionInputs, jax.Array, float], Gradients],
 ) -> Callable[[AttentionInputs, float], jax.Array]:
-    """Return `forward` with the gradients of `backward`, so that only the inputs are saved."""
+    """Return `forward` as a function whose gradients `backward` computes, so that only the inputs are saved."""
 
     @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
     def attention(inputs: AttentionInputs, rate: float) -> jax.Array:
@@ -97,13 +98,13 @@ def with_backward_from_inputs(
 
 
 def xla_forward(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, in the shape of `inputs.q`, with dropout of `rate` on the probabilities."""
+    """Return the attention output, in the shape of `inputs.q`, with dropout of the probabilities at rate `rate`."""
     windowed, dense = (functools.partial(f, rate=rate) for f in (local.chunked_attention, dense_attention))
     return cast(jax.Array, _dense_or_windowed(windowed, dense, inputs))
 
 
 def xla_backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> Gradients:
-    """Return the gradients of q, k and v from the gradient of the context."""
+    """Return the gradients of q, k and v from the gradient of the attention output."""
 
     def pull_back(
         attention: Callable[[AttentionInputs, float], jax.Array], inputs: AttentionInputs, gradient: jax.Array
@@ -120,7 +121,7 @@ def xla_backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> G
 def _dense_or_windowed(
     windowed: Callable[..., Any], dense: Callable[..., Any], inputs: AttentionInputs, *gradient: jax.Array
 ) -> Any:
-    """Call `windowed` for a local layer if chunks compute its window, else `dense`; the program of a scan has both."""
+    """Call `windowed` for a local layer whose window chunks can compute, else `dense`; a scanned program has both."""
     if not local.chunks_save_work(inputs):
         return dense(inputs, *gradient)
     assert inputs.window
@@ -130,7 +131,7 @@ def _dense_or_windowed(
 
 
 def dense_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context from the scores of all pairs of a query and a key."""
+    """Return the attention output, computed from the scores of all pairs of a query and a key."""
     length, keys, weights = inputs.q.shape[1], inputs.dropout_keys, attention_probabilities(inputs)
     if rate > 0:
         if inputs.query_rows is None:
@@ -142,7 +143,7 @@ def dense_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def weighted_values(weights_BxHxQxK: jax.Array, inputs: AttentionInputs) -> jax.Array:
-    """Return the context of attention weights, `[batch, queries, heads * head_dim]`."""
+    """Return the values, weighted by the attention weights and summed, `[batch, queries, heads * head_dim]`."""
     v = split_heads(inputs.v, inputs.num_heads)
     context = jnp.einsum("bhqk,bkhd->bqhd", weights_BxHxQxK.astype(v.dtype), v)
     context = context.reshape(*context.shape[:2], inputs.q.shape[2])
@@ -179,10 +180,11 @@ def attention_probabilities(inputs: AttentionInputs) -> jax.Array:
 
 
 def products_with_distances(x: jax.Array, relative: jax.Array) -> jax.Array:
-    """Return the product of each column with the vector of each distance, float32 `[batch, heads, length, length]`.
+    """Return the inner product of each token and each distance's vector, float32 `[batch, heads, length, length]`.
 
-    `x` is `[batch, length, heads, head_dim]`. `relative` is `[2 * length, heads, head_dim]`; its row `i` is for the
-    column that is `i - length` columns to the right.
+    The vectors of the tokens are `x`, `[batch, length, heads, head_dim]`. The vectors of the distances are `relative`,
+    `[2 * length, heads, head_dim]`; row `i` belongs to the distance of a column that is `i - length` columns to the
+    right.
     """
     length = x.shape[1]
     products = jnp.einsum("blhd,rhd->bhlr", x, relative, preferred_element_type=jnp.float32)

@@ -25,7 +25,7 @@ class Budget(NamedTuple):
 
 
 def parse_budget(text: str) -> Budget:
-    """Return the budget that a text names; raise UserError unless it is a time, or a number of tokens or FLOPs."""
+    """Return the budget that a text names; raise UserError if the text is no time, number of tokens or FLOPs."""
     text, budget = text.strip(), Budget()
     time = text
     for words, unit in _WORDS.items():

@@ -91,7 +91,7 @@ def config_for_budget(
     tokens = estimate_text_tokens(corpus.split("train").num_tokens, config.data.snapshots)
 
     def measured_rate(choice: Choice) -> float:
-        """Return the FLOP/s of training steps of a model of the chosen size, as measured by process 0."""
+        """Return the FLOP/s that process 0 measured in training steps of a model of the chosen size."""
         sized = apply_choice(config, choice)
         objective, phases, mesh = make_objective(sized), plan_phases(sized.train), sharding.make_mesh(sized.mesh)
         check_divisible_by_mesh(mesh, objective, phases, sized.evaluate.batch_size)
@@ -224,8 +224,9 @@ def _choose_by_measuring_sizes(
 ) -> _MeasuredChoice:
     """Choose the size for a budget; return the choice and the measured rates.
 
-    If the budget is a time, the FLOP/s are measured for the smallest size. While the choice at the measured FLOP/s is a
-    larger size, this size is measured next.
+    If the budget is a time, the FLOP/s of the smallest size are measured first. If these FLOP/s lead to the choice of a
+    larger size, the FLOP/s of the larger size are measured, and so on until the choice is not larger than the size that
+    was measured last.
     """
     if budget.seconds is None:
         console.say("budget, without a measurement:")

@@ -5,7 +5,8 @@
 2. Tokens of a size: the FLOPs of the budget divided by the FLOPs per token, at most `MAX_EPOCHS` passes over the
    corpus.
 3. Size: the largest of `SIZES` with at least `TOKENS_PER_PARAMETER` tokens per parameter. The number of parameters is
-   the FLOPs per token divided by 6 (Kaplan et al. 2020), which counts matrices of blocks, attention and predictions.
+computed as the FLOPs per token divided by 6 (Kaplan et al. 2020); it includes matrices of blocks, attention and
+predictions.
 4. Tokens per step: the power of two nearest to `BATCH_FACTOR` times the square root of the number of tokens. So the
    number of steps also grows with the square root of the number of tokens.
 5. The recipe sets everything else: phases, masking, optimizer, learning rates, the form of the schedule.
@@ -45,8 +46,8 @@ class Candidate(NamedTuple):
 class Choice:
     """The size of the model, the tokens and the steps that are chosen for a budget.
 
-    `epochs` is the number of passes over the corpus. `capped` is True if `MAX_EPOCHS` limits the tokens. `devices` is
-    the number of devices that share a batch; None stands for the devices of this run.
+    `epochs` is the number of passes over the corpus. `capped` is True if the number of tokens is limited by
+    `MAX_EPOCHS`. `devices` is the number of devices that share a batch; None stands for the devices of this run.
     """
 
     num_layers: int
@@ -117,7 +118,7 @@ class StepSizes(NamedTuple):
 def sequences_and_micro_batches(step_tokens: int, seq_len: int, devices: int) -> StepSizes:
     """Return the numbers of sequences and micro-batches of a step of about `step_tokens` tokens.
 
-    Both numbers fit the number of devices.
+    Both numbers are chosen so that the devices share each micro-batch evenly.
     """
     sequences = max(1, round(step_tokens / seq_len / devices)) * devices
     micro_batches = 1

@@ -68,7 +68,7 @@ def _check_uncompressed_record_batch(message: Any) -> None:
 
 
 class _BoundedStream(io.RawIOBase):
-    """A stream of the messages of an Arrow stream or file, without the file's head; the size of a read is limited."""
+    """A stream of the messages of an Arrow stream or file, without the file's head; it limits the bytes per read."""
 
     def __init__(self, stream: IO[bytes]):
         super().__init__()

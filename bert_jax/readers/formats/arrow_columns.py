@@ -20,7 +20,7 @@ class TextColumns:
     """The columns that `options.field` names in the file `name`; dots in the name of a column lead into structs.
 
     Raises:
-        UserError: a name has no column or several columns, or a column has no text.
+        UserError: a name matches no column or several columns, or a column has no text.
     """
 
     def __init__(self, name: str, schema: Any, options: ReadOptions):

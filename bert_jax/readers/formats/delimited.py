@@ -23,9 +23,10 @@ def read_delimited_records(
 ) -> Iterator[RawDocument]:
     """Yield the text of each row of a CSV or TSV file; the first row holds the column names.
 
-    `options.field` is the name of a column, or a template of columns. If it is the number of a column (from 0), the
-    first row is a document instead of a header. CSV may have semicolons in place of commas: they separate the columns
-    if the first line has more columns with semicolons, and lacks a column of the field with commas.
+    `options.field` is the name of a column, or a template of columns. If `options.field` is the number of a column
+    (from 0), the first row is a document instead of a header. A CSV file may have semicolons in place of commas.
+    Semicolons separate the columns if the first line has more columns with semicolons than with commas, and lacks a
+    wanted column with commas.
 
     Raises:
         UserError: there is no such column, or several columns have the name, or a quote does not end.
@@ -70,7 +71,7 @@ def read_delimited_records(
 
 
 def _is_separated_by_semicolons(line: Line, usual: str, field: str, parts: Sequence[FieldTemplatePart]) -> bool:
-    """Return whether a first line lacks a wanted column with `usual`, and has more columns with semicolons."""
+    """Return whether a first line, split at `usual`, lacks a wanted column, and has more columns if split at ';'."""
     rows = [next(rows_of_lines(iter([line]), separator, quoted=True), None) for separator in (usual, _SEMICOLON)]
     names, others = (row.values if row else [] for row in rows)
     has_columns = (field.isdecimal() and int(field) < len(names)) or all(

@@ -26,7 +26,7 @@ _FED = 1 << 20  # characters that the parser gets at a time
 
 
 def read_html(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the page in UTF-8. A page that is not UTF-8 is decoded with the encoding that it declares.
+    """Yield an HTML page, converted to UTF-8. A page that is not UTF-8 is decoded with the encoding that it declares.
 
     Raises:
         UserError: trafilatura is not installed.
@@ -41,7 +41,7 @@ def html_page_to_main_text(data: str, options: ReadOptions) -> str:
     """Return the main text of a page, without menus, tables and comments; empty lines separate the blocks.
 
     Raises:
-        RejectedError: 'no main text', if the page has none.
+        RejectedError: 'no main text', if the page has no main text.
     """
     text = _load_trafilatura("html").extract(data, include_comments=False, include_tables=False)
     if not text:
@@ -75,7 +75,7 @@ def _load_trafilatura(name: str) -> Any:
 
 
 def _page_in_utf8(data: bytes) -> bytes:
-    """Return a page converted to UTF-8; do not change it if it is UTF-8, or if its declared encoding is wrong."""
+    """Return a page converted to UTF-8; a page in UTF-8, or with a wrong declared encoding, stays unchanged."""
     try:
         data.decode()
         return data

@@ -55,7 +55,7 @@ def _choose_reader(start: bytes, options: ReadOptions) -> Callable[[str, IO[byte
 
 
 def json_record_to_text(data: str, options: ReadOptions) -> str:
-    """Return the text of a JSON object by `fields.record_text`.
+    """Return the text that `fields.record_text` takes from a JSON object.
 
     Raises:
         RejectedError: 'broken JSON', 'NaN or Infinity', 'not an object', and the reasons of `fields.record_text`.
@@ -191,7 +191,7 @@ class _ItemReader:
         return data
 
     def has_another_object_at_line_start(self) -> bool:
-        """Return whether another object begins a line of the text that was read last."""
+        """Return whether the text in memory has a further JSON object that begins at the start of a line."""
         return "\n{" in self._text[self._at :]
 
     def check_end(self) -> None:

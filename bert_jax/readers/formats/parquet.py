@@ -1,8 +1,8 @@
 """Reader of Parquet: a row is a document, and a column holds its text.
 
-A few bytes can repeat a value, or the beginning of a value, for any number of rows. So this reader checks the size of
-every page before the library reads the page. The sizes in the footer do not matter, because pyarrow allocates memory by
-the sizes in the page headers. A page header is written in Thrift's compact protocol
+A few bytes of a Parquet file can repeat a value, or the beginning of a value, for any number of rows. To limit memory,
+this reader checks the size of every page before the library reads the page. The sizes in the footer do not matter,
+because pyarrow allocates memory by the sizes in the page headers. A page header is written in Thrift's compact protocol
 (https://parquet.apache.org/docs/file-format/data-pages/).
 """
 
@@ -37,8 +37,8 @@ _NUM_VALUES = ((5, 1), (7, 1), (8, 1))  # field of a data page, a dictionary pag
 def read_parquet_records(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
     """Yield the text of each row, from a column or a template of columns; dots in a column's name lead into structs.
 
-    The format is read from its end, so a stream that is not a local file is first copied to a temporary file. A batch
-    has so few rows that it stays below _MAX_BATCH_BYTES even if the text of each row fills a page.
+    A Parquet file is read from its end, so a stream that is not a local file is first copied to a temporary file. A
+    batch has so few rows that it stays below _MAX_BATCH_BYTES even if the text of each row fills a page.
 
     Raises:
         UserError: pyarrow is not installed, the file is broken, the column is missing or has no text, or a column

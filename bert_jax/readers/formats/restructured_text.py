@@ -44,7 +44,8 @@ _SETTINGS = {
 def restructured_text(data: str, options: ReadOptions) -> str:
     """Return the plain text of reStructuredText; a paragraph becomes one line, and empty lines separate the blocks.
 
-    A role becomes its text. A directive, even an unknown directive, becomes its words and its indented text.
+    An inline role is replaced by its text. A directive, even an unknown directive, is replaced by its indented text;
+    some directives also keep the words of their first line. Directives for code, tables and images are dropped.
 
     Raises:
         RejectedError: 'too large', or 'broken reStructuredText'.

@@ -29,7 +29,8 @@ class InputFormat:
     """A row of FORMATS.
 
     Attributes:
-        read: function (name, stream, options) -> documents as they are in the file; it is fast and has bounded memory.
+        read: function (name, stream, options) -> documents as they are in the file; the function is fast and uses
+            bounded memory.
         extract_text: function (data, options) -> text, which is the slow part; it may raise RejectedError.
         patterns: patterns of file names for the format 'auto'.
         option: field of `ReadOptions` that defines a document, if any: 'documents' or 'field'.

@@ -33,7 +33,7 @@ _REPEATED = ("BytesList.value", "Features.feature")
 
 
 def read_tfrecord_examples(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the records of a file, for `tfrecord_example_to_text`.
+    """Yield the records of a TFRecord file as documents, whose text `tfrecord_example_to_text` extracts.
 
     Raises:
         UserError: google-crc32c is not installed, or a record is incomplete or has a wrong checksum.

@@ -25,8 +25,8 @@ def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterat
     """Yield a document per <page>: a line with the namespaces whose links are not text, then the page's markup.
 
     Redirects, pages outside of the main namespace, and pages whose content model is not wikitext are rejected. If a
-    page has several revisions, the last is used. Dumps have no DOCTYPE, which could declare entities, so the reader
-    stops at a DOCTYPE.
+    page has several revisions, the last revision is used. The reader stops at a DOCTYPE, which could declare entities;
+    real dumps have no DOCTYPE.
 
     Raises:
         UserError: the dump is incomplete or broken, or mwparserfromhell is not installed.

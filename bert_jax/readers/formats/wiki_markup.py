@@ -62,7 +62,7 @@ _NO_PROSE = (_LIST, "{|", "|", "!", "}}", "{{", "]]", "<!--", "=")  # starts of 
 def wiki_markup_to_text(data: str, options: ReadOptions) -> str:
     """Return the prose of a page from `read_wiki_dump`; empty lines separate the paragraphs.
 
-    BERT's corpus has the same parts (Devlin et al., 2019, 3.1): text passages without lists, tables and headers.
+    BERT's training corpus also has only text passages, without lists, tables and headers (Devlin et al., 2019, 3.1).
     """
     header, _, markup = data.partition("\n")
     render = _Renderer(frozenset((*_NAMESPACES, *filter(None, header.split("|")))))
@@ -159,7 +159,7 @@ class _Renderer:
 
 
 def _max_open_marks(markup: str, pair: re.Pattern[str]) -> int:
-    """Return the maximum number of simultaneously open marks."""
+    """Return the maximum depth of nested marks in wiki markup; `pair` matches opening and closing marks."""
     depth = most = 0
     for match in pair.finditer(markup):
         depth = max(0, depth - 1) if match[1] else depth + 1

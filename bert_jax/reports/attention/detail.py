@@ -1,4 +1,4 @@
-"""The details of one head: a map with weights under the mouse pointer, lines between two columns of tokens, a table."""
+"""The details of one head: a map with weights as tooltips, lines between two columns of tokens, and a table."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ GAP, LARGE_GAP = 140, 420  # between the two columns of tokens
 
 
 def head_detail_section(tokens: list[str], weights: np.ndarray, layer: int, head: int) -> Html:
-    """Return the section about one head; `weights`, float `[queries, keys]`, are the attention weights of the head."""
+    """Return the section of the page about one head, from the head's attention `weights`, float `[queries, keys]`."""
     name, count, shown = f"layer {layer}, head {head}", weights.size, min(weights.size, MAX_FIELDS)
     values = "all weights" if shown == count else f"the {shown:,} largest of {count:,} weights"
     explanation = (
@@ -36,13 +36,14 @@ def head_detail_section(tokens: list[str], weights: np.ndarray, layer: int, head
 
 
 def attention_lines(tokens: list[str], weights: np.ndarray, name: str, large: bool = False) -> Html:
-    """Return a line for each weight of at least `MIN_LINE_WEIGHT`; it leads from the query (left) to the key (right).
+    """Return a line from the query (left) to the key (right) for each weight of at least `MIN_LINE_WEIGHT`.
 
     Args:
         tokens: names of the tokens.
         weights: float `[queries, keys]`.
         name: name of the head.
-        large: True draws in full size, with a wide gap between the columns; False fits the surrounding element.
+        large: True draws in full size, with a wide gap between the columns; False fits the drawing to the surrounding
+            element.
     """
     gap = LARGE_GAP if large else GAP
     middles = [ROW * index + ROW // 2 for index in range(len(tokens))]

@@ -1,4 +1,4 @@
-"""Attention over all layers (rollout, and relevance weighted by gradients), and attention between words."""
+"""Attention over all layers (rollout, and relevance by weights and gradients), and attention between words."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -14,14 +14,14 @@ from bert_jax.objectives import Batch
 
 
 class RelevanceTarget(NamedTuple):
-    """The output of the model that a relevance explains, and its description."""
+    """The model output that is explained by the relevance of tokens, and the description of this output."""
 
     logits: Callable[[Mapping[str, jax.Array]], jax.Array]  # output arrays of the model -> logits, float [classes]
     description: str
 
 
 class Relevance(NamedTuple):
-    """The relevance of each token for an answer of the model (float `[tokens]`), and the answer."""
+    """The relevance of each token for an answer of the model, float `[tokens]`, and this answer."""
 
     tokens: np.ndarray
     target: str  # description of the output, such as "the class"
@@ -38,7 +38,7 @@ TARGETS: dict[str, RelevanceTarget] = {
 
 
 def attention_rollout(weights: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the fraction of each input token in each output token, float `[tokens, tokens]`; each row sums to 1.
+    """Return the fraction of each input token in each output token, float `[tokens, tokens]`; a row sums to 1.
 
     Attention rollout (Abnar and Zuidema 2020) averages the heads of a layer, takes half of each token from the residual
     connection, and multiplies the matrices of the layers.
@@ -55,8 +55,9 @@ def attention_rollout(weights: Sequence[np.ndarray]) -> np.ndarray:
 def gradient_relevance(weights: Sequence[np.ndarray], gradients: Sequence[np.ndarray]) -> np.ndarray:
     """Return the relevance of each input token for each output token, float `[tokens, tokens]`.
 
-    This is gradient-weighted relevance (Chefer et al. 2021, "Generic Attention-model Explainability", self-attention).
-    R starts as the identity. Each layer adds to R the mean over heads of max(0, gradient * weight), multiplied by R.
+    The method is gradient-weighted relevance for self-attention (Chefer et al. 2021, "Generic Attention-model
+    Explainability"). The relevance matrix R starts as the identity. Each layer adds A @ R to R, where A is the mean
+    over heads of max(0, gradient * weight).
 
     Args:
         weights: as in `attention_rollout`.
@@ -69,12 +70,12 @@ def gradient_relevance(weights: Sequence[np.ndarray], gradients: Sequence[np.nda
 
 
 def attention_weights_by_layer(model: OpenModel, batch: Batch, queries: slice = slice(None)) -> list[np.ndarray]:
-    """Return the attention weights of each head: float32 `[heads, queries, keys]` of each layer, first layer first.
+    """Return the attention weights of the heads of each layer, as a float32 array `[heads, queries, keys]` per layer.
 
     Args:
         model: a model of any kind.
         batch: a batch of one sequence.
-        queries: the tokens whose attention is returned; for a long text, the attention of all tokens would fill the
+        queries: the tokens whose attention is returned; the attention of all tokens of a long text would fill the
         memory.
     """
     compute = jax.jit(lambda params, batch: attention_weights(model.config, params, batch, queries))
@@ -89,10 +90,11 @@ class WeightsAndRelevance(NamedTuple):
 
 
 def weights_and_relevance(model: OpenModel, batch: Batch) -> WeightsAndRelevance:
-    """Return `attention_weights_by_layer` and the relevance of each token for the most probable answer.
+    """Return the result of `attention_weights_by_layer`, and the relevance of each token for the most probable answer.
 
-    The answer of a masked-token head is the token that it predicts at the first mask of the text. The answer of a
-    classifier is its class. The relevance is None if the model has no such head, or the text has no mask.
+    The answer of a masked-token head is the token that this head predicts at the first mask of the text. The answer of
+    a classifier is the predicted class. The relevance is None if the model has neither of these heads, or if a
+    masked-token head gets a text without a mask.
 
     Args:
         model: a model with its heads.
@@ -119,12 +121,12 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> WeightsAndRelevance
 def token_to_word_attention(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray:
     """Return the attention between words, computed from the attention between tokens; row sums do not change.
 
-    As in Clark et al. 2019, the attention to a word is the sum over its tokens, and the attention of a word is the mean
-    over its tokens. A word gets a row only if all its tokens are queries.
+    As in Clark et al. 2019, the attention to a word is the sum of the attention to its tokens, and the attention of a
+    word is the mean of the attention of its tokens. A word gets a row only if all tokens of the word are queries.
 
     Args:
         matrix: float `[..., queries, tokens]`.
-        words: int `[tokens]`, index of the word of each token, ascending from 0.
+        words: int `[tokens]`, the index of each token's word, ascending from 0.
         first: index of the first query among the tokens.
     """
     starts = np.flatnonzero(np.diff(words, prepend=-1))
@@ -135,7 +137,7 @@ def token_to_word_attention(matrix: np.ndarray, words: np.ndarray, first: int = 
 
 
 class _WeightsAndGradients(NamedTuple):
-    """Attention weights, their gradients for the largest logit, and all logits, float `[classes]`."""
+    """Attention weights, the gradients of the largest logit by these weights, and all logits, float `[classes]`."""
 
     weights: list[np.ndarray]
     gradients: list[np.ndarray]
@@ -143,10 +145,10 @@ class _WeightsAndGradients(NamedTuple):
 
 
 def _weights_and_gradients(model: OpenModel, head: Head, batch: Batch) -> _WeightsAndGradients:
-    """Return attention weights, their gradients for the largest logit, and all logits."""
+    """Return attention weights, the gradients of the largest logit by these weights, and all logits."""
 
     def largest_and_all_logits(probes: jax.Array, params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        """Return the largest logit, and (all logits, attention weights); `probes` are added to the weights."""
+        """Return the largest logit, and (all logits, attention weights); attention weights include `probes`."""
         arrays, weights = apply_with_attention_weights(model.config, (head,), params, batch, probes)
         logits = TARGETS[head.name].logits(arrays)
         return logits.max(), (logits, weights)
@@ -159,7 +161,7 @@ def _weights_and_gradients(model: OpenModel, head: Head, batch: Batch) -> _Weigh
 
 
 def _answer_probability(logits: np.ndarray, answer: int, is_multi_label: bool) -> float | None:
-    """Return the probability of an answer; None for a head of one output, which has no probabilities."""
+    """Return the probability of an answer; None for a head with only one output, which gives no probabilities."""
     if len(logits) == 1:
         return None
     return float((jax.nn.sigmoid if is_multi_label else jax.nn.softmax)(jnp.asarray(logits))[answer])

@@ -16,7 +16,7 @@ MAX_PIXELS = 128  # of a side of a small map; a small map of more tokens has no 
 
 
 def token_labels(tokens: list[str]) -> Html:
-    """Return an SVG with the names of tokens left of and above a map; all maps of the page refer to this SVG."""
+    """Return an SVG of the names of tokens beside and above a map, to which all maps of the page refer."""
     names = [(CELL * index + FONT - 1, shortened(token, MAX_LABEL)) for index, token in enumerate(tokens)]
     left = [element("text", name, x=-3, y=middle, text_anchor="end") for middle, name in names]
     above = [element("text", name, transform=f"translate({middle} -3) rotate(-90)") for middle, name in names]
@@ -25,7 +25,7 @@ def token_labels(tokens: list[str]) -> Html:
 
 
 def label_margin(tokens: list[str]) -> int:
-    """Return the space that the longest name needs, left of and above a map."""
+    """Return the width of the margin beside and above a map, in which the longest name of a token fits."""
     widths = [
         sum(WIDE_CHARACTER if unicodedata.east_asian_width(character) in "WF" else CHARACTER for character in label)
         for label in (shortened(token, MAX_LABEL) for token in tokens)
@@ -34,13 +34,13 @@ def label_margin(tokens: list[str]) -> int:
 
 
 def small_heat_map(weights: np.ndarray, tokens: list[str], description: str, *marks: Html) -> Html:
-    """Return a heat map with the names of tokens; above `MAX_PIXELS` tokens, return a `max_pooled` map without names.
+    """Return a heat map with the names of tokens, or a `MAX_PIXELS` map without names above `max_pooled` tokens.
 
     Args:
         weights: float `[queries, keys]`.
         tokens: names of the tokens.
         description: description of the map for screen readers.
-        marks: drawings over the map, in units of the map.
+        marks: drawings to put over the map, in the coordinates of the map.
     """
     pixels = max_pooled(weights)
     if len(pixels) < len(weights):
@@ -49,7 +49,7 @@ def small_heat_map(weights: np.ndarray, tokens: list[str], description: str, *ma
 
 
 def large_heat_map(weights: np.ndarray, tokens: list[str], description: str, *marks: Html) -> Html:
-    """Return a large heat map with the names of all tokens; `marks` are drawn over it, in units of the map."""
+    """Return a large heat map with the names of all tokens; `marks` are drawings over the map, in its coordinates."""
     margin = label_margin(tokens)
     side = round(UNIT_PIXELS * (margin + CELL * len(weights) + 2))
     size = {"class_": "real", "width": side, "height": side}
@@ -62,7 +62,7 @@ def tokens_per_pixel(num_tokens: int) -> int:
 
 
 def max_pooled(weights: np.ndarray) -> np.ndarray:
-    """Return the largest weight of each square of tokens: `[tokens, tokens]` becomes `[pixels, pixels]`."""
+    """Return the largest weight of each square of tokens; `[tokens, tokens]` weights become `[pixels, pixels]`."""
     starts = np.arange(0, len(weights), tokens_per_pixel(len(weights)))
     return np.asarray(np.maximum.reduceat(np.maximum.reduceat(weights, starts, axis=0), starts, axis=1))
 

@@ -62,10 +62,10 @@ def attention_page(
 
     Args:
         model: the model that read the text.
-        attention: attention of the model to the text.
+        attention: attention of the model's heads in the text.
         text: the text of the user.
         pair: the second text of the user.
-        detail_of: the layer and the head to show in detail.
+        detail_of: indices of the layer and the head that the page shows in detail.
 
     Raises:
         UserError: the model has no such layer or head.
@@ -120,7 +120,7 @@ def attention_page(
 
 
 def _with_dots(attention: TextAttention) -> TextAttention:
-    """Return attention in which the names of tokens have a dot for each ▁, which looks like a bar in a column title."""
+    """Return attention with a dot for each ▁ in the names of tokens, because a ▁ looks like a bar in a column title."""
     relevance = attention.relevance
     return dataclasses.replace(
         attention,
@@ -143,13 +143,13 @@ def _probability_text(relevance: Relevance) -> str:
 
 
 def _map_with_hover_rows(tokens: list[str], weights: np.ndarray, description: str) -> Html:
-    """Return a small map; for a short text, each row has a tooltip with its largest weights."""
+    """Return a small heat map; for a short text, each row of the map has a tooltip with its largest weights."""
     marks = [hover_rows(tokens, weights)] if len(tokens) <= MAX_LINED else []
     return small_heat_map(weights, tokens, description, *marks)
 
 
 def _relevance_bars(tokens: list[str], relevance: Relevance) -> Html:
-    """Return the relevance of each token as a bar."""
+    """Return a chart with the relevance of each token as a bar."""
     longest, drawn = max(float(relevance.tokens.max()), 1e-30), []
     for index, (token, value) in enumerate(zip(tokens, relevance.tokens, strict=True)):
         top, middle, length = ROW * index + 2, ROW * index + ROW // 2, BAR * value / longest
@@ -166,7 +166,7 @@ def _relevance_bars(tokens: list[str], relevance: Relevance) -> Html:
 
 
 def _head_figure(shown: TextAttention, layer: int, head: int, pattern: HeadPattern) -> Html:
-    """Return the map of a head, titled with its pattern; for a short text, also return a drawing of its lines."""
+    """Return the heat map of a head, titled with the head's pattern; for a short text, add a drawing of lines."""
     weights, name = shown.weights[layer][head], f"layer {layer}, head {head}"
     fractions = ", ".join(f"{pattern_name} {fraction:.0%}" for pattern_name, fraction in pattern.fractions.items())
     caption = f"{fractions}; entropy {pattern.entropy:.2f} nats"
@@ -183,7 +183,7 @@ def _head_figure(shown: TextAttention, layer: int, head: int, pattern: HeadPatte
 
 
 def _pattern_counts_table(patterns: list[list[HeadPattern]]) -> Html:
-    """Return the number of heads with each pattern, for each layer."""
+    """Return a table with the number of heads of each pattern in each layer."""
     names = list(dict.fromkeys(pattern.name for layer in patterns for pattern in layer))
     counts = [collections.Counter(pattern.name for pattern in layer) for layer in patterns]
     rows = [(f"layer {layer}", *(count[name] or "" for name in names)) for layer, count in enumerate(counts)]

@@ -21,7 +21,7 @@ PATTERNS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray, Special], np.n
 
 
 class HeadPattern(NamedTuple):
-    """The name of a head's pattern in a text, the fraction of each pattern (0 to 1), and the entropy in nats."""
+    """The name of a head's pattern in a text, the fraction of each pattern (0 to 1), and the head's entropy in nats."""
 
     name: str
     fractions: dict[str, float]
@@ -31,13 +31,13 @@ class HeadPattern(NamedTuple):
 def head_pattern(weights: np.ndarray, ids: np.ndarray, special: Special, first: int = 0) -> HeadPattern:
     """Return the pattern of a head in a text.
 
-    The fraction of a pattern is the attention to the keys of the pattern, averaged over the queries that have such a
-    key. The name is the pattern with the largest fraction, if the fraction is at least `NAMED_FROM`. Otherwise the name
-    is "broad" if the entropy is close to the entropy of equal weights, else "mixed".
+    The fraction of a pattern is the attention to the keys of the pattern, averaged over the queries for which the
+    pattern has a key. The name of the head is the pattern with the largest fraction, if this fraction is at least
+    `NAMED_FROM`. Otherwise the name is "broad" if the entropy is close to the entropy of equal weights, else "mixed".
 
     Args:
         weights: float `[queries, keys]`; each row sums to 1.
-        ids: int `[keys]`.
+        ids: token ids of the keys, int `[keys]`.
         special: ids of [CLS] and [SEP].
         first: index of the first query among the tokens.
     """

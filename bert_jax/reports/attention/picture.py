@@ -1,4 +1,4 @@
-"""The attention of one head, the heads of a layer, or all heads as a picture for papers."""
+"""A picture for papers of the attention of one head, of the heads of one layer, or of all heads."""
 
 import numpy as np
 
@@ -12,13 +12,14 @@ MAX_NAMED = 128  # tokens of the largest single map, which is a meter wide
 
 
 def draw_attention(attention: TextAttention, output: str, layer: int | None = None, head: int | None = None) -> None:
-    """Draw attention weights into `output` (.png, .svg or .pdf); a row of maps is a layer, and each map is a head.
+    """Draw attention weights into the file `output` (.png, .svg or .pdf); a map shows a head, a row of maps a layer.
 
     Args:
-        attention: attention of a model in a text; for a long text, a line below the maps names the shown window.
+        attention: attention of a model in a text; for a long text, a line of text below the maps names the shown
+            window.
         output: file to create; its directory must exist.
         layer: the only layer to draw, counted from 0; None: all layers.
-        head: the only head of that layer to draw, counted from 0, with the names of tokens; None: all heads.
+        head: the only head of this layer to draw, counted from 0; its map has the names of the tokens; None: all heads.
 
     Raises:
         UserError: matplotlib is not installed, the model has no such layer or head, a single head has more tokens

@@ -1,4 +1,4 @@
-"""The attention weights of all heads in a text, between tokens or words, with rollout and relevance."""
+"""The attention weights of all heads in a text, between tokens or between words, with rollout and relevance."""
 
 import dataclasses
 from typing import NamedTuple
@@ -25,7 +25,8 @@ MAX_TOKENS = 512  # shown on a page or picture, so that a page of 144 heads stay
 class TextAttention:
     """The attention of each head in a text, between tokens or between words.
 
-    In a long text, the queries are a window of tokens that begins at token `first`; the keys are always all tokens.
+    In a long text, the queries are only a window of tokens that begins at token `first`; the keys are always all
+    tokens.
     """
 
     tokens: list[str]  # texts of the tokens, or of the words
@@ -38,15 +39,16 @@ class TextAttention:
 
     @property
     def window(self) -> slice:
-        """The slice of the tokens that are queries."""
+        """The slice of the text's tokens that are queries."""
         return slice(self.first, self.first + self.weights[0].shape[1])
 
 
 def text_attention(model: OpenModel, text: str, pair: str | None = None, first: int = 0) -> TextAttention:
     """Return the attention of each head of each layer between the tokens of a text, or of a pair of texts.
 
-    In a single text, the tokenizer's spelling of the mask token, such as `[MASK]`, becomes the mask token. The model
-    reads the whole text. The queries are at most `MAX_TOKENS` tokens, beginning at token `first`.
+    In a text without a second text, the tokenizer's spelling of the mask token, such as `[MASK]`, becomes the mask
+    token. The model reads the whole text. The queries are at most `MAX_TOKENS` tokens of the text, beginning at token
+    `first`.
 
     Raise UserError if the text has more tokens than the model reads, or if `first` is beyond the end of the text.
     """
@@ -72,7 +74,7 @@ def attention_within_window(attention: TextAttention) -> TextAttention:
 
 
 def attention_between_words(model: OpenModel, attention: TextAttention) -> TextAttention:
-    """Return attention between words from attention between tokens; each special token counts as a word.
+    """Return the attention between words, computed from attention between tokens; a special token counts as a word.
 
     Raises UserError if the window holds no complete word.
     """
@@ -95,7 +97,7 @@ def attention_between_words(model: OpenModel, attention: TextAttention) -> TextA
 
 
 def patterns_of_heads(model: OpenModel, attention: TextAttention) -> list[list[HeadPattern]]:
-    """Return the pattern of each head of each layer."""
+    """Return the attention pattern of each head of each layer."""
     special = {"cls": model.tokenizer.cls_id, "sep": model.tokenizer.sep_id}
     return [
         [head_pattern(head, attention.ids, special, attention.first) for head in layer] for layer in attention.weights
@@ -103,9 +105,9 @@ def patterns_of_heads(model: OpenModel, attention: TextAttention) -> list[list[H
 
 
 def chosen_indexes(option: str, index: int | None, total: int) -> list[int]:
-    """Return the indexes of the layers or heads that an option chooses; None chooses all.
+    """Return the indexes of the layers or heads that an option chooses; None chooses all layers or heads.
 
-    Raise UserError, which names the option, if the model does not have this layer or head.
+    Raise UserError if the model does not have the chosen layer or head; the message names the option.
     """
     if index is not None and not 0 <= index < total:
         raise UserError(f"--{option} {index}: this model has {total}, 0 to {total - 1}")

@@ -22,7 +22,7 @@ def write_attention_file(
     head: int | None = None,
     first_token: int = 0,
 ) -> str:
-    """Write the attention in a text, or in a pair of texts, and return `output`.
+    """Write the attention in a text, or in a pair of texts, to the file `output`, and return `x`.
 
     Args:
         model_dir: directory of the model.
@@ -30,13 +30,13 @@ def write_attention_file(
         pair: a second text.
         output: an .html file for `attention_page`, or a file of PICTURE_SUFFIXES for `draw_attention`.
         words: True shows attention between words, False between tokens.
-        layer: the only layer of a picture, counted from 0; with `head`, a page shows the details of this head of the
-            layer.
-        head: head of `layer`, from 0.
+        layer: the only layer that a picture shows, counted from 0; with `head`, a page shows the details of this head
+            of the layer.
+        head: index of a head of `layer`, counted from 0.
         first_token: index of the first token of the window of a long text.
 
     Raises:
-        UserError: `head` is given without `layer`, or a function that is called raises it.
+        UserError: `head` is given without `layer`, or a called function raises UserError.
     """
     is_picture = pathlib.Path(output).suffix in PICTURE_SUFFIXES
     if layer is None and head is not None:

@@ -1,4 +1,4 @@
-"""Likely problems of a corpus and its sequences, as lines with advice; problems of a single sequence, as names."""
+"""Likely problems: lines with advice for a corpus and its sequences, and names of failed checks for a sequence."""
 
 import dataclasses
 import math
@@ -38,7 +38,7 @@ JOINERS = "\u200c\u200d"  # invisible, but part of the spelling of Persian, of H
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequenceText:
-    """A sequence before masking, without special tokens and padding."""
+    """The text of a sequence before masking, without special tokens and padding."""
 
     ids: np.ndarray  # int32 [tokens]
     entries: str  # the texts of the tokens, joined
@@ -49,13 +49,13 @@ class SequenceText:
 
 
 def corpus_warnings(figures: CorpusFigures) -> dict[str, str]:
-    """Return the warnings of `CHECKS` and `SEQUENCE_CHECKS`; the keys are the names of the checks."""
+    """Return the warnings of the checks in `CHECKS` and `SEQUENCE_CHECKS`; the keys are the names of the checks."""
     warnings = {name: line for name, check in CHECKS.items() if (line := check(figures))}
     return warnings | (sequence_warnings(figures.sequences, figures.data) if figures.sequences else {})
 
 
 def sequence_warnings(figures: SequenceFigures, data: DataConfig) -> dict[str, str]:
-    """Return the warnings of `SEQUENCE_CHECKS`; the keys are the names of the checks."""
+    """Return the warnings of the checks in `SEQUENCE_CHECKS`; the keys are the names of the checks."""
     return {name: line for name, check in SEQUENCE_CHECKS.items() if (line := check(figures, data))}
 
 

@@ -16,7 +16,7 @@ REPLACEMENT = "\ufffd"  # shown for a control character, or for bytes that are n
 
 
 class TextPiece(NamedTuple):
-    """A piece of a sequence: `text` with the space before it, its style, and the text to predict ('' for none).
+    """A piece of a sequence: its `text`, with the space before it, its style, and the text to predict (perhaps '').
 
     The styles are "text", "second" (for the second text of a pair) and "special". Tokens to predict have the style
     "mask", "random" or "kept".
@@ -28,14 +28,14 @@ class TextPiece(NamedTuple):
 
 
 class SequenceExample(NamedTuple):
-    """Texts of an example with their special tokens, and the label of the pair (None for a single text)."""
+    """The texts of an example with their special tokens, and the label of a pair of texts (None for a single text)."""
 
     texts: tuple[tuple[TextPiece, ...], ...]
     label: int | None
 
 
 def sequence_examples(batch: Batch, row: int, tokenizer: "Tokenizer") -> tuple[SequenceExample, ...]:
-    """Return the examples in sequence `row` of a batch; the batch has two token types."""
+    """Return the examples in the sequence with index `row` of a batch, which has two token types."""
     read, (targets, predicted) = batch["input_ids"][row], tokens_before_masking(batch, row)
     examples = []
     for texts, label in positions_of_examples(batch, row):
@@ -54,14 +54,14 @@ def sequence_examples(batch: Batch, row: int, tokenizer: "Tokenizer") -> tuple[S
 
 
 class TokensBeforeMasking(NamedTuple):
-    """The tokens of a sequence before masking, int32 `[seq_len]`, and whether each is a target, bool `[seq_len]`."""
+    """The tokens of a sequence before masking, int32 `[seq_len]`, and a mask of target tokens, bool `[seq_len]`."""
 
     ids: np.ndarray
     is_target: np.ndarray
 
 
 def tokens_before_masking(batch: Batch, row: int) -> TokensBeforeMasking:
-    """Return the tokens of a sequence before masking, int32 `[seq_len]`, and a mask of targets, bool `[seq_len]`."""
+    """Return the tokens of a sequence before masking, int32 `[seq_len]`, and a target mask, bool `[seq_len]`."""
     used = batch["masked_weights"][row] > 0
     positions = batch["masked_positions"][row][used]
     targets = batch["input_ids"][row].copy()
@@ -72,14 +72,14 @@ def tokens_before_masking(batch: Batch, row: int) -> TokensBeforeMasking:
 
 
 class ExamplePositions(NamedTuple):
-    """The positions of each text of an example, int64 `[any]`, and the label of the pair; None without a label."""
+    """The positions of each text of an example, int64 `[any]`, and the label of a pair of texts (else None)."""
 
     positions: list[np.ndarray]
     label: int | None
 
 
 def positions_of_examples(batch: Batch, row: int) -> list[ExamplePositions]:
-    """Return, for each example of a sequence, the positions of each of its texts (int64 `[any]`) and its label."""
+    """Return the positions of each text (int64 `[any]`) and the label, for each example of a sequence."""
     segments, types = batch.get("segment_ids", batch["attention_mask"])[row], batch["token_type_ids"][row]
     if "next_sentence_labels" not in batch:
         return [
@@ -119,13 +119,13 @@ def _split_tokens_into_pieces(
 
 
 def _decode_with_leading_space(ids: list[int], tokenizer: "Tokenizer") -> str:
-    """Return the text of tokens inside of a longer text: with the space before the first word."""
+    """Return the text of tokens as it is inside of a longer text, with the space before the first word."""
     before = [tokenizer.unk_id]
     return tokenizer.decode(before + ids)[len(tokenizer.decode(before)) :]
 
 
 def _token_text(token_id: int, tokenizer: "Tokenizer") -> str:
-    """Return the text of a token, or its vocabulary entry if it is a space or a part of a character."""
+    """Return the text of a token; return its vocabulary entry if the token is a space or a part of a character."""
     text = _decode_with_leading_space([token_id], tokenizer).strip()
     return text if text and REPLACEMENT not in text else tokenizer.tokens[token_id]
 
@@ -137,7 +137,7 @@ def vocabulary_entry(token_id: int, tokenizer: "Tokenizer") -> str:
 
 
 def plain_text(pieces: Iterable[TextPiece]) -> str:
-    """Return the text of pieces as a line without colors."""
+    """Return the text of several pieces as one line without colors."""
     return " ".join("".join(replace_control_characters(piece.text) for piece in pieces).split())
 
 

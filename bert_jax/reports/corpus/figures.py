@@ -34,7 +34,7 @@ NO_SEGMENTER = "none"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusSource:
-    """A corpus, alone or in a mixture."""
+    """The figures of a single corpus or of a corpus in a mixture."""
 
     name: str
     train: dict[str, int]  # numbers of documents, sentences and tokens
@@ -77,7 +77,7 @@ def corpus_figures(
     seq_len: int,
     data: DataConfig,
 ) -> CorpusFigures:
-    """Return all figures of a mixture, and of its sequences if it has any."""
+    """Return all figures of a mixture and, if sequences are given, of these sequences."""
     train, heldout = mixture.split("train"), mixture.split("heldout")
     num_tokens, num_sentences = document_sizes(train)
     tokens = token_figures(train, tokenizer, MAX_WORD_TOKENS)
@@ -152,7 +152,7 @@ def _split_sizes(split: Split) -> dict[str, int]:
 def figures_json(
     figures: CorpusFigures, warnings: Mapping[str, str], examples: Mapping[int, Sequence[SequenceExample]]
 ) -> dict[str, Any]:
-    """Return values for JSON: counts, and fractions from 0 to 1. The keys of `examples` are sequence numbers."""
+    """Return counts and fractions for JSON. The argument `examples` maps sequence numbers to examples."""
     tokens = dict(vars(figures.tokens))
     del tokens["counts"]
     return {
@@ -180,7 +180,7 @@ def figures_json(
 
 
 def _sequences_json(figures: SequenceFigures) -> dict[str, Any]:
-    """Return the figures of sequences as a dict with the names of the JSON output."""
+    """Return the figures of sequences as a dict, with the keys of the JSON output."""
     names = {"unchanged": "kept", "positive_pairs": "labelled"}
     return {names.get(name, name): value for name, value in vars(figures).items()}
 

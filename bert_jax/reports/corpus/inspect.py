@@ -1,4 +1,4 @@
-"""`bert-jax inspect`: a corpus before training, as text, JSON or a page."""
+"""The command `bert-jax inspect`, which shows a corpus before training as text, JSON or an HTML page."""
 
 import dataclasses
 import json
@@ -52,7 +52,7 @@ class Inspection:
             )
 
     def examples(self) -> dict[int, tuple[SequenceExample, ...]]:
-        """Return sequence number -> examples of the sequence, for all sequences to show."""
+        """Return a dict from the number of each sequence to show to the examples of the sequence."""
         if not self.sequences:
             return {}
         numbers = range(NUM_SHOWN) if self.sequence_number is None else [self.sequence_number]
@@ -65,14 +65,14 @@ def open_inspection(
     """Open a corpus or mixture, and the sequences that the first phase of a recipe makes from it.
 
     Args:
-        corpus: directories of corpora; they replace `config.data.corpus`.
+        corpus: directories of corpora, which replace the directories in `config.data.corpus`.
         recipe: name or file of a recipe, whose first phase determines the sequences; None: the defaults.
         overrides: overrides of the recipe's fields.
-        sequence_number: number of the only sequence to show, from 0; numbering continues over epochs.
+        sequence_number: number of the only sequence to show, counted from 0 over all epochs.
         console: console that prints progress for a large corpus.
 
     Raises:
-        UserError: `sequence_number` is out of range, or a function that is called raises it.
+        UserError: `sequence_number` is out of range, or a called function raises UserError.
     """
     config = read_config(PretrainConfig, recipe, overrides)
     data, phase, train = config.data, config.train.phases[0], config.train
@@ -124,12 +124,13 @@ def inspection_page(inspection: Inspection) -> str:
 
 
 def inspect_corpus(inspection: Inspection, as_json: bool, html: str | None = None) -> None:
-    """Print figures, warnings and the first sequences of a corpus or mixture, or a single sequence.
+    """Print figures, warnings and the first sequences of a corpus or mixture, or print only a chosen sequence.
 
     Args:
         inspection: corpus and sequences.
         as_json: print one JSON object with all figures and the chosen sequence or the first sequences.
-        html: .html file for `inspection_page`; the name of the file is then printed in place of the figures.
+        html: .html file in which `inspection_page` is saved; if given, the name of the file is printed instead of the
+            figures.
     """
     if html is not None:
         print(escaped(write_page(html, lambda: inspection_page(inspection))))

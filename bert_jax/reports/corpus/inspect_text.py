@@ -63,7 +63,7 @@ def sequences_lines(
     width: int,
     color: bool,
 ) -> list[str]:
-    """Return sequences as text below a legend; the keys of `examples` are sequence numbers."""
+    """Return a legend and the lines of sequences; the keys of `examples` are sequence numbers."""
     lines = styled_lines(LEGEND, width, color)
     for sequence_number, sequence in examples.items():
         styles = [piece.style for example in sequence for text in example.texts for piece in text]
@@ -80,7 +80,7 @@ def sequences_lines(
 
 
 def example_lines(examples: Sequence[SequenceExample], sentence_pairs: str, width: int, color: bool) -> list[str]:
-    """Return lines of at most `width` columns about the examples of a sequence: label, its meaning, and texts."""
+    """Return lines of at most `width` columns about a sequence's examples: label, meaning of the label, and texts."""
     meanings = SENTENCE_PAIRS[sentence_pairs].label_meanings or ("", "")
     lines = []
     for rank, example in enumerate(examples, 1):
@@ -161,7 +161,7 @@ def _preparation_lines(figures: CorpusFigures) -> list[str]:
 
 
 def _length_tables(figures: CorpusFigures) -> list[str]:
-    """Return, for each kind of length, quantiles and a histogram with a bar for each power of two."""
+    """Return quantiles and a histogram for each kind of length; a bar of a histogram is a power of two."""
     distributions = {
         "tokens per document": figures.documents,
         "sentences per document": figures.sentences_per_document,

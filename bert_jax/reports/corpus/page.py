@@ -25,7 +25,7 @@ TEXT_WIDTH = 100  # columns of the lines with figures
 
 
 class PageFilter(NamedTuple):
-    """A filter: its title, the names of its values, and the values of each sequence as indexes into the names."""
+    """A filter of sequences: its title, the names of its values, and for each sequence the indexes of its values."""
 
     title: str
     letter: str  # first letter of the CSS class of a value
@@ -39,7 +39,7 @@ def inspect_page(figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequ
     Args:
         figures: figures of the corpus.
         tokenizer: tokenizer of the corpus.
-        sequences: sequences with two token types; None: the corpus has too few documents.
+        sequences: sequences with two token types; None if the corpus has too few documents for sequences.
         first_number: number of the first sequence that may be shown.
     """
     warnings = list(corpus_warnings(figures).values())
@@ -73,7 +73,7 @@ def _source_table(sources: Sequence[CorpusSource]) -> Html:
 
 
 class _FiltersAndParts(NamedTuple):
-    """The filters of the section on sequences, and the parts of the section."""
+    """The filters of the section on sequences, and the HTML parts of this section."""
 
     filters: list[PageFilter]
     parts: list[Html]
@@ -82,7 +82,7 @@ class _FiltersAndParts(NamedTuple):
 def _filters_and_parts(
     figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequences, first_number: int
 ) -> _FiltersAndParts:
-    """Return the filters, and the parts of the section on sequences: legend, filters, and pages of sequences."""
+    """Return the filters of the page, and the HTML of its section on sequences."""
     numbers, sources = _choose_sequences(sequences, len(figures.sources), first_number)
     batch = sequences.batch(numbers)
     begins_word = sequences.begins_word(numbers) if sequences.begins_word else [None] * len(numbers)
@@ -125,14 +125,14 @@ def _filters_and_parts(
 
 
 class _ChosenSequences(NamedTuple):
-    """Sequence numbers, and the source of each."""
+    """The numbers of the chosen sequences, and the source of each sequence."""
 
     numbers: np.ndarray
     sources: list[int]
 
 
 def _choose_sequences(sequences: Sequences, num_sources: int, first_number: int) -> _ChosenSequences:
-    """Return about `NUM_SEQUENCES` sequence numbers, evenly distributed over the sources, and their sources."""
+    """Return the numbers of about `NUM_SEQUENCES` sequences, chosen evenly from all sources, and their sources."""
     numbers = np.arange(first_number, first_number + (NUM_SEQUENCES if num_sources == 1 else NUM_SEARCHED))
     sources = sequences.source_of(numbers)
     num_each = max(1, NUM_SEQUENCES // num_sources)
@@ -175,7 +175,7 @@ def _page_radios(labels: Sequence[str]) -> Html:
 def _filter_style_rules(filters: Sequence[PageFilter]) -> Iterable[str]:
     """Yield style rules that show the chosen page or, if a filter is on, the matching sequences of all pages.
 
-    A browser without `:has` shows all sequences.
+    A browser that does not know the selector `:has` shows all sequences.
     """
     if not filters:
         return

@@ -1,4 +1,4 @@
-"""A sequence as HTML: every token, tokens that are masked together, pairs, packed examples."""
+"""A training sequence as HTML: every token, tokens that are masked together, pairs, packed examples."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,9 +46,9 @@ class ShownToken(NamedTuple):
 def sequence_for_page(
     batch: Batch, row: int, data: DataConfig, tokenizer: "Tokenizer", begins_word: np.ndarray | None = None
 ) -> ShownSequence:
-    """Return sequence `row` of a batch for the page; the batch has two token types, and `data` has its settings.
+    """Return the sequence `row` of a batch with two token types, for the page; `data` has the settings of the batch.
 
-    `begins_word`: bool [seq_len], True for the first token of a word; None: the vocabulary marks the words.
+    `begins_word` is bool [seq_len], True for the first token of a word, or None if the vocabulary marks the words.
     """
     read, (ids, predicted) = batch["input_ids"][row], tokens_before_masking(batch, row)
     real = batch["attention_mask"][row] == 1
@@ -81,7 +81,7 @@ def sequence_for_page(
 
 
 def legend_of_marks(tokenizer: "Tokenizer") -> Html:
-    """Return the legend of the marks of tokens."""
+    """Return the legend that explains the marks of tokens."""
     word = element("mark", "word", class_="hidden")
     has_spaces = any(token.startswith(SPACE) for token in tokenizer.tokens)
     pair = element("span", word, element("mark", "s" if has_spaces else "##s", class_="hidden"), class_="unit")
@@ -102,7 +102,7 @@ def legend_of_marks(tokenizer: "Tokenizer") -> Html:
 def _examples_html(
     examples: Sequence[tuple[list[np.ndarray], int | None]], tokens: Sequence[ShownToken], data: DataConfig
 ) -> Html:
-    """Return the texts of each example with the label of a pair; packed examples also have a number."""
+    """Return the texts of each example as HTML, with the label of a pair and the number of a packed example."""
     meanings, parts = SENTENCE_PAIRS[data.sentence_pairs].label_meanings or ("", ""), []
     for rank, (texts, label) in enumerate(examples, 1):
         titles = [f"example {rank} of {len(examples)}"] if len(examples) > 1 else []
@@ -120,7 +120,7 @@ def _examples_html(
 
 
 def _split_into_masking_units(tokens: Sequence[ShownToken], data: DataConfig) -> Iterator[list[ShownToken]]:
-    """Yield units: single tokens, or several tokens that are masked together; two adjacent spans form a unit."""
+    """Yield units, each a single token or several tokens that are masked together; adjacent spans are one unit."""
     masking = MASKINGS[data.masking]
     in_spans = masking.max_words > 1 and data.max_span_length != 1
     unit: list[ShownToken] = []

@@ -26,13 +26,13 @@ StyledText = tuple[str, str]  # a text and its style
 
 
 def paint(text: str, style: str, color: bool) -> str:
-    """Return `text` between control sequences for its style; without `color`, return it without them."""
+    """Return `text` between the control sequences of `style`; if `color` is False, return only the text."""
     text = escaped(text)
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if color and STYLES[style] and text else text
 
 
 def wrap_paragraphs(paragraphs: Sequence[str], width: int, first_indent: str = "", indent: str = "  ") -> list[str]:
-    """Return each paragraph as lines of at most `width` characters, broken at spaces but not at `KEPT_SPACE`."""
+    """Return the lines of all paragraphs, of at most `width` characters, broken at spaces but not at `KEPT_SPACE`."""
     wrapper = textwrap.TextWrapper(width, initial_indent=first_indent, subsequent_indent=indent, break_on_hyphens=False)
     return [line.replace(KEPT_SPACE, " ") for paragraph in paragraphs for line in wrapper.wrap(paragraph)]
 
@@ -40,7 +40,7 @@ def wrap_paragraphs(paragraphs: Sequence[str], width: int, first_indent: str = "
 def styled_lines(spans: Sequence[StyledText], width: int, color: bool) -> list[str]:
     """Return styled texts as lines of at most `width` columns, broken at spaces.
 
-    If a word is wider than a line, break it anywhere except inside a mark that fits on a line.
+    A word that is wider than a line is broken anywhere, except inside a mark that fits on a line.
     """
     characters = [(character, style) for text, style in spans for character in replace_control_characters(text)]
     mark_ends = dict(_mark_ranges(spans))
@@ -68,14 +68,14 @@ def styled_lines(spans: Sequence[StyledText], width: int, color: bool) -> list[s
 
 
 class _CharacterRange(NamedTuple):
-    """The index of the first character of a range, and the index after its last character."""
+    """The index of the first character of a range, and the index of its last character + 1."""
 
     start: int
     end: int
 
 
 def _mark_ranges(spans: Sequence[StyledText]) -> Iterator[_CharacterRange]:
-    """Yield the start and the end of each mark as character indexes, without the space before the mark."""
+    """Yield the character indexes of the start and the end of each mark, without the space before the mark."""
     begin = 0
     for text, style in spans:
         if style in ("mask", "random", "kept"):
@@ -84,13 +84,13 @@ def _mark_ranges(spans: Sequence[StyledText]) -> Iterator[_CharacterRange]:
 
 
 def _paint_runs(characters: Sequence[StyledText], color: bool) -> str:
-    """Join characters, with a control sequence for each run of characters of equal style."""
+    """Return the joined characters, with control sequences around each run of characters of the same style."""
     runs = itertools.groupby(characters, key=lambda character: character[1])
     return "".join(paint("".join(text for text, _ in run), style, color) for style, run in runs)
 
 
 def terminal_columns(text: str) -> int:
-    """Return the width of a text in terminal columns; a wide character takes two, a combining character none."""
+    """Return the width of a text in terminal columns: two for a wide character, none for a combining character."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
     )

@@ -29,7 +29,7 @@ SIZES = {
 
 
 class Curve(NamedTuple):
-    """Points with a label and a style; `dots` marks the points if they are few, `thin` is for noisy curves."""
+    """Points with a label and a style; `dots` adds dots if there are few points, `thin` suits noisy curves."""
 
     label: str
     points: Sequence[Point]
@@ -48,7 +48,7 @@ class Marks(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Curves with horizontal lines at named levels; `unit`, `log` and `from_zero` apply to the y axis."""
+    """Curves, and horizontal lines at named levels; the fields `unit`, `log` and `from_zero` apply to the y axis."""
 
     title: str
     curves: Sequence[Curve]
@@ -64,7 +64,7 @@ def charts_by_axis_html(charts: Mapping[str, Sequence[Chart]]) -> Html:
     """Return charts with one legend; buttons choose the horizontal axis, initially the first axis of `charts`.
 
     Args:
-        charts: name of an axis (steps, tokens, time) -> the charts over this axis.
+        charts: for each name of an axis (steps, tokens, time), the charts over this axis.
     """
     buttons = [
         element("label", element("input", type="radio", name="axis", id=f"by-{name}", checked=not index), name)
@@ -107,7 +107,7 @@ def chart_html(chart: Chart) -> Html:
 
 
 def _point_values_text(chart: Chart, x: float, values: Sequence[tuple[str, float]]) -> str:
-    """Return the text that the pointer shows at `x`: a line with x, and a line with the value of each curve."""
+    """Return the text that appears under the pointer at `x`: a line with x, and a line with each curve's value."""
     lines = [f"{label}: {number_text(y, chart.unit, 4)}" for label, y in values]
     return "\n".join([_x_text(chart, x), *lines])
 
@@ -117,7 +117,7 @@ def _x_text(chart: Chart, x: float) -> str:
 
 
 def chart_in_words(chart: Chart) -> str:
-    """Return a description of a chart for readers who do not see it."""
+    """Return a description of a chart for readers who cannot see the chart."""
     descriptions = []
     for curve in chart.curves:
         if finite := [(x, y) for x, y in curve.points if y is not None]:
@@ -133,10 +133,10 @@ def chart_in_words(chart: Chart) -> str:
 
 
 def downsample(points: Sequence[Point], buckets: int) -> list[Point]:
-    """Return the points; if there are many, only the lowest and the highest point of each of `buckets` intervals of x.
+    """Return the points of a curve, thinned to the lowest and the highest point of each of `buckets` intervals of x.
 
-    The first and the last point are kept. Points without a number are kept, at most one per interval, so that the line
-    has a gap there.
+    A curve with few points is not thinned. The first and the last point are kept. At most one point without a number is
+    kept per interval, so that the line has a gap at this point.
     """
     if len(points) <= 2 * buckets:
         return list(points)
@@ -158,7 +158,7 @@ def downsample(points: Sequence[Point], buckets: int) -> list[Point]:
 
 
 def ticks(low: float, high: float, count: int = NUM_TICKS) -> list[float]:
-    """Return about `count` round numbers that enclose `low` to `high`."""
+    """Return about `count` round numbers that enclose the range from `low` to `high`."""
     if high <= low:
         spread = abs(low) or 1.0
         low, high = low - spread / 2, high + spread / 2
@@ -170,7 +170,7 @@ def ticks(low: float, high: float, count: int = NUM_TICKS) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return powers of ten that enclose `low` to `high` (both above 0); for a short range, also 2 and 5 times each."""
+    """Return powers of ten that enclose `low` to `high` (both above 0); in short ranges, add each times 2 and 5."""
     begin, end = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, -(-(end - begin) // NUM_TICKS))
     sizes = (1, 2, 5) if end - begin <= 2 else (1,)
@@ -181,7 +181,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def number_text(value: float, unit: str = "", digits: int = 3) -> str:
-    """Return a number in few characters: 12.5%, 0.0021, 12,500, 150k, 2M, 747 MB."""
+    """Return a number as a short text, such as 12.5%, 0.0021, 12,500, 150k, 2M or 747 MB."""
     if unit == "%":
         return f"{100 * value:.{digits}g}%"
     for at_least, size, letter in SIZES[unit]:
@@ -208,7 +208,7 @@ class _Axes(NamedTuple):
         return (LEFT + (WIDTH - LEFT - RIGHT) * (x - self.first) / (self.last - self.first)) / WIDTH
 
     def y_coordinate(self, value: float) -> str:
-        """Return the y coordinate of a value."""
+        """Return the y coordinate of a value of the vertical axis."""
         ends = (self.low, self.high, value)
         low, high, scaled = (math.log(max(end, 1e-30)) for end in ends) if self.log else ends
         return _format_coordinate(BASE - (BASE - TOP) * (scaled - low) / ((high - low) or 1.0))
@@ -257,7 +257,7 @@ def _draw_grid(axes: _Axes, y_ticks: Sequence[float], chart: Chart) -> Iterable[
 
 
 def _draw_curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
-    """Yield the line of a curve, its dots, and marks at numbers that are not finite."""
+    """Yield the line of a curve, its dots, and marks at values that are not finite."""
     path, pen_up, broken = list[str](), True, list[str]()
     for x, y in downsample(curve.points, buckets):
         if y is None or (axes.log and y <= 0):
@@ -283,12 +283,12 @@ def _draw_curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
 
 
 def _color_and_dash_classes(index: int) -> str:
-    """Return the CSS classes of color and dashes; lines of equal color have different dashes."""
+    """Return the CSS classes of a line for color and dashes; lines of the same color have different dashes."""
     return f"line{index % len(LIGHT)} dash{index % len(DASHES)}"
 
 
 def _draw_phases(marks: Marks, axes: _Axes) -> Iterable[Html]:
-    """Yield the drawing of the phases: every second phase is shaded, and a name is at the top if it fits."""
+    """Yield the drawing of the phases; every second phase is shaded, and names that fit are at the top."""
     if len(marks.phases) < 2:
         return
     for index, (begin, end, name) in enumerate(marks.phases):
@@ -325,12 +325,12 @@ def _charts_legend(charts: Sequence[Chart]) -> Html:
 
 
 def svg_path(class_: str, path: str) -> Html:
-    """Return an SVG path for a drawing, or for a legend symbol of 34 x 12."""
+    """Return an SVG path for a chart, or for a legend symbol of 34 x 12 pixels."""
     return element("path", class_=class_, d=path)
 
 
 def legend_html(entries: Iterable[tuple[Html, str]]) -> Html:
-    """Return a legend: symbols of 34 x 12 with their meanings."""
+    """Return a legend of symbols, each 34 x 12 pixels, with their meanings."""
     items = (
         element("li", element("svg", mark, viewBox="0 0 34 12", aria_hidden="true"), label) for mark, label in entries
     )

@@ -1,4 +1,4 @@
-"""HTML elements whose text is always escaped, and the page around them."""
+"""HTML elements whose text is always escaped, and the page around the elements."""
 
 import html
 import re
@@ -21,13 +21,13 @@ UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Html(str):
-    """Text that is already HTML; only `element` and `join_html` make it."""
+    """Text that is already HTML; only the functions `element` and `join_html` make such text."""
 
     __slots__ = ()
 
 
 def escape_html(text: object) -> Html:
-    """Return a value as escaped text of a page; `Html` stays unchanged."""
+    """Return a value as escaped text of a page; a value of type `Html` stays unchanged."""
     if isinstance(text, Html):
         return text
     return Html(html.escape(UNPRINTABLE.sub("\ufffd", str(text)), quote=True))
@@ -43,7 +43,7 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
 
     Args:
         tag: a constant of this project.
-        children: contents of the element; they are escaped unless they are `Html`.
+        children: contents of the element; contents that are not `Html` are escaped.
         attributes: attributes of the element; `class_` stands for class, and `aria_label` for aria-label. None and
         False omit an attribute, and True writes the attribute without a value.
     """
@@ -59,7 +59,7 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
 
 
 def table(head: Iterable[object], rows: Iterable[Iterable[object]], label: str, class_: str | None = None) -> Html:
-    """Return a table that scrolls horizontally on a narrow screen, also by keyboard.
+    """Return a table that scrolls horizontally on a narrow screen; the keyboard can scroll the table, too.
 
     Each row begins with its name; a cell may be a `td` element. For a table without column titles, `head` is ().
     """
@@ -74,7 +74,7 @@ def _table_cell(cell: object) -> Html:
 
 
 def scrollable(child: Html, label: str, class_: str = "scroll") -> Html:
-    """Return a scrollable element, which the keyboard can scroll, too; `label` names it for screen readers."""
+    """Return an element that scrolls, also by keyboard; `label` is its name for screen readers."""
     return element("div", child, class_=class_, tabindex=0, role="region", aria_label=label)
 
 
@@ -89,7 +89,7 @@ def section(title: str, *children: object) -> Html:
 
 
 def verdict_html(verdict: str, is_bad: bool, reasons: Iterable[object]) -> Html:
-    """Return a verdict of two or three words with its reasons beside it."""
+    """Return a verdict of two or three words, with the reasons for the verdict beside it."""
     badge = element("b", verdict, class_="bad" if is_bad else "good")
     return element(
         "div", badge, element("ul", *(element("li", text_with_options(reason)) for reason in reasons)), class_="health"
@@ -97,7 +97,7 @@ def verdict_html(verdict: str, is_bad: bool, reasons: Iterable[object]) -> Html:
 
 
 def text_with_options(text: object) -> Html:
-    """Return a text in which no line breaks after the `--` of an option; `Html` stays unchanged."""
+    """Return a text in which no line breaks after the `--` of an option; a text of type `Html` stays unchanged."""
     if isinstance(text, Html):
         return text
     parts = OPTION.split(str(text))
@@ -110,14 +110,14 @@ def small_paragraph(*children: object) -> Html:
 
 
 def shortened(text: str, max_characters: int) -> str:
-    """Return a text of at most `max_characters`; an ellipsis replaces the rest."""
+    """Return a text of at most `max_characters`, in which an ellipsis replaces the rest of a longer text."""
     return text if len(text) <= max_characters else text[: max_characters - 1] + "…"
 
 
 def page(title: str, *children: object, command: str = "", style: str = "") -> str:
     """Return the text of an HTML file that loads no other file and runs no script.
 
-    A table of contents stays at the top of the window. It has a link to each child that is a `section`.
+    A table of contents stays at the top of the window. The table has a link to each child that is a `section`.
 
     Args:
         title: title of the window.
@@ -143,7 +143,7 @@ def page(title: str, *children: object, command: str = "", style: str = "") -> s
 
 
 def _links_and_anchored_sections(children: Iterable[object]) -> tuple[list[Html], list[Html]]:
-    """Return a link to each child that is a section, and all children, in which each section has an id for its link."""
+    """Return a link to each child that is a section, and all children, where sections have ids for the links."""
     links, parts = list[Html](), list[Html]()
     for child in map(escape_html, children):
         if title := SECTION.match(child):
@@ -155,9 +155,9 @@ def _links_and_anchored_sections(children: Iterable[object]) -> tuple[list[Html]
 
 
 def write_page(output: str, make: Callable[[], str]) -> str:
-    """Write the page that `make` returns to a file, atomically, and return the name of the file.
+    """Write the page that the function `make` returns to a file, atomically, and return the name of the file.
 
-    Raises UserError, before the page is made, if `output` is no .html file or cannot be written.
+    Raises UserError, before the page is made, if `output` is not an .html file or cannot be written.
     """
     check_html_name(output)
     with writing(output, "choose another place"), new_file(output) as file:
@@ -166,6 +166,6 @@ def write_page(output: str, make: Callable[[], str]) -> str:
 
 
 def check_html_name(output: str) -> None:
-    """Raise UserError if `output` is no .html file."""
+    """Raise UserError if the path `output` does not end in .html."""
     if not output.endswith(".html"):
         raise UserError(f"{output}: give the name of an .html file")

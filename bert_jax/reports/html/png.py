@@ -8,7 +8,7 @@ import numpy as np
 
 
 def png_data_uri(gray: np.ndarray) -> str:
-    """Return uint8 `[height, width]` as a data URI; 0 is black (PNG, ISO 15948: 8 bits, one channel, no filter)."""
+    """Return a gray picture, uint8 `[height, width]`, as a PNG data URI (8 bits, no filter); 0 is black."""
     height, width = gray.shape
     rows = np.concatenate([np.zeros((height, 1), np.uint8), gray.astype(np.uint8)], axis=1)
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)

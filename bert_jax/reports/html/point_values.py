@@ -1,6 +1,7 @@
-"""The values of a chart at a point: shown under the pointer and by the arrow keys, without a script.
+"""The values of a chart at a point, which the mouse pointer and the arrow keys show without a script.
 
-A transparent strip of the chart is the label of a radio button. The Tab key stops once for all buttons of a chart.
+Each transparent strip of a chart is the label of a radio button. The Tab key stops only once for all radio buttons of a
+chart.
 """
 
 import itertools
@@ -19,9 +20,9 @@ Point = tuple[float, float | None]  # x and y; y is None if the run had no finit
 def values_by_x(curves: Sequence[tuple[str, Sequence[Point]]]) -> list[tuple[float, list[tuple[str, float]]]]:
     """Return (x, [(label, y), ...]) with the values of the curves near each x, in ascending order of x.
 
-    The result has at most `MAX_STRIPS` values of x. If the curves have more values of x, half of the result comes from
-    the curve with the fewest points, and the other half from all curves; both halves are chosen evenly. A curve without
-    a point at x has the value of its nearest point, if this point is less than a strip away.
+    The result has at most `MAX_STRIPS` values of x. If the curves have more values of x, half of the result is chosen
+    evenly from the curve with the fewest points, and half is chosen evenly from all curves. If a curve has no point at
+    x, the value of its nearest point is used, unless this point is a strip or more away.
     """
     finite = [(label, dict(point for point in points if point[1] is not None)) for label, points in curves]
     finite = [(label, points) for label, points in finite if points][:MAX_LABELS]

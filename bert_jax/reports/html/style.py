@@ -1,4 +1,4 @@
-"""The style sheet of a report: light and dark, wide and narrow.
+"""The style sheet of a report, for light and dark pages and for wide and narrow screens.
 
 Line colors are from the palette of Okabe and Ito, which color-blind people can distinguish. For contrast (3 to 1 for
 lines, 4.5 to 1 for text), colors are darker on a light page and lighter on a dark page. Lines also differ in their

@@ -23,14 +23,14 @@ NOT_VERSIONS = (*MACHINE, "energy")  # keys of a machine in run.json; all other 
 
 
 class AssumedPower(NamedTuple):
-    """Values that a run does not record: the power of all devices, and the CO2 per kWh."""
+    """Assumed values that a run does not record: the power of all devices, and the CO2 per kWh."""
 
     watts: float | None = None  # above 0; None: by the table of chips
     grams_per_kwh: float | None = None  # above 0; None: no CO2 is shown
 
 
 class CostRows(NamedTuple):
-    """Names and values of time, tokens, energy and CO2, and a note about their sources."""
+    """The time, tokens, energy and CO2 of a run as names and values, and a note about their sources."""
 
     rows: list[tuple[str, str]]
     note: str
@@ -49,7 +49,7 @@ class RunCost:
 
 
 def compute_run_cost(run: Run, assumed: AssumedPower) -> RunCost:
-    """Return the cost of a run."""
+    """Return the time, the tokens and the energy of a run."""
     sessions = [session for training in run.trainings for session in training.sessions]
     seconds = sum(session.ended - session.began for session in sessions)
     lines = [line for training in run.trainings for line in training.lines if line["split"] == "train"]
@@ -67,7 +67,7 @@ def compute_run_cost(run: Run, assumed: AssumedPower) -> RunCost:
 
 
 def cost_rows(run: Run, assumed: AssumedPower) -> CostRows:
-    """Return names and values of time, tokens, energy and CO2, and a note about their sources."""
+    """Return the time, tokens, energy and CO2 of a run as names and values, and a note about their sources."""
     cost = compute_run_cost(run, assumed)
     rows = [("wall-clock time", "not recorded" if cost.seconds is None else format_duration(cost.seconds))]
     if cost.tokens_per_second is not None:
@@ -88,24 +88,24 @@ def cost_rows(run: Run, assumed: AssumedPower) -> CostRows:
 
 
 def format_energy(joules: float) -> str:
-    """Return an energy in kWh, or in Wh if it is small."""
+    """Return an energy as text, in kWh, or in Wh for a small energy."""
     kilowatt_hours = joules / JOULES_PER_KWH
     return f"{kilowatt_hours:.3g} kWh" if kilowatt_hours >= MIN_KWH else f"{1000 * kilowatt_hours:.2g} Wh"
 
 
 def format_grams(grams: float) -> str:
-    """Return a mass in kg, or in g if it is below 100 g."""
+    """Return a mass as text, in kg, or in g below 100 g."""
     return f"{grams / 1000:.3g} kg" if grams >= 100 else f"{grams:.2g} g"
 
 
 def format_duration(seconds: float) -> str:
-    """Return a time in its largest unit: 2.5 hours."""
+    """Return a time as text in the largest fitting unit, such as "2.5 hours"."""
     unit, size = next((unit, size) for unit, size in DURATIONS.items() if seconds >= size or size == 1)
     return f"{seconds / size:,.1f} {unit}"
 
 
 class _EnergyAndNote(NamedTuple):
-    """The measured and the estimated energy, if known, and a note about both."""
+    """The measured and the estimated energy, as far as they are known, and a note about both energies."""
 
     joules_by_source: dict[str, float]
     note: str
@@ -114,7 +114,7 @@ class _EnergyAndNote(NamedTuple):
 def _estimate_energy(
     machine: Mapping[str, str | int], sessions: Sequence[RunStart], seconds: float, watts: float | None
 ) -> _EnergyAndNote:
-    """Return {"measured": joules, "estimated": joules}, without unknown values, and a note about both."""
+    """Return {"measured": joules, "estimated": joules}, without unknown values, and a note about both energies."""
     measured_seconds = sum(session.measured - session.began for session in sessions if session.measured is not None)
     source = str(machine.get("energy", ""))
     power, power_note = _estimate_power(machine, watts)

@@ -45,9 +45,10 @@ STEPS = XAxis("step", (float,))
 
 
 def horizontal_axes(trainings: Sequence[Training], facts: Sequence[PretrainingFacts | None]) -> dict[str, XAxis]:
-    """Return the horizontal axes that all trainings have: steps, and for pretrainings also tokens and time.
+    """Return the horizontal axes that all trainings have: steps, and for pretraining runs also tokens and time.
 
-    The tokens include padding. The time is the time of training steps, without evaluations and saving.
+    The axis of tokens includes padding. The axis of time has the time of training steps, without evaluations and
+    saving.
     """
     axes = {"steps": XAxis("step", [lambda step: step] * len(trainings))}
     pretrainings = [each for each in facts if each]
@@ -63,17 +64,17 @@ def horizontal_axes(trainings: Sequence[Training], facts: Sequence[PretrainingFa
 
 
 def _step_to_token_count(facts: PretrainingFacts) -> Callable[[float], float]:
-    """Return a function that converts a step to the number of tokens that were read until this step."""
+    """Return a function that converts a step to the number of tokens that the run has read up to this step."""
     return lambda step: facts.tokens_read(int(step))
 
 
 def _scale_clock(clock: Callable[[float], float], duration: float) -> Callable[[float], float]:
-    """Return a function like `clock`, whose results are in units of `duration` seconds."""
+    """Return a function that calls `clock` and returns the time in units of `duration` seconds."""
     return lambda step: clock(step) / duration
 
 
 def _step_to_training_seconds(training: Training, facts: PretrainingFacts) -> Callable[[float], float] | None:
-    """Return a function from a step to the seconds of training until this step; None if no speed is recorded."""
+    """Return a function that converts a step to the seconds of training up to it; None if no speed is recorded."""
     speeds = [(step, speed) for step, speed in training.points("tokens_per_second", "train") if speed]
     if not speeds:
         return None
@@ -84,7 +85,7 @@ def _step_to_training_seconds(training: Training, facts: PretrainingFacts) -> Ca
 
 
 def training_charts(training: Training, phases: Sequence[Phase] = (), axis: XAxis = STEPS) -> dict[str, Chart]:
-    """Return a chart for each metric of a training: training and held-out curves, phases, checkpoints and restarts."""
+    """Return a chart per metric of a training, with training and held-out curves, phases, checkpoints and restarts."""
     (position_of,) = axis.positions
     begun = [phase for phase in phases if phase.begin < training.last_step]
     marks = Marks(
@@ -127,7 +128,7 @@ def comparison_charts(trainings: Sequence[Training], axis: XAxis) -> dict[str, C
 
 
 def curve_titles(trainings: Sequence[Training]) -> dict[str, str]:
-    """Return metric -> title of its curves, in order: losses and accuracies, scores, then optimization and speed."""
+    """Return a dict from metric to title of its curves: losses and accuracies, scores, then optimization and speed."""
     names = dict.fromkeys(name for training in trainings for split in SPLITS for name in training.names(split))
     titles = dict[str, str]()
     for prefix in dict.fromkeys(name.rpartition("_")[0] for name in names if name.endswith(OBJECTIVE_ENDINGS)):
@@ -144,7 +145,7 @@ def curve_titles(trainings: Sequence[Training]) -> dict[str, str]:
 
 
 def notes_on_curves(facts: PretrainingFacts, training: Training) -> list[str]:
-    """Return notes that explain differences between curves of a pretraining: masking rates, learning rates of Muon."""
+    """Return notes that explain curves of a pretraining run which differ in masking rates or learning rates of Muon."""
     notes, rates = list[str](), facts.mask_rates
     eval_rate = facts.eval_data[0].mask_probability
     if set(rates) - {eval_rate} and MASKED_LOSS in training.names("heldout"):
@@ -184,7 +185,7 @@ def _make_chart(
 
 
 def metric_unit(name: str) -> str:
-    """Return the unit of a metric, as `number_text` takes it: "%", "bytes" or ""."""
+    """Return the unit of a metric as an argument for `number_text`: "%", "bytes" or ""."""
     if "accuracy" in name or name in FRACTIONS:
         return "%"
     return "bytes" if name.endswith("_bytes") else ""

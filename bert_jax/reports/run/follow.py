@@ -1,4 +1,4 @@
-"""Serves the page of runs that are still training, only to this machine."""
+"""A server that shows the page of runs that are still training, only to users of this machine."""
 
 import contextlib
 import hmac
@@ -30,13 +30,13 @@ WATCHED_FILES = ("run.json", "metrics.jsonl", "results.json", "checkpoints/*", "
 
 
 def serve_live_page(workdirs: Sequence[str], port: int, assumed: AssumedPower, console: Console) -> None:
-    """Serve `report_page`, without sequences, on the loopback address until Ctrl-C; update it while the runs train.
+    """Serve the result of `report_page`, without sequences, on the loopback address until Ctrl-C, with updates.
 
     Args:
         workdirs: work directories of `pretrain` or `finetune`.
         port: port to serve on; 0 takes any free port.
-        assumed: assumptions on power and CO2, as in `report_page`.
-        console: console that prints the address.
+        assumed: assumptions about power and CO2, as in `report_page`.
+        console: console that prints the address of the page.
 
     Raises:
         UserError: a directory holds no run, or the port is taken.
@@ -66,7 +66,7 @@ class _Server(http.server.ThreadingHTTPServer):
         self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for a connection."""
+        """Start a thread that answers a connection; close the connection if too many are open."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
@@ -74,7 +74,7 @@ class _Server(http.server.ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer a connection, which ends after `IDLE_SECONDS` even if it sends a byte now and then."""
+        """Answer a connection for at most `IDLE_SECONDS`, even if the connection still sends a byte now and then."""
         deadline = threading.Timer(IDLE_SECONDS, _end_connection, [request])
         deadline.daemon = True
         deadline.start()
@@ -86,13 +86,13 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 def _end_connection(request: socket.socket) -> None:
-    """Shut down both directions of a connection, so that a waiting read ends."""
+    """Shut down both directions of a connection, so that a read call that waits for data ends."""
     with contextlib.suppress(OSError):
         request.shutdown(socket.SHUT_RDWR)
 
 
 class _LatestPage:
-    """The page of runs, which is made again if a file of a run has changed."""
+    """The page of runs, which is made again after a file of a run has changed."""
 
     def __init__(self, workdirs: Sequence[str], assumed: AssumedPower) -> None:
         self._workdirs, self._assumed = workdirs, assumed
@@ -122,7 +122,7 @@ class _NamedFileStat(NamedTuple):
 
 
 def _watched_file_stats(workdirs: Sequence[pathlib.Path]) -> list[_NamedFileStat]:
-    """Return name, modification time and size of each file that the page depends on."""
+    """Return the name, the modification time and the size of each file on which the page depends."""
     directories = [directory for workdir in workdirs for directory in (workdir, *workdir.glob("runs/*"))]
     paths = sorted(path for directory in directories for name in WATCHED_FILES for path in directory.glob(name))
     stats = [(str(path), path.stat()) for path in paths]
@@ -132,11 +132,11 @@ def _watched_file_stats(workdirs: Sequence[pathlib.Path]) -> list[_NamedFileStat
 def request_handler_class(make: Callable[[], bytes], secret: str) -> type[http.server.BaseHTTPRequestHandler]:
     """Return a class that answers HTTP requests with the page that `make` returns, if the URL has the secret.
 
-    The other users of this machine can connect to the port, but do not know the secret.
+    The secret is needed because all users of this machine can connect to the port.
     """
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        """Handler of `GET /`; it refuses host names other than this machine's, to prevent DNS rebinding."""
+        """A handler of `GET /` that refuses host names of other machines, to prevent DNS rebinding."""
 
         timeout = IDLE_SECONDS
         server_version, sys_version = "bert-jax", ""
@@ -166,6 +166,6 @@ def request_handler_class(make: Callable[[], bytes], secret: str) -> type[http.s
                 self.wfile.write(content)
 
         def log_message(self, format: str, *words: object) -> None:
-            """Print no log line about a request."""
+            """Do nothing, so that no log line about a request is printed."""
 
     return Handler

@@ -24,7 +24,7 @@ MIN_SUPPORT = 5  # examples of a label that are needed for a warning about its r
 
 
 def read_label_reports(path: pathlib.Path) -> dict[str, Any]:
-    """Return the reports on the labels of each dev set; {} if there are no reports, or if their file is damaged."""
+    """Return the reports on the labels of each dev set; {} if the file of the reports is absent or damaged."""
     try:
         reports = strict_json.parse(read_file(path / LABELS_FILE, strict_json.MAX_BYTES).decode())
         for report in filter(None, reports.values()):
@@ -35,7 +35,7 @@ def read_label_reports(path: pathlib.Path) -> dict[str, Any]:
 
 
 def label_section(run: Run) -> Html:
-    """Return the section on the labels of a fine-tuning; an empty text without reports."""
+    """Return the section on the labels of a fine-tuning run; return an empty text if the run has no label reports."""
     reports = read_label_reports(run.path)
     parts = [
         join_html([element("h3", f"{name} set") if len(reports) > 1 else "", _label_report_html(report)])
@@ -45,7 +45,7 @@ def label_section(run: Run) -> Html:
 
 
 def check_labels_without_recall(training: Training, run: Run) -> str:
-    """Return a warning about labels that the best model finds in no example of a dev set, or ""."""
+    """Return a warning about labels of a dev set that the best model never predicts correctly, or ""."""
     lost = [
         row["label"]
         for report in read_label_reports(run.path).values()
@@ -56,7 +56,7 @@ def check_labels_without_recall(training: Training, run: Run) -> str:
 
 
 def _label_report_html(report: dict[str, Any]) -> Html:
-    """Return the tables of a report on labels."""
+    """Return the HTML tables of a report on labels."""
     head = ("label", "precision", "recall", "F1", "support", "predicted")
     rows = [
         (row["label"], *(f"{row[key]:.3f}" for key in ("precision", "recall", "f1")), row["support"], row["predicted"])
@@ -73,7 +73,7 @@ def _label_report_html(report: dict[str, Any]) -> Html:
 
 
 def _confusion_html(report: dict[str, Any]) -> Html:
-    """Return the confusion matrix, rows of gold and columns of predicted labels; an empty text without a matrix."""
+    """Return a table of the confusion matrix (rows: gold labels, columns: predicted labels); "" without a matrix."""
     if "confusion" not in report:
         return Html("")
     names = [row["label"] for row in report["labels"]]
@@ -86,14 +86,14 @@ def _confusion_html(report: dict[str, Any]) -> Html:
 
 
 def _confusion_cell(count: int, num_gold: int, is_right: bool) -> Html:
-    """Return a cell with a count of the confusion matrix; a large count also has its percentage and a color."""
+    """Return a cell with a count of the confusion matrix; the cell of a large count has a percentage and a color."""
     if count < MIN_CONFUSED * num_gold or not count:
         return element("td", count or "")
     return element("td", f"{count} ({count / num_gold:.0%})", class_="right" if is_right else "wrong")
 
 
 def _calibration_html(calibration: dict[str, Any]) -> Html:
-    """Return the expected calibration error and its bins."""
+    """Return the expected calibration error and the bins of confidence as HTML."""
     rows = [(f"{mean:.3f}", f"{share:.3f}", f"{count:,}") for mean, share, count in calibration["bins"]]
     return join_html(
         [
@@ -107,7 +107,7 @@ def _calibration_html(calibration: dict[str, Any]) -> Html:
 
 
 def _errors_html(report: dict[str, Any]) -> Html:
-    """Return the table of the worst errors; an empty text without errors."""
+    """Return the table of the worst errors of a classifier; an empty text if there are no errors."""
     rows = [
         (
             error["id"],

@@ -1,4 +1,4 @@
-"""`bert-jax report`: one or several runs as one HTML file."""
+"""The command `bert-jax report`, which shows one or several runs in one HTML file."""
 
 import dataclasses
 import math
@@ -52,11 +52,11 @@ def report_page(
         workdirs: work directories of `pretrain` or `finetune`.
         console: console for messages about checkpoints.
         assumed: assumptions for the estimates of energy and CO2.
-        num_sequences: number of sequences with predictions over all runs, but at least `MIN_SEQUENCES` per run; 0: no
-        sequences.
+        num_sequences: total number of sequences with predictions, which is divided among the runs; a run has at least
+        `MIN_SEQUENCES`; 0: no sequences.
 
     Raises:
-        UserError: a directory holds no run, or no metrics yet, or an assumption is not above 0.
+        UserError: a directory holds no run or has no metrics yet, or an assumed value is not above 0.
     """
     for name, value in assumed._asdict().items():
         if value is not None and not 0 < value < math.inf:
@@ -82,7 +82,8 @@ def report_page(
 def _without_unreliable_utilization(run: Run) -> Run:
     """Return the run without FLOPs utilization if its device has no published peak.
 
-    The peak of a CPU is measured at the start of a run. Other programs that run at that time make the peak too low.
+    The peak FLOPs of a CPU are measured at the start of a run. If other programs run at that time, the measured peak is
+    too low.
     """
     if run.machine.get("device_kind") in CHIPS:
         return run
@@ -98,7 +99,7 @@ def _line_without_metric(line: Line, name: str) -> Line:
 
 
 def _overview(run: Run, assumed: AssumedPower) -> list[Html]:
-    """Return the tiles of a run, its health with the reason, and its summary in sentences, collapsed."""
+    """Return the tiles of a run, its health with the reasons, and a collapsed summary in sentences."""
     summary = summarize_run(run)
     return [
         tiles_html(run_tiles(run, compute_run_cost(run, assumed))),
@@ -108,7 +109,7 @@ def _overview(run: Run, assumed: AssumedPower) -> list[Html]:
 
 
 def _health_html(summary: RunSummary) -> Html:
-    """Return the verdict on a run with its reasons: the warnings, or that all checks passed."""
+    """Return the verdict on a run, and its reasons: the warnings, or a text that all checks passed."""
     return verdict_html(summary.verdict, bool(summary.warnings), summary.warnings or (HEALTHY_REASON,))
 
 
@@ -120,7 +121,7 @@ def _comparison_overview(runs: Sequence[Run], assumed: AssumedPower) -> list[Htm
 
 
 def _trainings_with_run_label(run: Run) -> list[Training]:
-    """Return the trainings of a run, with labels that contain the name of the run."""
+    """Return the trainings of a run; the label of each training contains the name of the run."""
     many = len(run.trainings) > 1
     return [
         dataclasses.replace(training, label=f"{run.label}/{training.label}" if many else run.label)
@@ -129,12 +130,12 @@ def _trainings_with_run_label(run: Run) -> list[Training]:
 
 
 def _finetuning_sections(run: Run) -> list[Html]:
-    """Return the sections with the scores and the labels of a fine-tuning; [] for a pretraining."""
+    """Return the sections on the scores and the labels of a fine-tuning run; [] for a pretraining run."""
     return [part for part in (label_section(run), dev_score_section(run.results)) if part]
 
 
 def _curve_sections(run: Run) -> list[Html]:
-    """Return the sections with the curves of a single run and their last values."""
+    """Return the sections of a single run that show its curves and the last values of the metrics."""
     (training, *others), facts = run.trainings, run.pretraining
     axes = horizontal_axes(run.trainings, [facts] * len(run.trainings))
     notes = [small_paragraph(text) for text in notes_on_curves(facts, training)] if facts else []
@@ -149,7 +150,7 @@ def _curve_sections(run: Run) -> list[Html]:
 
 
 def _comparison_sections(runs: Sequence[Run]) -> list[Html]:
-    """Return the sections with the curves of several runs and their last values."""
+    """Return the sections of several runs that show their curves and the last values of the metrics."""
     pairs = [(training, run.pretraining) for run in runs for training in _trainings_with_run_label(run)]
     trainings = [training for training, _ in pairs]
     axes = horizontal_axes(trainings, [facts for _, facts in pairs])
@@ -158,14 +159,14 @@ def _comparison_sections(runs: Sequence[Run]) -> list[Html]:
 
 
 def _curve_section(charts: Mapping[str, Mapping[str, Chart]], notes: Sequence[Html]) -> list[Html]:
-    """Return a section with charts (axis -> metric -> chart); the notes are below the charts."""
+    """Return a section with charts, given by axis and metric; the notes are below the charts."""
     return [
         section("Curves", charts_by_axis_html({name: list(group.values()) for name, group in charts.items()}), *notes)
     ]
 
 
 def _sections_after_curves(run: Run, num_sequences: int, assumed: AssumedPower, console: Console) -> list[Html]:
-    """Return the sections of a run that follow its curves: corpus, sequences, settings, cost and commands."""
+    """Return the sections of the page after the curves of a run: corpus, sequences, settings, cost and commands."""
     if facts := run.pretraining:
         step = run.trainings[0].last_step
         mixture = find_run_corpus(facts.data.corpus or "", run.fingerprint.get("corpus"))

@@ -17,8 +17,8 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path, say: Callable[[str], N
 
     Args:
         workdir: directory with the metrics.jsonl of the training.
-        output: file to create.
-        say: called with a message about damaged lines, if there are any.
+        output: picture file to create.
+        say: function that is called with a message if the metrics have damaged lines.
 
     Raises:
         UserError: matplotlib is not installed, the run has no metrics yet, or `output` cannot be written.
@@ -39,7 +39,7 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path, say: Callable[[str], N
 
 
 def _draw_charts(charts: Mapping[str, Chart], title: str, output: pathlib.Path) -> None:
-    """Draw each chart as a panel, from top to bottom and left to right, in two rows."""
+    """Draw each chart as a panel, in two rows of panels that are filled column by column."""
     num_columns = -(-len(charts) // 2)
     with saved_figure(output, "plot", (2, num_columns), (1 + 4 * num_columns, 6.5), dpi=110) as (figure, axes):
         for panel in axes.T.flat[len(charts) :]:

@@ -1,4 +1,4 @@
-"""Held-out sequences with masks and the model's predictions."""
+"""Held-out sequences of a run, shown with masks and the model's predictions."""
 
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ PREDICTED = ("mask", "random", "kept")  # styles of tokens to predict
 
 
 class Prediction(NamedTuple):
-    """A token to predict: the ids of input, label and prediction, and the model's probability of the label.
+    """A token to predict: the token ids of the input, the label and the prediction, and the label's probability.
 
     Without a model, `predicted` and `probability` are None.
     """
@@ -46,7 +46,7 @@ class Prediction(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """True if the model predicts the label."""
+        """True if the model's prediction is the label."""
         return self.predicted == self.label
 
 
@@ -65,10 +65,10 @@ def predictions_section(
         workdir: the work directory with the checkpoints.
         facts: values of the run's config.
         seed: seed of the run.
-        step: step of the run, whose phase determines the length and the masks of the sequences.
+        step: step of the run; the phase of this step determines the length and the masks of the sequences.
         mixture: the corpus of the run, or the reason for its absence.
         num_sequences: maximum number of sequences.
-        console: for messages about checkpoints.
+        console: console that prints messages about checkpoints.
     """
     title = "Inputs and predictions of the model"
     try:
@@ -103,15 +103,15 @@ def predictions_section(
 
 
 def _fraction_right_text(predictions: Sequence[Prediction]) -> str:
-    """Return the number and the percentage of right predictions as text."""
+    """Return a text with the number and the percentage of right predictions."""
     num_right = sum(prediction.is_right for prediction in predictions)
     return f"{num_right:,} of {len(predictions):,} ({num_right / max(1, len(predictions)):.1%})"
 
 
 def heldout_batch(facts: PretrainingFacts, seed: int, step: int, mixture: Mixture, num_sequences: int) -> Batch:
-    """Return the first held-out sequences of an evaluation at a step, with two token types.
+    """Return a batch, with two token types, of the first held-out sequences of an evaluation at a step.
 
-    Raises UserError if too few documents are held out.
+    Raise UserError if too few documents are held out.
     """
     rule = SENTENCE_PAIRS[facts.data.sentence_pairs]
     split = mixture.split("heldout", rule.min_documents)
@@ -124,11 +124,11 @@ def heldout_batch(facts: PretrainingFacts, seed: int, step: int, mixture: Mixtur
 
 
 def predictions_by_sequence(batch: Batch, probabilities: Sequence[np.ndarray] | None = None) -> list[list[Prediction]]:
-    """Return the tokens to predict of each sequence, in the order of the text.
+    """Return a list of the tokens to predict for each sequence, in the order of the text.
 
     Args:
         batch: a batch of `make_sequences`.
-        probabilities: float32 [predictions, vocab_size] of each sequence; None without a model.
+        probabilities: float32 [predictions, vocab_size] for each sequence; None if there is no model.
     """
     rows = []
     for row, ids in enumerate(batch["input_ids"]):
@@ -149,7 +149,7 @@ def predictions_by_sequence(batch: Batch, probabilities: Sequence[np.ndarray] | 
 def predict_batch(
     workdir: pathlib.Path, batch: Batch, tokenizer: Tokenizer, console: Console
 ) -> list[list[Prediction]]:
-    """Return the predictions of a run's newest checkpoint; raise UserError if checkpoint or head are missing."""
+    """Return the predictions of a run's newest checkpoint; raise UserError if no checkpoint or no head is there."""
     weights = read_weights(workdir, console=console)
     if HEAD not in weights.heads:
         names = ", ".join(head.name for head in weights.heads) or "none"
@@ -190,7 +190,7 @@ def sequence_html(
 
 
 def _piece_html(piece: TextPiece, predictions: Iterator[Prediction], tokenizer: Tokenizer) -> Html:
-    """Return a piece of a text; for a token to predict, take the next prediction, and mark it as right or wrong."""
+    """Return a piece of a text as HTML; a token to predict shows the next prediction, marked as right or wrong."""
     if piece.style == "special":
         return element("span", replace_control_characters(piece.text), class_="special")
     if piece.style not in PREDICTED:

@@ -1,4 +1,4 @@
-"""A reader of work directories that tolerates damage, so that a damaged run also has a report."""
+"""A reader of work directories that tolerates damaged files, so that a damaged run has a report, too."""
 
 import dataclasses
 import os
@@ -39,7 +39,7 @@ MAX_VALUE = 1e300  # a larger number cannot be drawn
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """A training of a run: a whole `pretrain`, or a learning rate and a seed of a `finetune`."""
+    """A training of a run: the whole run of `pretrain`, or one learning rate and seed of a run of `finetune`."""
 
     label: str
     lines: list[Line]
@@ -50,11 +50,11 @@ class Training:
 
     @property
     def last_step(self) -> int:
-        """The last step with a line of metrics."""
+        """The last step that has a line in the file of metrics."""
         return max((line["step"] for line in self.lines), default=0)
 
     def points(self, name: str, split: str) -> list[Point]:
-        """Return (step, value) of a metric; a value that was not finite is None."""
+        """Return the points (step, value) of a metric; a value that was not finite is None."""
         return [(line["step"], line[name]) for line in self.lines if line["split"] == split and name in line]
 
     def last(self, name: str, split: str) -> float | None:
@@ -67,7 +67,7 @@ class Training:
 
 
 class FinetuningResults(NamedTuple):
-    """The content of results.json, which a `finetune` writes at its end."""
+    """The content of results.json, which a run of `finetune` writes at the end."""
 
     metric: str  # metric that chose the best training
     best: dict[str, Any]  # learning rate, seed, step and scores of the best training
@@ -80,13 +80,13 @@ class FinetuningResults(NamedTuple):
         return len(self.trainings) // len(self.mean)
 
     def mean_and_deviation(self, metric: str) -> str:
-        """Return the mean and the standard deviation of a metric over the seeds of the best learning rate, as text."""
+        """Return a text with mean and standard deviation of a metric over the seeds of the best learning rate."""
         figures = self.mean[f"{self.best['learning_rate']:g}"][metric]
         return " ± ".join(format_metric(metric, figures[name]) for name in ("mean", "standard_deviation"))
 
 
 class Setting(NamedTuple):
-    """A field of the config of a run, as texts."""
+    """A field of the config of a run, whose key, value, default and meaning are texts."""
 
     key: str
     value: str
@@ -113,7 +113,7 @@ class PretrainingFacts:
     plateau_end: int  # step by which the loss should be below the unigram loss
 
     def tokens_read(self, step: int) -> int:
-        """Return the number of tokens that were trained on up to a step, with padding."""
+        """Return the number of training tokens up to a step, with padding."""
         return sum(
             max(0, min(step, phase.end) - phase.begin) * phase.batch_size * phase.seq_len for phase in self.phases
         )
@@ -140,7 +140,7 @@ class Run:
 
     @property
     def verb(self) -> str:
-        """The verb of the command line that trains the recipe."""
+        """The verb of bert-jax that trains the recipe of the run."""
         return "pretrain" if self.pretraining else "finetune"
 
 
@@ -198,7 +198,7 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
 
 
 def read_training(path: pathlib.Path, label: str) -> Training:
-    """Return the training of a directory with metrics.jsonl; without this file, return a training without lines."""
+    """Return the training in a directory, read from metrics.jsonl; without this file, the training has no lines."""
     metrics = path / "metrics.jsonl"
     lines = [{name: _finite_value_or_none(value) for name, value in line.items()} for line in read_metrics(metrics)]
     last_step = max((line["step"] for line in lines), default=0)
@@ -213,7 +213,7 @@ def read_training(path: pathlib.Path, label: str) -> Training:
 
 
 def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
-    """Return the values of a config that the report needs."""
+    """Return the values that the report needs from a pretraining config."""
     phases, optimizer = plan_phases(config.train), config.optimizer
     uses_training_masks = OBJECTIVES[config.objective].eval_uses_training_masks
     has_two_rates = optimizer.name in WITH_MUON.values and optimizer.peak_learning_rate
@@ -243,12 +243,12 @@ def _left_plateau_at(config: PretrainConfig, phases: tuple[Phase, ...], training
 
 
 def _finite_value_or_none(value: Any) -> Any:
-    """Return a value of a line of metrics; None for a number that is not finite or too large to draw."""
+    """Return a value from a line of metrics; None if the value is a number that is not finite or too large to draw."""
     return value if isinstance(value, str) or (value is not None and abs(value) < MAX_VALUE) else None
 
 
 def _read_results(path: pathlib.Path) -> FinetuningResults | None:
-    """Return the results of a fine-tuning; None before its end, or if results.json is damaged."""
+    """Return the results of a fine-tuning run; None if the run has not ended, or if results.json is damaged."""
     try:
         values = strict_json.parse(read_file(path / "results.json", strict_json.MAX_BYTES).decode())
         results = FinetuningResults(values["metric"], values["best"], values["mean"], values["runs"])
@@ -262,7 +262,7 @@ def _read_results(path: pathlib.Path) -> FinetuningResults | None:
 
 
 def _strip_directories_from_paths(value: Any) -> Any:
-    """Return a config value in which the last part of each path replaces the path."""
+    """Return a config value in which each path is cut to its last part."""
     if isinstance(value, dict):
         return {key: _strip_directories_from_paths(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Sections of the page of a run: corpus, last values, settings, cost, commands that use or repeat the run."""
+"""Sections of the page of a run: corpus, last values, settings, cost, and commands to use or repeat the run."""
 
 import os
 import shlex
@@ -88,7 +88,7 @@ def corpus_section(facts: PretrainingFacts, last_step: int, mixture: Mixture | s
 
 
 def _beginning_of_first_document(mixture: Mixture) -> Html:
-    """Return the beginning of the first training document, for readers who do not know the corpus."""
+    """Return the beginning of the first training document as HTML, for readers who do not know the corpus."""
     try:
         tokens, _, _ = mixture.corpora[0].split("train").read(np.array([0]))
         text = mixture.tokenizer().decode(tokens[:MAX_FIRST_TOKENS].tolist())
@@ -98,7 +98,7 @@ def _beginning_of_first_document(mixture: Mixture) -> Html:
 
 
 def _duplicates_note(mixture: Mixture) -> Html:
-    """Return a paragraph on duplicates in the training split, and on held-out documents that it also contains."""
+    """Return a paragraph on duplicate training documents, and on held-out documents that are in the training split."""
     try:
         copies = count_duplicates(mixture.split("train"), mixture.split("heldout"), MAX_COMPARED_TOKENS)
     except UserError as error:
@@ -112,7 +112,7 @@ def _duplicates_note(mixture: Mixture) -> Html:
 def last_values_section(trainings: Sequence[Training]) -> Html:
     """Return the section with the last values of all metrics, and a collapsed table of every evaluation.
 
-    For a single training, a row is a metric. For several trainings, a row is a training.
+    For a single training, a row of the table is a metric. For several trainings, a row of the table is a training.
     """
     titles = curve_titles(trainings)
     if len(trainings) == 1:
@@ -152,7 +152,7 @@ def _format_metric_value(name: str, value: float | None) -> str:
 
 
 def _evaluation_table(trainings: Sequence[Training]) -> Html:
-    """Return the evaluations as a collapsible table; select `MAX_EVALUATIONS` evenly if there are more."""
+    """Return a collapsible table of the evaluations, with at most `MAX_EVALUATIONS`, chosen evenly."""
     lines = [(training.label, line) for training in trainings for line in training.lines if line["split"] == "heldout"]
     if not lines:
         return Html("")
@@ -168,7 +168,7 @@ def _evaluation_table(trainings: Sequence[Training]) -> Html:
 
 
 def settings_section(settings: Sequence[Setting]) -> Html:
-    """Return the section on settings: fields that differ from the defaults, and all other fields collapsed."""
+    """Return the section on settings, with fields that differ from the defaults; all other fields are collapsed."""
     head = ("field", "value", "default", "meaning")
     differing = [setting[:4] for setting in settings if setting.differs]
     others = [setting[:4] for setting in settings if not setting.differs]
@@ -185,13 +185,13 @@ def settings_section(settings: Sequence[Setting]) -> Html:
 
 
 def cost_section(run: Run, assumed: AssumedPower) -> Html:
-    """Return the section on cost: `cost_rows` as a table."""
+    """Return the section on cost, a table with the result of `cost_rows`."""
     rows, how_known = cost_rows(run, assumed)
     return section("Cost", table((), rows, "cost"), small_paragraph(how_known))
 
 
 def model_use_section(run: Run) -> Html:
-    """Return the section with the directory of the model and commands that use it."""
+    """Return the section with the directory of the model, and with commands for the use of the model."""
     path = str(run.path)
     if not (run.pretraining or run.results):
         return section("Use it", small_paragraph("A fine-tuned model is there when the run has ended."))
@@ -209,7 +209,7 @@ def model_use_section(run: Run) -> Html:
 
 
 def reproduction_section(run: Run) -> Html:
-    """Return the section on repeating the run: recipe, command, versions, seed and fingerprints."""
+    """Return the section on how to repeat the run: recipe, command, versions, seed and fingerprints."""
     command = f"bert-jax {run.verb} --config recipe.py --workdir {shlex.quote(run.path.name + '-again')}"
     rows: list[tuple[str, object]] = [("seed", run.seed)]
     rows += [(f"fingerprint of the {name}", value) for name, value in run.fingerprint.items()]
@@ -225,7 +225,7 @@ def reproduction_section(run: Run) -> Html:
 
 
 def dev_score_section(results: FinetuningResults | None) -> Html:
-    """Return the section with the dev scores of each training of a `finetune`; an empty text without results."""
+    """Return the section with the dev scores of each training of `finetune`; an empty text without results."""
     if results is None:
         return Html("")
     names = dict.fromkeys(name for training in results.trainings for name in training["scores"])

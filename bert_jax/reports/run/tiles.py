@@ -1,4 +1,4 @@
-"""The five figures of a run that its page shows first: loss, accuracy or score, tokens or steps, time, cost."""
+"""The figures that the page of a run shows first: loss, accuracy or score, tokens or steps, time, cost."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ WHERE = {"heldout": "held-out", "train": "training"}  # split -> adjective for t
 
 
 class Tile(NamedTuple):
-    """A figure: its name, its value, and its reference or its source."""
+    """A figure of a run, with its name, its value, and a note on its reference value or its source."""
 
     name: str
     value: str
@@ -30,7 +30,7 @@ def run_tiles(run: Run, cost: RunCost) -> list[Tile]:
 
 
 def tiles_html(tiles: Sequence[Tile]) -> Html:
-    """Return tiles side by side."""
+    """Return an HTML element with tiles side by side."""
     cells = [
         element("div", element("dt", tile.name), element("dd", tile.value), element("dd", tile.note, class_="note"))
         for tile in tiles
@@ -49,7 +49,7 @@ def tiles_table(tiles_by_run: Sequence[tuple[str, str, Sequence[Tile]]]) -> Html
 
 
 def _pretraining_tiles(run: Run, cost: RunCost) -> list[Tile]:
-    """Return the tiles of a pretraining: loss beside the unigram loss, accuracy and number of tokens."""
+    """Return the tiles of a pretraining run: loss (with the unigram loss), accuracy and number of tokens."""
     (training, *_), facts = run.trainings, run.pretraining
     assert facts is not None
     split = "heldout" if training.names("heldout") else "train"
@@ -76,7 +76,7 @@ def _pretraining_tiles(run: Run, cost: RunCost) -> list[Tile]:
 
 
 def _format_count(count: int) -> str:
-    """Return a number in words of English: 1.2 billion, 3.4 million, 56,789."""
+    """Return a number as it is written in English, such as "1.2 billion", "3.4 million" or "56,789"."""
     for size, word in ((1_000_000_000, "billion"), (1_000_000, "million")):
         if count >= size:
             return f"{count / size:,.1f} {word}"
@@ -84,7 +84,7 @@ def _format_count(count: int) -> str:
 
 
 def _finetuning_tiles(run: Run) -> list[Tile]:
-    """Return the dev score, the last training loss, and the steps of a fine-tuning."""
+    """Return the tiles of a fine-tuning run: dev score, last training loss and steps."""
     name, value, note = "dev score", UNKNOWN, "the run has not ended"
     if results := run.results:
         name = results.metric.replace("_", " ")
@@ -106,7 +106,7 @@ def _finetuning_tiles(run: Run) -> list[Tile]:
 
 
 def _cost_tile(cost: RunCost) -> Tile:
-    """Return the CO2 of a run if it is known, else its energy."""
+    """Return a tile with the CO2 of a run if it is known, else with the energy of the run."""
     if not cost.joules:
         return Tile("cost", UNKNOWN, "energy is not known; --watts gives the power")
     energy, source = format_energy(sum(cost.joules.values())), " and ".join(cost.joules)

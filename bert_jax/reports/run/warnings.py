@@ -1,4 +1,4 @@
-"""Summary of a run in three sentences, and warnings about the run."""
+"""A summary of a run in three sentences, and warnings about the run."""
 
 import functools
 import statistics
@@ -78,7 +78,7 @@ def _check_skipped_steps(training: Training, run: Run) -> str:
 
 
 def _check_on_plateau(training: Training, run: Run) -> str:
-    """Warn if the loss is still at the unigram loss after the step `plateau_end`."""
+    """Return a warning if the loss is still at the unigram loss after the step `plateau_end`."""
     loss, reference = (training.last(name, "train") for name in (MASKED_LOSS, "unigram_loss"))
     if loss is None or reference is None or run.pretraining is None or run.init_from:
         return ""
@@ -91,7 +91,7 @@ def _check_on_plateau(training: Training, run: Run) -> str:
 
 
 def _check_gradient_grows(training: Training, run: Run) -> str:
-    """Warn if the gradient norm at the end is far above the norm in the middle of the run."""
+    """Return a warning if the gradient norm at the end of a run is far above the norm in the middle."""
     norms = [value for _, value in training.points("grad_norm", "train") if value is not None]
     if len(norms) < MIN_NORMS:
         return ""
@@ -103,7 +103,7 @@ def _check_gradient_grows(training: Training, run: Run) -> str:
 
 
 def _check_heldout_rises(training: Training, run: Run) -> str:
-    """Warn if the held-out loss rose; compare only lines of the last sequence length, whose losses are comparable."""
+    """Return a warning if the held-out loss rose, compared only among evaluations at the last sequence length."""
     lines = [line for line in training.lines if line["split"] == "heldout" and line.get(MASKED_LOSS) is not None]
     losses = [line[MASKED_LOSS] for line in lines if line.get("seq_len") == lines[-1].get("seq_len")]
     if not losses or losses[-1] < min(losses) + MAX_RISE:
@@ -140,14 +140,14 @@ RUN_CHECKS: tuple[Callable[[Training, Run], str], ...] = (
 
 
 class _PretrainingSentences(NamedTuple):
-    """Two sentences about a pretraining."""
+    """Two sentences about a pretraining run: its model and data, and its progress."""
 
     model_and_data: str
     progress: str
 
 
 def _pretraining_sentences(facts: PretrainingFacts, init_from: str, training: Training) -> _PretrainingSentences:
-    """Return two sentences about a pretraining: its model and data, and its progress."""
+    """Return two sentences about a pretraining run: its model and data, and its progress."""
     model, total, step = facts.model, facts.phases[-1].end, training.last_step
     rule = SENTENCE_PAIRS.get(facts.data.sentence_pairs)
     pairs = f" and {facts.data.sentence_pairs.replace('_', ' ')}" if rule and rule.label_meanings else ""
@@ -166,7 +166,7 @@ def _pretraining_sentences(facts: PretrainingFacts, init_from: str, training: Tr
 
 
 def _describe_accuracy_and_loss(training: Training, facts: PretrainingFacts) -> str:
-    """Return sentences about the accuracy and the loss relative to the unigram loss, if the run measures them."""
+    """Return sentences about the accuracy, and about the loss compared with the unigram loss, if they are measured."""
     split = "heldout" if training.names("heldout") else "train"
     where = "held-out" if split == "heldout" else "training"
     sentences = []
@@ -196,7 +196,7 @@ def _describe_accuracy_and_loss(training: Training, facts: PretrainingFacts) -> 
 
 
 class _FinetuningSentences(NamedTuple):
-    """Three sentences about a fine-tuning."""
+    """Three sentences about a fine-tuning run: its task and weights, its progress, and its dev scores."""
 
     task_and_weights: str
     progress: str
@@ -204,7 +204,7 @@ class _FinetuningSentences(NamedTuple):
 
 
 def _finetuning_sentences(run: Run) -> _FinetuningSentences:
-    """Return three sentences about a fine-tuning: its task and weights, its progress, and its dev scores."""
+    """Return three sentences about a fine-tuning run: its task and weights, its progress, and its dev scores."""
     count, steps = len(run.trainings), [training.last_step for training in run.trainings]
     start = "random weights of the architecture of" if run.random_weights else "the weights of"
     subject = f"The task {run.task} was fine-tuned from {start} {_short_paths(run.init_from)}."
@@ -245,5 +245,5 @@ def _describe_restarts(trainings: Sequence[Training]) -> str:
 
 @functools.cache
 def _describe_size(model: EncoderConfig, heads: tuple[Head, ...]) -> str:
-    """Return the number of parameters of a model in words; "" if its vocabulary size is not recorded."""
+    """Return the number of parameters of a model in words; "" if the model's vocabulary size is not recorded."""
     return f" ({count_parameters(model, heads) / 1e6:,.1f} million parameters)" if model.vocab_size else ""

@@ -1,4 +1,4 @@
-"""The page of one or several runs, written to a file or served, with JAX on the CPU."""
+"""Functions that write the page of one or several runs to a file, or serve the page, with JAX on the CPU."""
 
 import contextlib
 import os
@@ -38,7 +38,7 @@ def write_report(
 def serve_report(
     workdirs: Sequence[str], port: int, watts: float | None = None, grams_per_kwh: float | None = None
 ) -> None:
-    """Serve the page until Ctrl-C; raise UserError as `serve_live_page` does."""
+    """Serve the page of runs until Ctrl-C; the raised errors are the errors of `serve_live_page`."""
     _use_only_the_cpu()
     from bert_jax.reports.run.cost import AssumedPower
     from bert_jax.reports.run.follow import serve_live_page
@@ -48,6 +48,6 @@ def serve_report(
 
 
 def _use_only_the_cpu() -> None:
-    """Hide the accelerators from JAX, because a run that is still training uses them; do nothing if JAX is loaded."""
+    """Hide the accelerators from JAX, because a training run may use them; do nothing if JAX is already loaded."""
     if "jax" not in sys.modules:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -3,18 +3,19 @@
 answer_search.py              search for the best answers by the start and end logits of windows
 answer_windows.py             windows over contexts as features, with the tokens at which the answer begins and ends
 benchmark_scores.py           exact match and F1 of benchmarks where every question has an answer
-kind.py                       the type `TaskKind`, with everything in which kinds differ, and `make_features`
+kind.py                       the type `TaskKind`, which holds everything in which kinds differ, and the function
+`make_features`
 multilabel_classification.py  any number of labels for a text or a pair of texts
 multilabel_score.py           F1 of sets of labels, and the threshold with the best F1
 multiple_choice.py            the right continuation of a text among several continuations
-prompt_classification.py      a label for a text or a pair of texts, as the word at the mask of a template
+prompt_classification.py      a label for a text or a pair of texts, predicted as the word at the mask of a template
 question_answering.py         a span of a context as the answer to a question
 records.py                    checks of the values of a record, shared by the kinds
 regression.py                 a number for a text or a pair of texts
 sequence_classification.py    a label for a text or a pair of texts
-similarity.py                 similarity of two texts, from a vector for each text
+similarity.py                 the similarity of two texts, computed from one vector for each text
 squad_score.py                exact match and F1 of SQuAD, and the best threshold for no answer
-texts.py                      texts and pairs of texts as features, and predictions of a class per example
+texts.py                      features of texts and pairs of texts, and predictions of a class for each example
 token_classification.py       a label for each word of a sentence
 """
 

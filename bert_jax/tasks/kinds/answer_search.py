@@ -13,7 +13,7 @@ from bert_jax.tasks.task import Example
 
 
 class Answer(NamedTuple):
-    """An answer to a question: a piece of the context."""
+    """An answer to a question, which is a piece of the context."""
 
     text: str  # context[start:end]
     start: int
@@ -31,11 +31,11 @@ class AnswerCandidates(NamedTuple):
 
     @property
     def null_margin(self) -> float:
-        """Score of "no answer" minus the score of the best answer; infinite if there is no answer."""
+        """The score of "no answer" minus the score of the best answer; infinite if no span can be an answer."""
         return self.null_score - self.answers[0].score if self.answers else np.inf
 
     def text(self, threshold: float | None) -> str:
-        """Return the best answer; "" if there is no answer, or if `null_margin` is above `threshold` (not None)."""
+        """Return the best answer, or "" if there is none or if `null_margin` is above `threshold` (unless None)."""
         if not self.answers or (threshold is not None and self.null_margin > threshold):
             return ""
         return self.answers[0].text
@@ -49,20 +49,20 @@ def find_answers(
     settings: TaskConfig,
     may_have_no_answer: bool,
 ) -> list[AnswerCandidates]:
-    """Return the `n_best` answers to each question, over all its windows.
+    """Return the `n_best` best answers to each question, found in all windows of the question's context.
 
     An answer begins and ends inside the context and has at most `max_answer_length` tokens. If several windows contain
-    its first token, the window with the most context around this token is used. These are the rules of run_squad.py of
-    google-research/bert, which searches only the `n_best` starts and ends of a window; this search is exact. The text
-    of an answer is a part of the context, without white space around it.
+    the first token of an answer, the window with the most context around this token is used. These are the rules of
+    run_squad.py of google-research/bert. That script searches only the `n_best` best starts and ends of a window; this
+    function searches all spans. The text of an answer is a part of the context, without white space around it.
 
     Args:
         examples: questions with their contexts.
         features: windows of all examples, in any order.
-        start_logits: for each window, a float array of at least the length of the window.
-        end_logits: for each window, a float array of at least the length of the window.
+        start_logits: for each window, a float array that has at least the length of the window. end_logits: for each
+        window, a float array of at least the length of the window.
         settings: settings of the task; the function reads `n_best` and `max_answer_length`.
-        may_have_no_answer: True if a question may have no answer (SQuAD 2.0); "no answer" then gets a probability, too.
+        may_have_no_answer: True if a question may have no answer (SQuAD 2.0); "no answer" then also gets a probability.
     """
     windows: list[list[int]] = [[] for _ in examples]
     for window_index, window in enumerate(features):
@@ -88,17 +88,17 @@ def find_answers(
 
 
 class _WindowSpans(NamedTuple):
-    """The scores of the spans of a window, and the offsets of its tokens in the context."""
+    """The scores of the spans of a window, and the offsets of the window's tokens in the context."""
 
     scores: np.ndarray
     offsets: np.ndarray
 
 
 def _score_window_spans(window: Features, start: np.ndarray, end: np.ndarray, longest: int) -> _WindowSpans:
-    """Return the scores of the spans of a window, and the offsets of its tokens in the context.
+    """Return the scores of the spans of a window, and the offsets of the window's tokens in the context.
 
     The element scores[i, k] of a float64 array `[tokens, longest]` is the score of the span from token i of the context
-    to token i + k. It is -inf if the span cannot be an answer. The offsets are int32 `[tokens, 2]`.
+    to token i + k. The score is -inf if the span cannot be an answer. The offsets are an int32 array `[tokens, 2]`.
     """
     offsets = window.alignment["context_offsets"]
     context = slice(int((offsets[:, 0] >= 0).argmax()), window.length - 1)
@@ -118,7 +118,7 @@ class _TextSpan(NamedTuple):
 
 
 def _best_distinct_spans(context: str, scores: np.ndarray, offsets: np.ndarray, n_best: int) -> list[_TextSpan]:
-    """Return the best spans of a context, at most `n_best`, whose texts differ from each other."""
+    """Return at most `n_best` of the best spans of a context, whose texts all differ."""
     looked_at = n_best
     while True:
         best = dict[str, _TextSpan]()
@@ -134,7 +134,7 @@ def _best_distinct_spans(context: str, scores: np.ndarray, offsets: np.ndarray, 
 
 
 def _end_after_combining_marks(context: str, end: int) -> int:
-    """Return `end`, moved past combining marks such as accents, which the tokenizer may have dropped."""
+    """Return the index `end`, moved past combining marks, such as accents, that the tokenizer may have dropped."""
     while end < len(context) and unicodedata.category(context[end]).startswith("M"):
         end += 1
     return end
@@ -149,7 +149,7 @@ class _CharacterSpan(NamedTuple):
 
 
 def _best_character_spans(scores: np.ndarray, offsets: np.ndarray, count: int) -> Iterator[_CharacterSpan]:
-    """Yield the `count` spans with the best scores, best first; equal scores keep the order of the windows."""
+    """Yield the `count` best spans, best first; spans with equal scores keep the order of the windows."""
     flat, best_of_start = scores.ravel(), scores.max(1)
     # The best spans of the `count` best starts are `count` spans, so no span with a lower score is needed.
     least = np.partition(best_of_start, -count)[-count] if count < len(scores) else -np.inf

@@ -1,4 +1,4 @@
-"""Windows of contexts as features, with the tokens at which the answer begins and ends."""
+"""Features of question answering: windows of a context, and the tokens at which the answer begins and ends."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -25,13 +25,15 @@ MAX_WORD = 100  # characters of the longest word that WordPiece splits, as in tr
 def window_features(examples: Sequence[Example], tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
     """Return sequences [CLS] question [SEP] window [SEP], as run_squad.py of google-research/bert makes them.
 
-    The targets `starts` and `ends`, int32, are the first and the last token of the first answer. They are 0 if there is
-    no answer, or if the window does not contain the whole answer. In a set that is only scored, answers have no `start`
-    and windows have no targets. The alignment has two arrays. `context_offsets`, int32 `[n, 2]`, has the characters of
-    the context at each token, or (-1, -1) outside of the context. `max_context`, bool `[n]`, is True if no other window
-    shows more context around the token. `COUNTS` has the names of the counts. `split_contexts` counts questions whose
-    context has several windows. A question is counted as above `max_answer_length` if all its answers are longer than
-    this. WordPiece does not split words of more than 100 characters; a context with such words is counted once.
+    The targets `starts` and `ends`, int32, are the first and the last token of the first answer. The targets are 0 if
+    there is no answer, or if the window does not contain the whole answer. In a set that is only scored, answers have
+    no field `start`, and windows have no targets. The alignment has two arrays. The array `context_offsets`, int32 `[n,
+    2]`, has the first and the last character + 1 of each token in the context, or (-1, -1) for a token outside of the
+    context. The array `max_context`, bool `[n]`, is True if no other window shows more context around the token. The
+    constant `COUNTS` has the names of the counts. The count `split_contexts` is the number of questions whose context
+    has several windows. A question is counted as above `max_answer_length` if all its answers have more tokens than
+    this setting allows. WordPiece does not split words of more than 100 characters; a context that contains such words
+    is counted once.
 
     Raises:
         UserError: a question leaves no space for its context, a context has no token, or an answer is not at its
@@ -98,7 +100,7 @@ def window_features(examples: Sequence[Example], tokenizer: Tokenizer, settings:
 
 
 class WindowBounds(NamedTuple):
-    """The bounds of a window: its first token, and its last token + 1."""
+    """The bounds of a window: the index of its first token, and the index of its last token + 1."""
 
     start: int
     end: int
@@ -114,9 +116,9 @@ def window_bounds(num_tokens: int, capacity: int, step: int) -> list[WindowBound
 def max_context_masks(bounds: Sequence[WindowBounds]) -> list[np.ndarray]:
     """Return a mask for each window, bool `[tokens]`: True if no other window shows more context around the token.
 
-    The context of a token is the smaller of the numbers of tokens before and after it in the window, plus a hundredth
-    of the length of the window. If two windows show equal context, the first window is used, as in
-    google-research/bert.
+    The amount of context around a token is the number of tokens before it or after it in the window, whichever is
+    smaller, plus a hundredth of the length of the window. If two windows show the same amount of context, the first
+    window is used, as in google-research/bert.
     """
     if len(bounds) == 1:
         return [np.ones(bounds[0][1] - bounds[0][0], bool)]
@@ -129,14 +131,14 @@ def max_context_masks(bounds: Sequence[WindowBounds]) -> list[np.ndarray]:
 
 
 class _AnswerTokens(NamedTuple):
-    """The first and the last token of an answer; -1 for no answer."""
+    """The indices of the first and the last token of an answer; both are -1 if there is no answer."""
 
     first: int
     last: int
 
 
 def _answer_tokens(example: Example, offsets: np.ndarray) -> _AnswerTokens | None:
-    """Return the first and last token of an example's first answer; (-1, -1) for no answer; None for no label."""
+    """Return the first and last token of an example's first answer, (-1, -1) for no answer, or None without a label."""
     if "answers" not in example:
         return None
     if not example["answers"]:

@@ -27,7 +27,7 @@ CMRC_CHARACTER = re.compile("[\u4e00-\u9fa5]")
 
 
 class BenchmarkRule(NamedTuple):
-    """The two scores of a benchmark, each a function (answer, prediction) -> score from 0 to 1."""
+    """The two scores of a benchmark; each is a function that maps (answer, prediction) to a score from 0 to 1."""
 
     exact: Callable[[str, str], float]
     f1: Callable[[str, str], float]
@@ -38,12 +38,12 @@ def benchmark_scores(
 ) -> dict[str, float]:
     """Return `exact` and `f1` in percent, as means over questions; each question has the best score over its answers.
 
-    A question without a prediction scores 0; if there are such questions, `missing` is their number.
+    A question without a prediction scores 0; if there are unanswered questions, `missing` is their number.
 
     Args:
         rule: rule of the benchmark.
         examples: questions, each with one or more "answers".
-        predictions: id of a question -> predicted text.
+        predictions: predicted text of each question, with the id of the question as key.
     """
     given = [example for example in examples if example["id"] in predictions]
     totals = {
@@ -59,34 +59,35 @@ def benchmark_scores(
 
 
 def character_f1(answer: str, prediction: str) -> float:
-    """Return the F1 over the characters of two texts, without white space; 0 if no character is common."""
+    """Return the F1 over the characters of two texts, without white space; 0 if the texts share no character."""
     gold, predicted = ("".join(text.split()) for text in (answer, prediction))
     common = (collections.Counter(gold) & collections.Counter(predicted)).total()
     return 2 * common / (len(gold) + len(predicted)) if common else 0.0
 
 
 def jaquad_f1(answer: str, prediction: str) -> float:
-    """Return the F1 over characters of JaQuAD: `character_f1`, but 1 for two blank texts."""
+    """Return the F1 over characters, as defined by JaQuAD: `character_f1`, except that two blank texts score 1."""
     return character_f1(answer, prediction) if answer.split() or prediction.split() else 1.0
 
 
 def squad1_f1(answer: str, prediction: str) -> float:
-    """Return the F1 over words of SQuAD 1.1: the F1 of SQuAD 2.0, or 0 if a normalized text is empty."""
+    """Return the F1 over words, as defined by SQuAD 1.1: the F1 of SQuAD 2.0, or 0 if a normalized text is empty."""
     return token_f1(answer, prediction) if normalize_answer(answer) else 0.0
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def normalize_for_korquad(text: str) -> str:
-    """Return a text normalized as in KorQuAD: lower case, spaces for brackets and quotes, other punctuation removed."""
+    """Return a text as KorQuAD normalizes it: lower case, spaces for brackets and quotes, no other punctuation."""
     return " ".join(text.translate(KORQUAD_SYMBOLS).lower().split())
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def split_for_cmrc(text: str) -> tuple[str, ...]:
-    """Return the segments of a text without CMRC_SYMBOLS: each Chinese character, and NLTK's words for the other text.
+    """Return the segments of a text, without CMRC_SYMBOLS: each Chinese character, and NLTK's words of all other text.
 
-    The published script also splits the text between Chinese characters into sentences, with a model that the package
-    of NLTK does not contain. The only difference is that a full stop before white space stays with its word here.
+    The published script first splits the text between Chinese characters into sentences, with a model that the package
+    of NLTK does not contain. This function skips this step. The only effect is that a full stop before white space
+    stays with its word.
 
     Raises:
         UserError: NLTK is not installed.
@@ -104,7 +105,7 @@ def split_for_cmrc(text: str) -> tuple[str, ...]:
 
 
 def normalize_for_cmrc(text: str) -> str:
-    """Return a text normalized as in CMRC: lower case, without white space around it and without CMRC_SYMBOLS."""
+    """Return a text normalized as in CMRC: in lower case, without CMRC_SYMBOLS and without surrounding white space."""
     return "".join(character for character in text.lower().strip() if character not in CMRC_SYMBOLS)
 
 

@@ -39,7 +39,7 @@ class Predictions(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """Predictions at the thresholds that are best on labeled examples."""
+    """Predictions at the thresholds that give the best scores on labeled examples."""
 
     predictions: Predictions
     threshold: Threshold
@@ -50,7 +50,7 @@ class Tuned(NamedTuple):
 class TaskKind:
     """A kind of task: its fields, and its functions, which make examples, features, predictions and output files.
 
-    Each kind is a row of `KINDS`. The comment above a function describes the result of the function.
+    Each kind is a row of `KINDS`. The comment above each function in this class describes the result of the function.
     """
 
     fields: tuple[str, ...]  # required fields of a record; in `unlabeled` splits, `label_fields` are optional
@@ -117,7 +117,7 @@ class TaskKind:
 
     @property
     def reads_words(self) -> bool:
-        """True if an example is a list of words, not a text."""
+        """True if examples of this kind are lists of words, not texts."""
         return "tokens" in self.fields
 
     @property
@@ -133,7 +133,7 @@ class TaskKind:
 
 
 def make_features(kind: TaskKind, examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
-    """Return the features of all examples, in order, and counts of truncations and splits.
+    """Return the features of all examples, in the order of the examples, and the counts of truncations and splits.
 
     Args:
         kind: kind of the task.
@@ -142,8 +142,8 @@ def make_features(kind: TaskKind, examples: Examples, tokenizer: Tokenizer, sett
         settings: settings of the task; the function reads `max_seq_len`, `max_query_length` and `doc_stride`.
 
     Raises:
-        UserError: only some examples are labeled, `max_seq_len` is too small for a text, or an example does not fit its
-            kind. The message names the id of the example.
+        UserError: only some examples are labeled, `max_seq_len` is too small for a text, or an example does not fit the
+            kind of task. The error message names the id of the example.
     """
     labeled = [kind.label in example for example in examples]
     if any(labeled) and not all(labeled):

@@ -20,7 +20,7 @@ DEFAULT_THRESHOLD = 0.5  # as in transformers
 
 
 def _label_names(record: Record, task: Task) -> list[str]:
-    """Return the names of a record's labels; its label may be a list, a text with separators, or a single label."""
+    """Return the names of a record's labels, which may be a list, a text with separators, or a single label."""
     value = record.fields["label"]
     if isinstance(value, list):
         return records.label_names_field(record, "label")
@@ -30,7 +30,7 @@ def _label_names(record: Record, task: Task) -> list[str]:
 
 
 def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
-    """Return the example of a record; its label is a bool array `[labels]`, True for the labels of the record."""
+    """Return the example of a record; the example's label is a bool array `[labels]`, True for the record's labels."""
     example = records.text_fields(record, task, tally)
     if record.fields.get("label") is None:
         return example
@@ -40,7 +40,7 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
-    """Return the features of the texts; `targets` has `label_set`, float32 `[1, labels]`."""
+    """Return the features of the texts; their `targets` have the key `label_set`, float32 `[1, labels]`."""
 
     def label_set_target(example: Example) -> dict[str, Any]:
         return {"label_set": example["label"].astype(np.float32)[None]} if "label" in example else {}
@@ -64,10 +64,10 @@ def _predict(
 
 
 def _tune_thresholds(examples: Examples, predictions: Predictions, settings: TaskConfig) -> Tuned:
-    """Choose, by F1, a common threshold and a threshold per label; apply the configured kind of threshold.
+    """Choose a common threshold and a threshold per label, both by F1; apply the configured kind of threshold.
 
-    The result also has the scores with the kind of threshold that is not applied. A label that no example has gets the
-    common threshold.
+    The result also has the scores that the other kind of threshold would give. A label without examples gets the common
+    threshold.
     """
     gold, probabilities = np.stack([example["label"] for example in examples]), np.asarray(predictions.details)
     num_labels = gold.shape[1]

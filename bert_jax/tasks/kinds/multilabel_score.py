@@ -6,9 +6,9 @@ import numpy as np
 def multilabel_scores(gold: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     """Return micro, macro and sample F1, and the fraction of examples whose labels are all right.
 
-    F1 is 2 TP / (2 TP + FP + FN), as in scikit-learn's `f1_score`. Micro F1 counts the decisions about all labels
-    together. Macro F1 is the mean over the labels; a label that neither occurs nor is predicted has the F1 0. Sample F1
-    is the mean over the examples; an example without labels and without predicted labels has the F1 1.
+    F1 is 2 TP / (2 TP + FP + FN), as in scikit-learn's `f1_score`. Micro F1 is computed from the decisions about all
+    labels together. Macro F1 is the mean over the labels; a label that neither occurs nor is predicted has the F1 0.
+    Sample F1 is the mean over the examples; an example that has neither labels nor predicted labels has the F1 1.
 
     Args:
         gold: bool `[examples, labels]`.
@@ -24,7 +24,7 @@ def multilabel_scores(gold: np.ndarray, predicted: np.ndarray) -> dict[str, floa
 
 
 def best_f1_threshold(probabilities: np.ndarray, gold: np.ndarray) -> float:
-    """Return the threshold of the probability with the best F1; if several thresholds are best, return the highest.
+    """Return the threshold of probabilities that gives the best F1; of equally good thresholds, return the highest.
 
     A probability above the threshold means "yes". The threshold is midway between the lowest probability that becomes a
     "yes" and the highest probability that becomes a "no".

@@ -1,8 +1,8 @@
-"""Prompt classification: a label for a text or a pair of texts, as the word that fills the mask of a template.
+"""Prompt classification: a label for a text or a pair of texts, predicted as the word at the mask of a template.
 
-The encoder keeps its masked-token head. A template turns an example into one text with one mask, and each label has one
-or several words of one token each. The logit of a label is the mean of the logits of its words at the mask (PET, Schick
-and Schütze 2021; LM-BFF, Gao et al. 2021).
+The encoder keeps its masked-token head. A template turns an example into one text with one mask. Each label has one or
+several words, and each word is a single token. The logit of a label is the mean of the logits of its words at the mask
+(PET, Schick and Schütze 2021; LM-BFF, Gao et al. 2021).
 """
 
 import dataclasses
@@ -47,10 +47,10 @@ def parse_template(template: str | None) -> list[str]:
 
 
 def parse_verbalizers(verbalizers: str | None) -> dict[str, list[str]]:
-    """Return label -> words from a text such as 'positive=great|good,negative=terrible'.
+    """Return a dict from each label to its words, parsed from a text such as 'positive=great|good,negative=terrible'.
 
     Raises:
-        UserError: a part that is not 'label=word|word', or a label that is named twice.
+        UserError: a part of the text is not of the form 'label=word|word', or a label is named twice.
     """
     words: dict[str, list[str]] = {}
     for part in verbalizers.split(",") if verbalizers else ():
@@ -66,7 +66,7 @@ def parse_verbalizers(verbalizers: str | None) -> dict[str, list[str]]:
 
 
 def fill_verbalizers(settings: TaskConfig, labels: Sequence[str], tokenizer: Tokenizer) -> TaskConfig:
-    """Return the settings with verbalizers for all labels; a label to which the user gives no word is its own word.
+    """Return the settings with words (verbalizers) for all labels; the default word of a label is its name.
 
     Raises:
         UserError: the template is wrong, a label is unknown, a word is not one token, or two labels share a word.
@@ -93,7 +93,7 @@ def fill_verbalizers(settings: TaskConfig, labels: Sequence[str], tokenizer: Tok
 
 
 def verbalizer_ids(settings: TaskConfig, tokenizer: Tokenizer) -> dict[str, list[int]]:
-    """Return label -> token ids of its words, encoded as they would be at the position of the mask.
+    """Return a dict from each label to the token ids of its words, encoded as at the position of the mask.
 
     Raises:
         UserError: a word is not one token of the vocabulary.
@@ -115,11 +115,11 @@ def verbalizer_ids(settings: TaskConfig, tokenizer: Tokenizer) -> dict[str, list
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
-    """Return the features of the templates filled with the examples, and the counts of `text_features`.
+    """Return the features of the templates that are filled with the examples, and counts as in `text_features`.
 
-    A text that is too long loses its last tokens, in a pair the longer text first; the words of the template stay. The
-    targets `masked_positions`, int32 `[1, 1]`, and `verbalizers`, int32 `[1, labels, words]`, are inputs of the head,
-    so unlabeled examples have them, too.
+    A text that is too long loses its last tokens; in a pair, the longer text is cut first. The words of the template
+    are never cut. The targets `masked_positions`, int32 `[1, 1]`, and `verbalizers`, int32 `[1, labels, words]`, are
+    inputs of the head, so unlabeled examples have both targets, too.
     """
     parts = parse_template(settings.template)
     ids = [*verbalizer_ids(settings, tokenizer).values()]
@@ -144,7 +144,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
 
 
 def _filled_text_and_spans(parts: Sequence[str], example: Example, mask: str) -> tuple[str, dict[str, tuple[int, int]]]:
-    """Return the template filled with an example, and slot -> (first character, last character + 1) of its value."""
+    """Return the filled template, and a dict from each slot to (first, last + 1) character of the slot's value."""
     values = {TEXT: example["text"], MASK: mask}
     if "text_pair" in example:
         values[TEXT_PAIR] = example["text_pair"]
@@ -164,7 +164,7 @@ def _filled_text_and_spans(parts: Sequence[str], example: Example, mask: str) ->
 
 
 def _kept_tokens_mask(in_span: Mapping[str, np.ndarray], limit: int) -> np.ndarray:
-    """Return a mask of the tokens that stay if a filled template is cut to `limit` tokens, bool `[tokens]`.
+    """Return a mask, bool `limit`, of the tokens that stay if a filled template is cut to `[tokens]` tokens.
 
     Only the texts of the example lose tokens, not the words of the template.
     """

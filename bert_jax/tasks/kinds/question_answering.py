@@ -1,4 +1,4 @@
-"""Question answering: a span of a context as the answer to a question, or no answer."""
+"""Question answering: the answer to a question is a span of a context; some questions have no answer."""
 
 import math
 import re
@@ -43,7 +43,7 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
 def _answers_from_lists(record: Record, lists: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
     """Return a list of answers, converted from lists of their fields: {"text": [...], "answer_start": [...]}.
 
-    Data sets of Hugging Face have such lists.
+    Data sets of Hugging Face store answers as lists of fields.
     """
     if len({len(values) for values in lists.values()}) > 1:
         sizes = ", ".join(f"{len(values)} {key}" for key, values in lists.items())
@@ -64,9 +64,9 @@ def _checked_answer(record: Record, answer: Mapping[str, Any]) -> dict[str, Any]
 def _check_and_place_answers(
     record: Record, example: dict[str, Any], training: bool, tally: Counter[str]
 ) -> dict[str, Any]:
-    """Return the example with its usable answers: in training, the answers found at their `start`; else all answers.
+    """Return the example with its usable answers: for training, the answers found at their `start`; else all answers.
 
-    In a set to score, only the texts of the answers are kept.
+    In a set that is only scored, only the texts of the answers are kept.
 
     Raises:
         UserError: no answer of a training example is at its `start` in the context; the message describes the first
@@ -85,7 +85,7 @@ def _check_and_place_answers(
 
 
 def _answer_in_context(context: str, answer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return an answer as the context spells it; None if the context differs from it in more than white space."""
+    """Return an answer as the context spells it; None if context and answer differ in more than white space."""
     start = answer.get("start", -1)
     if start >= 0 and context.startswith(answer["text"], start):
         return {"text": answer["text"], "start": start}

@@ -1,4 +1,4 @@
-"""Checks of the values of a record for all kinds; a check returns the value, or raises UserError with the location."""
+"""Checks of the values of a record, for all kinds of tasks; a check returns the value or raises UserError."""
 
 import math
 import re
@@ -28,7 +28,7 @@ def text_field(record: Record, field: str, task: Task, tally: Counter[str]) -> s
 
 
 def check_task_text(record: Record, field: str, value: Any, task: Task, tally: Counter[str]) -> str:
-    """Return the text `value`; if it is empty, count it (published files) or raise UserError (a user's own files)."""
+    """Return the text `value`; count an empty text of published files, raise UserError in a user's own files."""
     if not isinstance(value, str):
         raise UserError(f"{record.where}: {field} is {value!r:.40}, not a text; fix it")
     check_characters(record, field, value)
@@ -46,12 +46,12 @@ def check_characters(record: Record, field: str, value: str) -> None:
 
 
 def text_fields(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
-    """Return the field `text`, and the field `text_pair` if the record has it."""
+    """Return the fields `text` and, if the record has a second text, `text_pair`."""
     return {field: text_field(record, field, task, tally) for field in ("text", "text_pair") if field in record.fields}
 
 
 def words_field(record: Record, field: str) -> list[str]:
-    """Return the list of words in a field of a record; raise UserError if the value is no list of nonempty texts."""
+    """Return the list of words in a field of a record; raise UserError unless the value is a list of nonempty texts."""
     value = record.fields[field]
     if not isinstance(value, list) or not all(isinstance(word, str) and word for word in value):
         raise UserError(f"{record.where}: {field} is not a list of texts, or one of them is empty; fix it")
@@ -74,7 +74,7 @@ def label_field(record: Record, convert: Callable[[Any], Any]) -> dict[str, Any]
 
 
 def scalar_to_text(record: Record, field: str, value: Any) -> str:
-    """Return a text, an integer or a Boolean as text; raise UserError for another value or an empty text."""
+    """Return a text, an integer or a Boolean as text; raise UserError for an empty text or a value of another type."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str | int) or value == "":
@@ -109,8 +109,8 @@ def is_missing_label(value: Any) -> bool:
 def class_index(record: Record, task: Task, value: Any) -> int:
     """Return the index of a label among the labels of the task; the label is given by its name or its code.
 
-    In a user's own files, the label may also be given by its index, as in data sets of Hugging Face, if no name of a
-    label is a number.
+    If no label's name is a number, a user's own files may also give a label by its index, as data sets of Hugging Face
+    do.
     """
     spelled = normalize_label_name(record, "label", value)
     known: Sequence[str]

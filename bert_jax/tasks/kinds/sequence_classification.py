@@ -32,7 +32,7 @@ def _probabilities_by_label(labels: Sequence[str], probabilities: np.ndarray) ->
 
 
 def _distinct_label_names(labels: Sequence[str]) -> list[str]:
-    """Return the labels with distinct names: if several classes share a name, append the number of the class."""
+    """Return the labels with distinct names: if several classes share a name, the number of the class is appended."""
     counts = Counter(labels)
     return [f"{label} ({i})" if counts[label] > 1 else label for i, label in enumerate(labels)]
 

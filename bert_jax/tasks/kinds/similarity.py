@@ -1,8 +1,8 @@
 """Similarity of two texts, computed from a vector for each text; in training, other pairs of a batch are negatives.
 
-`config.task.vector_loss` names the loss. By default, training leaves out pairs whose label is below
-`config.task.positive_from`; a pair without a label is treated as positive. A record may also have texts in the field
-`negative`, and in the field `scores` the scores that a teacher gives to `text_pair` and to each negative.
+The setting `config.task.vector_loss` names the loss. By default, training leaves out pairs whose label is below
+`config.task.positive_from`; a pair without a label is treated as positive. A record may also have a field `negative`
+with texts, and a field `scores` with the scores that a teacher gives to `text_pair` and to each negative.
 """
 
 import dataclasses

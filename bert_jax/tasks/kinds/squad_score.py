@@ -1,7 +1,8 @@
 """Exact match and F1 of SQuAD, and the best threshold for "no answer".
 
-The rule is from the official evaluation script, version 2.0 (Rajpurkar et al., 2018). Version 1.1 (`SQUAD1` in
-benchmark_scores.py) differs only if an answer or a prediction is empty after normalization.
+The rule for both scores is from the official evaluation script of SQuAD, version 2.0 (Rajpurkar et al., 2018). The rule
+of SQuAD 1.1 (`SQUAD1` in benchmark_scores.py) gives other scores only if an answer or a prediction is empty after
+normalization.
 """
 
 import collections
@@ -22,7 +23,7 @@ NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @functools.lru_cache(maxsize=1 << 16)
 def normalize_answer(text: str) -> str:
-    """Return a text in lower case, without ASCII punctuation and English articles, with single spaces."""
+    """Return a text in lower case and with single spaces, without ASCII punctuation and English articles."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
 
 
@@ -50,7 +51,7 @@ class QuestionScores(NamedTuple):
 def question_scores(examples: Sequence[Example], predictions: Sequence[str]) -> QuestionScores:
     """Return the best score of each prediction over the answers of its question.
 
-    If a question has no answer, the prediction "" scores 1.
+    For a question that has no answer, the prediction "" scores 1.
     """
     scores = np.zeros((2, len(examples)))
     for question_index, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
@@ -61,15 +62,15 @@ def question_scores(examples: Sequence[Example], predictions: Sequence[str]) -> 
 
 
 def squad_scores(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Return `exact` and `f1` in percent, as the official script prints them.
+    """Return the scores `exact` and `f1` in percent, as the official script of SQuAD prints them.
 
-    If some questions have no answer, also return `NoAns_exact` and `NoAns_f1` for these questions, and `HasAns_exact`
-    and `HasAns_f1` for the questions with an answer, if any. A question without a prediction scores 0; if there are
-    such questions, `missing` is their number.
+    If some questions have no answer, also return the scores `NoAns_exact` and `NoAns_f1` for these questions, and the
+    scores `HasAns_exact` and `HasAns_f1` for any questions that have an answer. A question without a prediction scores
+    0; if there are unanswered questions, `missing` is their number.
 
     Args:
         examples: questions with "answers".
-        predictions: id of a question -> predicted text, "" for no answer.
+        predictions: predicted text of each question by the id of the question; "" for no answer.
     """
     given = np.array([example["id"] in predictions for example in examples])
     answerable = np.array([bool(example["answers"]) for example in examples])
@@ -94,14 +95,13 @@ class ScoreAtThreshold(NamedTuple):
 
 
 def best_no_answer_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> ScoreAtThreshold:
-    """Return the best threshold for "no answer", by mean score, and this score; of equally good thresholds, the lowest.
+    """Return the threshold for "no answer" with the best mean score, and its score; of several, the lowest.
 
-    A question is answered if its margin is at most the threshold.
+    A question gets an answer if its margin is at most the threshold.
 
     Args:
-        margins: float `[questions]`, score of "no answer" minus score of the best answer.
-        answered: score of each question if its best answer is given.
-        unanswered: score of each question if "" is given.
+        margins: float `[questions]`, the score of "no answer" minus the score of the best answer. answered: score of
+        each question if its best answer is given. unanswered: score of each question if "" is given.
     """
     order = np.argsort(margins, kind="stable")
     margins = margins[order]
@@ -116,7 +116,7 @@ def best_no_answer_threshold(margins: np.ndarray, answered: np.ndarray, unanswer
 def tune_no_answer_thresholds(
     examples: Sequence[Example], results: Sequence[AnswerCandidates]
 ) -> dict[str, ScoreAtThreshold]:
-    """Return the best threshold for "no answer" by exact match, and the best by F1, as evaluate-v2.0.py does."""
+    """Return the thresholds for "no answer" with the best exact match and the best F1, as evaluate-v2.0.py does."""
     margins = np.array([result.null_margin for result in results])
     answered = question_scores(examples, [result.text(None) for result in results])._asdict()
     unanswered = question_scores(examples, [""] * len(examples))._asdict()

@@ -22,9 +22,9 @@ def text_features(
     max_seq_len: int,
     target: Callable[[Example], Mapping[str, Any]] = lambda example: {},
 ) -> FeaturesAndCounts:
-    """Return the sequence [CLS] text [SEP], or [CLS] text [SEP] text_pair [SEP], of each example, and its counts.
+    """Return features, each a sequence [CLS] text [SEP] or [CLS] text [SEP] text_pair [SEP], and counts of problems.
 
-    The counts are `truncated_texts`, `SPELLED` and, if it is not 0, `UNKNOWN`.
+    The keys of the counts are `truncated_texts`, `SPELLED` and, if this count is not 0, `UNKNOWN`.
 
     Args:
         examples: examples with `text`, and perhaps `text_pair`.
@@ -47,7 +47,7 @@ def text_features(
 def choice_features(
     examples: Examples, tokenizer: Tokenizer, max_seq_len: int, target: Callable[[Example], Mapping[str, Any]]
 ) -> FeaturesAndCounts:
-    """Return features with a sequence [CLS] text [SEP] choice [SEP] for each choice; counts as in `text_features`.
+    """Return features with a sequence [CLS] text [SEP] choice [SEP] for each choice, and counts as in `text_features`.
 
     Raises:
         UserError: `max_seq_len` is too small for two texts, or the examples have different numbers of choices.
@@ -70,7 +70,7 @@ def features_per_field(
     max_seq_len: int,
     target: Callable[[Example], Mapping[str, Any]],
 ) -> FeaturesAndCounts:
-    """Return features with a sequence [CLS] text [SEP] for each of the given fields; counts as in `text_features`."""
+    """Return features with a sequence [CLS] text [SEP] for each given field, and counts as in `text_features`."""
     pairs = [[(example[field], None) for field in fields] for example in examples]
     return _features_of_pair_groups(examples, pairs, tokenizer, max_seq_len, target)
 
@@ -93,7 +93,7 @@ def _features_of_pair_groups(
 
 
 def make_label_target(key: str, dtype: type[np.generic]) -> Callable[[Example], dict[str, Any]]:
-    """Return a function from an example to {key: label of the example}, or to {} if the example has no label."""
+    """Return a function that returns {key: label} of an example, or {} for an example without a label."""
     return lambda example: {key: dtype(example["label"])} if "label" in example else {}
 
 
@@ -107,8 +107,8 @@ class TruncatedLengths(NamedTuple):
 def truncated_pair_lengths(first: int, second: int, limit: int) -> TruncatedLengths:
     """Return the lengths of two texts after truncation: the longer text loses its last token until both texts fit.
 
-    Of two equally long texts, the second text loses a token, as in google-research/bert. For a single text, `second` is
-    0.
+    If both texts are equally long, the second text loses a token, as in google-research/bert. For a single text, the
+    argument `second` is 0.
     """
     return TruncatedLengths(
         min(first, max(limit - second, limit - limit // 2)), min(second, max(limit - first, limit // 2))
@@ -116,14 +116,14 @@ def truncated_pair_lengths(first: int, second: int, limit: int) -> TruncatedLeng
 
 
 class _SequencesAndCounts(NamedTuple):
-    """The token sequences of pairs, and the counts of `text_features`."""
+    """The token sequences of pairs of texts, and the counts that `text_features` describes."""
 
     sequences: list[TokenSequence]
     counts: Counts
 
 
 def _encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, max_seq_len: int) -> _SequencesAndCounts:
-    """Return the token sequence of each pair of texts, and the counts of `text_features`."""
+    """Return the token sequence of each pair of texts, and the counts that `text_features` describes."""
     if max_seq_len < tokenizer.separators + 4:
         raise UserError(f"max_seq_len={max_seq_len} is too short for two texts; set at least 16")
     ids = encode_distinct((text for pair in pairs for text in pair if text is not None), tokenizer.encode_inputs)
@@ -151,7 +151,8 @@ def make_class_predictor(
 ) -> Callable[[Examples, Sequence[Features], Sequence[Outputs], TaskConfig, Threshold], Predictions]:
     """Return a function that predicts the class with the highest logit of the head's output `output`.
 
-    Its `Predictions` have the classes, int `[n]`, as values, and the probabilities, float `[n, classes]`, as details.
+    The `Predictions` that this function returns have the classes, int `[n]`, as values, and the probabilities, float
+    `[n, classes]`, as details.
     """
 
     def predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
@@ -162,7 +163,7 @@ def make_class_predictor(
 
 
 def stack_in_example_order(features: Sequence[Features], values: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the values of features as an array in the order of the examples; each example has one feature."""
+    """Return the values, one per feature, as an array in the order of the examples; an example has only one feature."""
     return np.stack(values)[np.argsort([feature.example for feature in features])]
 
 

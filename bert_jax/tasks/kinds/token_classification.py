@@ -39,7 +39,7 @@ def iob1_to_iob2(labels: Sequence[str]) -> list[str]:
     """Return the labels of a sentence in IOB2, in which each entity begins with B-.
 
     The function converts IOB1 (Ramshaw and Marcus, 1995) and does not change valid IOB2. As in conlleval, a label I-
-    begins an entity if the label before it has another type or is outside of an entity.
+    begins an entity if the previous label has another type or is O.
     """
     fixed = []
     before = "O"
@@ -53,13 +53,13 @@ def iob1_to_iob2(labels: Sequence[str]) -> list[str]:
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> FeaturesAndCounts:
     """Return the features of sentences; the first piece of a word carries the label and the prediction of the word.
 
-    The BERT paper, section 5.3, describes this rule. A sentence that is too long is split between words into
-    overlapping windows. Each word is predicted in exactly one window, so no word loses its label. Of a word that is too
-    long, only the first pieces are kept.
+    Section 5.3 of the BERT paper describes the use of first pieces. A sentence that is too long is split between words
+    into overlapping windows. Each word is predicted in exactly one window, so no word loses its label. If a word is too
+    long for a window, only its first pieces are kept.
 
-    The targets are `token_labels`, int32 `[n]`, and `token_weights`, float32 `[n]`, which is 1 where a word is
-    predicted, else 0. The alignment has the array `words`, int32 `[n]`, with the index of the word that is predicted at
-    a token, or -1.
+    The targets are `token_labels`, int32 `[n]`, and `token_weights`, float32 `[n]`; the weight is 1 for a token at
+    which a word is predicted, else 0. The alignment has the array `words`, int32 `[n]`: for each token, the index of
+    the word that is predicted at this token, or -1.
 
     Raises:
         UserError: the numbers of labels and of words differ, or `max_seq_len` is too small for a word.
@@ -101,17 +101,17 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
 
 
 class WordWindow(NamedTuple):
-    """The words in a window, and the words that the window predicts."""
+    """The words in a window of a sentence, and the words that are predicted in this window."""
 
     words: range
     predicted: range
 
 
 def word_windows(sizes: Sequence[int], capacity: int) -> list[WordWindow]:
-    """Return the windows of a sentence, each with its words and the words that are predicted in it.
+    """Return the windows of a sentence; a window has its words, and the words that are predicted in this window.
 
-    Each window has as many words as fit. Two neighboring windows share up to `capacity // OVERLAP` tokens. A shared
-    word is predicted in the window that has more words around it.
+    Each window has as many words as fit. Two neighboring windows share up to `capacity // OVERLAP` tokens. A word that
+    two windows share is predicted in the window that has more words around this word.
 
     Args:
         sizes: number of tokens of each word, at most `capacity`.
@@ -161,7 +161,7 @@ def _to_json(labels: Sequence[str], example: Example, value: Sequence[int]) -> d
 
 
 class _DefaultMetrics(NamedTuple):
-    """The metrics of a custom task if the user names none, and the score that selects the best checkpoint."""
+    """The default metrics of a custom task, and the name of the score that selects the best checkpoint."""
 
     metrics: tuple[str, ...]
     main_score: str

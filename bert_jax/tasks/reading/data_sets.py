@@ -28,7 +28,7 @@ class DataSet:
         return tuple(getattr(getattr(kind, "feature", kind), "names", None) or ())
 
     def records(self, split: str, columns: Columns, optional: Sequence[str]) -> Iterator[Record]:
-        """Yield the records of a split, in order; the number of a class becomes its name, and -1 means no label.
+        """Yield the records of a split, in order; a class number becomes the name of the class, and -1 becomes None.
 
         Raises:
             UserError: there is no such split or feature, or the split is empty.
@@ -50,7 +50,7 @@ class DataSet:
 
 
 def _with_class_names(value: Any, names: Sequence[str]) -> Any:
-    """Return a value with names instead of class numbers, and None instead of -1; unchanged if `names` is empty."""
+    """Return a value with names for class numbers, and None for -1; if `names` is empty, return it unchanged."""
     if not names:
         return value
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Choice of a dev set that is held out of a training file, with the same fraction of the examples of each label."""
+"""Choice of a dev set from a training file, with the same fraction of the examples of each label."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -33,13 +33,13 @@ def _print_to_stderr(line: str) -> None:
 def read_task_examples(
     task: Task, config: TaskConfig, split: str, report: Callable[[str], None] = _print_to_stderr
 ) -> list[Example]:
-    """Return all examples of a set, in the order of the file; the 'id' of an example is by default its index.
+    """Return all examples of a set, in the order of the file; an example without an 'id' gets its index as id.
 
     Args:
         task: a task of `TASKS`, or a custom task (`table.resolve_task`).
         config: settings with the directory of the files, and with files that replace published files.
         split: name of the set: 'train', 'dev', 'test', or another name that `existing_sets` returns.
-        report: function that is called with a line about each problem of the data that is counted but raises no error.
+        report: function that is called with a line of text about each data problem that is counted but raises no error.
 
     Returns:
         Examples with the fields of their kind, all labeled unless the kind allows unlabeled examples in `split`.
@@ -86,7 +86,7 @@ def read_task_examples(
 
 
 class _LabeledRecord(NamedTuple):
-    """The index of a row in its set, the record of the row, and the example made of the record."""
+    """The index of a row in its set, the record of the row, and the example that is made from the record."""
 
     row: int
     record: Record
@@ -94,7 +94,7 @@ class _LabeledRecord(NamedTuple):
 
 
 def _read_labeled_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> list[_LabeledRecord]:
-    """Return index, record and example of each row of a set.
+    """Return the index, the record and the example of each row of a set.
 
     Rows without a required label are left out if `config.skip_unlabeled` is True; otherwise they raise UserError.
     """
@@ -127,7 +127,7 @@ def _is_held_out(config: TaskConfig, split: str) -> bool:
 def _records_of_split(
     records: list[_LabeledRecord], task: Task, config: TaskConfig, split: str
 ) -> list[_LabeledRecord]:
-    """Return those records of the training file that belong to `split`, either 'train' or the held-out 'dev'."""
+    """Return the records of the training file that belong to `split`, which is 'train' or the held-out 'dev'."""
     assert config.dev_fraction is not None
     kind = KINDS[task.kind]
     labels = [kind.label_indices(example) if task.labels else [] for _, _, example in records]
@@ -204,7 +204,7 @@ def _reads_tfds(config: TaskConfig) -> bool:
 
 
 def _without_empty_label(record: Record, kind: TaskKind) -> Record:
-    """Return the record without label fields whose value is missing."""
+    """Return the record without the label fields that have no value."""
     missing = [
         field for field in kind.label_fields if field in record.fields and is_missing_label(record.fields[field])
     ]
@@ -214,7 +214,7 @@ def _without_empty_label(record: Record, kind: TaskKind) -> Record:
 
 
 def summarize_locations(places: Sequence[str]) -> str:
-    """Return a short text for locations of rows, such as 'a.csv:3-5' for 'a.csv:3' and 'a.csv:4-5'."""
+    """Return a short text that joins the locations of rows, such as 'a.csv:3-5' for 'a.csv:3' and 'a.csv:4-5'."""
     spans_of: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for where in places:
         match = PLACE.fullmatch(where)
@@ -232,7 +232,7 @@ def summarize_locations(places: Sequence[str]) -> str:
 
 
 def _find_published_files(task: Task, config: TaskConfig, source: SetSource) -> list[str]:
-    """Return the paths of the published files of a set: the first alternative that exists; [] if none exists."""
+    """Return the paths of the published files of a set, in the first alternative that exists; [] if none exists."""
     for names in source.files:
         paths = find_task_files(config.data or "", task.folder, names)
         if paths:
@@ -241,7 +241,7 @@ def _find_published_files(task: Task, config: TaskConfig, source: SetSource) -> 
 
 
 def _find_user_file(config: TaskConfig, split: str, name: str) -> str:
-    """Return the path of the configured file of a split, plain or .gz; raise UserError if the file is missing."""
+    """Return the path of the file configured for a split, plain or .gz; raise UserError if the file is missing."""
     path = os.path.join(config.data or "", name)
     for candidate in (path, f"{path}.gz"):
         if os.path.isfile(candidate):

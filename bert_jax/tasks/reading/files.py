@@ -75,10 +75,10 @@ def _gunzip(file: IO[bytes], path: str) -> bytes:
 
 
 def absent_column_error(where: str, kind: str, field: str, columns: Columns, present: Iterable[str]) -> UserError:
-    """Return the error for a field whose column is not among the `present` columns of a file.
+    """Return the error for a field whose column is missing; `present` has the columns that the file has.
 
-    The message suggests a similar column that no field reads. `kind` is the word for a column in the file's format,
-    such as "key" in JSON.
+    The message suggests a similar column that no field reads. The argument `kind` is the word for a column in the
+    file's format, such as "key" in JSON.
     """
     present, name = list(present), columns[field]
     free = [column for column in present if column not in columns.values()]

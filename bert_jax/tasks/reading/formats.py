@@ -44,14 +44,17 @@ def read_delimited(
 
     Args:
         path: path of the file, plain or .gz.
-        columns: field -> name of its column in the header or, without a header, number of the column from 0.
+        columns: for each field, the name of its column in the header or, without a header, the column's number from 0
+            on.
         optional: fields whose column may be absent.
-        skipped: counter of skipped rows, which have a wrong number of values; None: such rows are errors.
-        notes: counter of oddities to report to the user, such as a separator other than `separator`.
+        skipped: counter of skipped rows, which have a wrong number of values; None: a wrong number of values is an
+            error.
+        notes: counter of unusual findings to report to the user, such as a separator other than `separator`.
         separator: character between columns.
         quoted: True if quotes around a value are syntax (RFC 4180), False if they are text.
         header: True if the first row names the columns; white space around the names is ignored.
-        find_separator: True to try further separators if the header lacks a required column with `separator`.
+        find_separator: True to try further separators if splitting the header at `separator` gives no column for a
+            required field.
 
     Raises:
         UserError: a column is missing, a row has a wrong number of values, or a quote does not end; the message names
@@ -92,10 +95,10 @@ def read_delimited(
 
 
 def _find_separator(data: bytes, usual: str, required: Set[str]) -> str:
-    """Return the separator with which the header has the most required columns; if several have as many, `usual`.
+    """Return the separator that gives the header the most required columns; of several best separators, `usual`.
 
-    If no column is required, or if every separator leaves a required column missing, the separator with the most
-    columns is chosen among these separators, so that an error can name the columns.
+    If no column is required, or if every separator leaves a required column missing, the best separator is the
+    separator that gives the most columns, so that an error can name the columns.
     """
 
     def matching_columns(separator: str) -> tuple[int, int]:
@@ -107,7 +110,7 @@ def _find_separator(data: bytes, usual: str, required: Set[str]) -> str:
 
 
 def _absent_column_error(where: str, field: str, columns: Columns, names: list[str], separator: str) -> UserError:
-    """Return the error for a field whose column is not in the header, perhaps because of a wrong separator."""
+    """Return the error for a field whose column is not in the header; the cause may be a wrong separator."""
     if len(names) == 1 and columns[field] in names[0]:
         return UserError(
             f"{where}: the separator {separator!r} splits nothing, so the only column is {names[0]!r:.60}; set "
@@ -153,16 +156,17 @@ def read_conll(
 ) -> Iterator[Record]:
     """Yield the sentences of a CoNLL file, which has a line of columns per token, and a blank line after each sentence.
 
-    The reader skips lines with a document mark (-DOCSTART-) and comments of CoNLL-U (# sent_id = 1). It ignores white
-    space at the end of a line. Several spaces between columns are one separator.
+    The reader skips lines with a document mark (-DOCSTART-) and comments of CoNLL-U (# sent_id = 1). White space at the
+    end of a line is ignored. Several spaces between columns are one separator.
 
     Args:
         path: path of the file, plain or .gz.
-        columns: number of the column of 'tokens' and of 'labels', from 0 on, or backwards from -1.
-        optional: ('labels',) if the file may have only tokens.
+        columns: numbers of the columns of 'tokens' and 'labels', counted from 0 or, backwards from the last, from -1.
+        optional: ('labels',) if the file may have no column of labels.
         skipped: not used.
         notes: counter of skipped comments.
-        separator: character between columns; '': a tab if the line of the first token has a tab, otherwise a space.
+        separator: character between columns; '': a tab if the first line with a token contains a tab, otherwise a
+            space.
         comment: prefix of further lines that are skipped.
 
     Raises:
@@ -206,7 +210,7 @@ def read_conll(
 
 
 def _present_columns(where: str, indices: dict[str, int], width: int, optional: Sequence[str]) -> dict[str, int]:
-    """Return field -> index for the columns that exist in a file of `width` columns; raise UserError for other fields.
+    """Return a dict from field to index for the columns in a file of `width` columns; raise UserError for other fields.
 
     Columns of optional fields may be missing.
     """
@@ -236,7 +240,7 @@ def read_json_objects(
 
 
 def _object_record(where: str, value: Any, columns: Columns, optional: Sequence[str]) -> Record:
-    """Return the record of a JSON value; raise UserError if it is not an object or lacks a required key."""
+    """Return the record of a JSON value; raise UserError if the value is not an object or lacks a required key."""
     item = check_json_object(where, value)
     fields = {}
     for field, name in columns.items():
@@ -284,7 +288,7 @@ class _LocatedValue(NamedTuple):
 
 
 def _read_json_values(path: str, text: str) -> Iterator[_LocatedValue]:
-    """Yield the items of a JSON list, or the JSON values of the lines, each with its location."""
+    """Yield the items of a JSON list, or the JSON values of the lines of a file, each with its location."""
     first_line, *further_lines = text.strip().split("\n", 1)
     if first_line.startswith("[") and not (further_lines and _parses_as_json(first_line)):  # else each line is a list
         for index, value in enumerate(parse_json(path, text)):
@@ -370,13 +374,16 @@ DELIMITED = ("tsv_plain", "tsv_headless", "tsv", "csv")
 
 
 def format_of_suffix(path: str, suffixes: Mapping[str, str]) -> str | None:
-    """Return the name of a file's format by its suffix; None for an unknown suffix. `suffixes` override `SUFFIXES`."""
+    """Return the name of the format for the suffix of a path; None for an unknown suffix.
+
+    The formats in `suffixes` override the formats in `SUFFIXES`.
+    """
     bare = path.removesuffix(".gz")
     return (SUFFIXES | dict(suffixes)).get(bare[bare.rfind(".") :])
 
 
 def check_not_spreadsheet(path: str) -> None:
-    """Raise UserError for a file of a spreadsheet program, by its suffix."""
+    """Raise UserError if a path has the suffix of a spreadsheet program."""
     if path.lower().endswith(SPREADSHEETS):
         raise UserError(f"{path}: tables of Excel are not read; save the sheet as CSV in UTF-8, and give that file")
 
@@ -391,20 +398,21 @@ def read_file_records(
     notes: Counter[str],
     delimiter: str | None = None,
 ) -> Iterator[Record]:
-    """Yield the records of a file in the format `format_name`; if it is '', the suffix of the file decides.
+    """Yield the records of a file in the format `format_name`; with '', the suffix of the file determines the format.
 
     Args:
         path: path of the file.
         format_name: name of a row of `FORMATS`, or ''.
-        suffixes: formats of file suffixes that differ from `SUFFIXES`.
+        suffixes: file suffix -> format, for suffixes whose format is not the format in `SUFFIXES`.
         columns: field -> column of the file.
         optional: fields whose column may be absent.
-        skipped: counter of rows with a wrong number of columns; None: such rows are errors.
+        skipped: counter of skipped rows, which have a wrong number of columns; None: a wrong number is an error.
         notes: counter of oddities to report to the user.
-        delimiter: character between the columns of CSV and TSV; None: the reader finds it.
+        delimiter: character between the columns of CSV and TSV; None: the reader detects the delimiter.
 
     Raises:
-        UserError: the suffix has no format, the format has no delimiter, or the reader of the format raises it.
+        UserError: the suffix has no known format, a delimiter is given for a format without delimiters, or the file has
+            an error.
     """
     format_name = format_name or format_of_suffix(path, suffixes) or ""
     check_not_spreadsheet(path)

@@ -3,11 +3,11 @@
 recipe.py             a TOML file -> rules with their parameters
 stage.py              the passes over all documents, on all cores; the next stage reads the cleaned documents
 chunk.py              a chunk of documents -> JSON lines and counts
-rules.py              RULES, the rules that a recipe can name: a new rule is a row in it and a function in a file below
+rules.py              RULES, the rules that a recipe can name; a new rule needs a row in RULES and a function
 verdict.py            `Removed`, the verdict that a document is removed
-datatrove_filters.py  quality and repetition as in Gopher, lines and pages as in C4, FineWeb's filters
+datatrove_filters.py  filters of datatrove: Gopher (quality, repetition), C4 (lines, pages) and FineWeb
 spacy_words.py        the words and sentences of datatrove's spaCy tokenizers, with a cache of words
-language.py           the language of a text
+language.py           removes texts that are in an unwanted language
 changes.py            repairs encoding errors, and masks personal data
 repeated_lines.py     removes lines that many documents share; an earlier pass counts the lines
 contamination.py      removes texts that share an n-gram with evaluation files

@@ -1,4 +1,4 @@
-"""Rules that change texts: encoding errors are repaired, and personal data masked."""
+"""Rules that change texts: encoding errors are repaired, and personal data is masked."""
 
 import functools
 import ipaddress
@@ -28,7 +28,7 @@ _MIN_COLONS = 7  # number of colons in an address of IPv6 without `::`
 
 
 def repair_encoding(text: str) -> str:
-    """Repair, line by line with ftfy, UTF-8 that was decoded as Latin-1, Windows-1252 or a similar encoding."""
+    """Repair UTF-8 text that was decoded as Latin-1, Windows-1252 or a similar encoding, line by line with ftfy."""
     if text.isascii():
         return text
     fix = _load_ftfy_fixer()
@@ -57,10 +57,10 @@ def mask_emails(text: str, *, replacement: str = "email@example.com") -> str:
 def mask_ip_addresses(
     text: str, *, ipv4: str = "192.0.2.1", ipv6: str = "2001:db8::1", public_only: bool = True
 ) -> str:
-    """Replace the IP addresses in a text by `ipv4` and `ipv6`, whose defaults are reserved for documentation.
+    """Replace IP addresses in a text by `ipv4` or `ipv6`; both defaults are addresses reserved for documentation.
 
-    With `public_only`, private, local and reserved addresses stay, since they belong to no person. The text `a::b` in
-    code is a reserved address, so it stays, too.
+    With `public_only`, private, local and reserved addresses stay, since they belong to no person. Program code such as
+    `a::b`, which looks like a reserved address, is not changed.
     """
     text = re.sub(_IPV4, lambda match: _masked_address(match, ipaddress.IPv4Address, ipv4, public_only), text)
     if "::" in text or text.count(":") >= _MIN_COLONS:
@@ -69,7 +69,7 @@ def mask_ip_addresses(
 
 
 def _masked_address(match: re.Match[str], kind: Callable[[str], _Address], replacement: str, public_only: bool) -> str:
-    """Return the replacement of a match, or the match itself if it is no address or not masked."""
+    """Return the replacement of a matched text, or the text itself if it is no IP address or must stay."""
     if match.start() and _INSIDE.match(match.string, match.start() - 1):
         return match[0]
     try:

@@ -24,7 +24,7 @@ BoundRule = tuple[str, Callable[[str], str | Removed]]  # name of a rule, and th
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CleaningCounts:
-    """Sums over documents; `vars(counts)` is JSON.
+    """Counts, summed over documents; `vars(counts)` is a JSON object.
 
     Attributes:
         documents: number of documents that were read.
@@ -32,7 +32,7 @@ class CleaningCounts:
         changed: rule -> number of documents, or pieces of long documents, that the rule changed.
         characters: number of characters of the documents that were read.
         characters_kept: number of characters of the kept documents, after all changes.
-        fields: field names of a record that lacks the requested field, for a message.
+        fields: field names of a record that lacks the requested field; an error message shows these names.
     """
 
     documents: int = 0
@@ -80,7 +80,7 @@ def sum_cleaning_counts(counts: Iterable[CleaningCounts]) -> CleaningCounts:
 def clean_chunk(
     chunk: Chunk, steps: Sequence[Step], read_options: ReadOptions, repeated_lines_file: str = ""
 ) -> CleanedChunk:
-    """Return the documents of a chunk after the rules, the removed documents, and counts.
+    """Apply the rules to the documents of a chunk; return kept documents, removed documents, and counts.
 
     The pieces of a long document are cleaned separately. A piece that a rule removes becomes empty.
 
@@ -129,7 +129,7 @@ def clean_chunk(
 
 
 def bind_rules(steps: Sequence[Step], repeated_lines_file: str = "") -> list[BoundRule]:
-    """Return the name and the function of each step's rule, with all parameters bound."""
+    """Return the name of each step's rule, and the function of the rule with all parameters bound."""
     rules: list[BoundRule] = []
     for step in steps:
         survey = {"repeated": repeated_lines_file} if RULES[step.rule].survey else {}
@@ -138,7 +138,7 @@ def bind_rules(steps: Sequence[Step], repeated_lines_file: str = "") -> list[Bou
 
 
 class RulesResult(NamedTuple):
-    """A cleaned text; or "", the reason of the removal, and the verdict of the rule that removed the text."""
+    """A cleaned text; for a removed text: "", the reason of the removal, and the verdict of the rule."""
 
     text: str
     reason: str
@@ -146,7 +146,7 @@ class RulesResult(NamedTuple):
 
 
 def apply_rules(text: str, rules: Sequence[BoundRule], changed: collections.Counter[str]) -> RulesResult:
-    """Apply rules to a text until a rule removes it; if it stays, count in `changed` the rules that changed it."""
+    """Apply rules to a text until a rule removes the text; `changed` counts the rules that changed a kept text."""
     changes = []
     for name, rule in rules:
         result = rule(text)
@@ -190,7 +190,7 @@ def count_documents_per_line_hash(
 
 
 def read_cleaned_documents(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the documents in files or URLs of JSON lines from `clean_chunk`, as `readers.read_raw_documents` does."""
+    """Yield the documents that `clean_chunk` wrote as JSON lines, in the form of `readers.read_raw_documents`."""
     del options  # the input was read with these options already
     bytes_read = 0
     for path in files:

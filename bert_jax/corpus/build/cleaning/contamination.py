@@ -21,7 +21,7 @@ _MAX_FILE_BYTES = 256 << 20  # maximum size of an evaluation file, because it is
 
 
 class NgramIndex(NamedTuple):
-    """The n-grams of evaluation files: `hashes`, uint64, ascending, and the index of each hash's file in `names`."""
+    """The n-grams of evaluation files: ascending `hashes`, uint64, and the index in `names` of each hash's file."""
 
     hashes: np.ndarray
     files: np.ndarray
@@ -29,9 +29,9 @@ class NgramIndex(NamedTuple):
 
 
 def remove_contaminated_text(text: str, *, files: Sequence[str], ngram: int = 13) -> str | Removed:
-    """Remove a text that shares an n-gram of words with one of the files.
+    """Remove a text that shares an n-gram of words with an evaluation file.
 
-    The words come from the normal form, which ignores case, punctuation and white space.
+    Words are compared in their normal form, which ignores case, punctuation and white space.
 
     Args:
         text: text of a document.

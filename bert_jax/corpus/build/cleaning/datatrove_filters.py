@@ -1,7 +1,7 @@
 """datatrove's filters as rules: Gopher (Rae et al. 2021), C4 (Raffel et al. 2020) and FineWeb (Penedo et al. 2024).
 
-A rule has the parameters, defaults and verdicts of its filter, so that a recipe keeps the documents that a datatrove
-pipeline with these filters keeps. The parameter `language`, an ISO 639 code, selects datatrove's word tokenizer.
+A rule has the parameters, defaults and verdicts of its filter, so a recipe keeps the documents that a datatrove
+pipeline with the same filters keeps. The parameter `language`, an ISO 639 code, selects datatrove's word tokenizer.
 """
 
 import functools

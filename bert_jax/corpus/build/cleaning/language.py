@@ -1,4 +1,4 @@
-"""The rule that removes texts in other languages, by py3langid, a naive Bayes classifier (Lui and Baldwin 2012)."""
+"""Removal of texts in unwanted languages, found by py3langid, a naive Bayes classifier (Lui and Baldwin 2012)."""
 
 import functools
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def remove_other_languages(
         text: text of a document.
         keep: ISO 639-1 codes.
         min_probability: minimum probability of the most likely language; FineWeb uses 0.65.
-        sample_characters: maximum number of classified characters; a longer text is classified by five excerpts.
+        sample_characters: maximum number of classified characters; of a longer text, five excerpts are classified.
     """
     code, probability = identify_language(text, sample_characters)
     if code in keep and probability >= min_probability:

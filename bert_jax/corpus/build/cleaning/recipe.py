@@ -101,12 +101,12 @@ def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Paths | None =
     Args:
         recipe: path of a file, or name of a file in configs/clean, such as `web`.
         evaluation_files: files, directories or globs for the rule `contamination`, in place of its parameter `files`;
-            if the recipe lacks this rule, the rule is added. None: the files that the recipe names, which are below its
-            directory.
+            if the recipe lacks this rule, the rule is added; None: the files that the recipe names, all of them below
+            the directory of the recipe.
 
     Raises:
-        UserError: no such file; not TOML; an unknown rule or parameter; a parameter of the wrong type; a missing
-            package; an evaluation file that is not below the directory of the recipe.
+        UserError: the recipe does not exist, or is not TOML; an unknown rule or parameter; a parameter of the wrong
+            type; a missing package; an evaluation file that is not below the directory of the recipe.
     """
     path = _find_recipe(os.fspath(recipe))
     try:
@@ -143,8 +143,8 @@ def _make_absolute(path: str) -> str:
 def _check_files_below_recipe(recipe: pathlib.Path, names: Sequence[str]) -> list[str]:
     """Return the paths of evaluation files that a recipe names, relative to its directory.
 
-    A stranger may have written the recipe, and the result shows words of the files. So a file outside of the directory,
-    or a link to such a file, is refused.
+    A stranger may have written the recipe, and the result of the cleaning shows words of the evaluation files. An
+    evaluation file outside of the recipe's directory, or a link to such a file, is therefore refused.
     """
     directory, where = os.path.realpath(recipe.parent), f"{recipe}: [{_CONTAMINATION}] {_FILES}"
     paths = [os.path.abspath(os.path.join(os.path.dirname(recipe), name)) for name in names]
@@ -165,7 +165,7 @@ def _check_files_below_recipe(recipe: pathlib.Path, names: Sequence[str]) -> lis
 
 
 def make_cleaning_step(path: str, rule: str, given: Any) -> Step:
-    """Return a rule with the parameters `given` and defaults for the rest; raise UserError for a wrong parameter."""
+    """Return a rule with the parameters `given`, and defaults otherwise; raise UserError for a wrong parameter."""
     if rule not in RULES:
         raise UserError(f"{path}: there is no rule '{rule}'{did_you_mean(rule, [*RULES, _DEDUPLICATE, _AGAINST])}")
     if not isinstance(given, dict):
@@ -223,12 +223,12 @@ def _is_list_of(value: Any, accepts: Callable[[Any], bool]) -> bool:
 
 
 def _is_count_and_number(value: Any) -> bool:
-    """Return whether a value is a list of a positive whole number and a finite number."""
+    """Return whether a value is a list of two items: a positive whole number and a finite number."""
     return _is_list_of(value, _is_finite_number) and len(value) == 2 and isinstance(value[0], int) and value[0] > 0
 
 
 def _lists_to_tuples(value: Any) -> Any:
-    """Return a value with tuples in place of lists, which are not hashable."""
+    """Return a value with tuples in place of lists, so that the value is hashable."""
     return tuple(map(_lists_to_tuples, value)) if isinstance(value, list) else value
 
 

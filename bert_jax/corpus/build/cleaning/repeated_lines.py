@@ -1,4 +1,4 @@
-"""The rule about lines that many documents have, such as menus and notices; a pass before the cleaning counts them.
+"""The rule that removes lines that many documents share, such as menus and notices; an earlier pass counts the lines.
 
 The comparison of lines ignores case and the length of white space, and replaces each number by 0, so that
 'Page 12 of 300' equals 'page 3 of 81'.
@@ -27,7 +27,7 @@ def remove_repeated_lines(text: str, repeated: str, *, min_documents: int = 20, 
     Args:
         text: text of a document.
         repeated: path or URL of a file that `save_repeated_line_hashes` wrote.
-        min_documents: minimum number of documents with a line that is removed.
+        min_documents: minimum number of documents that must share a line for the line to be removed.
         min_words: minimum number of words of a line that is removed, so that 'Yes.' in a dialog stays.
     """
     del min_documents
@@ -38,7 +38,7 @@ def remove_repeated_lines(text: str, repeated: str, *, min_documents: int = 20, 
 
 
 def distinct_line_hashes(text: str, *, min_documents: int, min_words: int) -> Iterator[int]:
-    """Yield the hashes of the different lines of a text with at least `min_words` words."""
+    """Yield the hash of each distinct line of at least `min_words` words in a text."""
     del min_documents
     yield from {_hash_line(line) for line in text.split("\n") if len(line.split(None, min_words)) >= min_words}
 
@@ -82,7 +82,7 @@ def sum_line_counts(parts: Iterable[LineCounts]) -> LineCounts:
 def write_repeated_line_hashes(
     path: pathlib.Path, blocks: Sequence[LineCounts], *, min_documents: int, min_words: int
 ) -> None:
-    """Write the hashes of lines in at least `min_documents` documents of all blocks, in bounded memory."""
+    """Write the hashes of lines that at least `min_documents` documents have; merge all blocks in bounded memory."""
     ranges = zip(*map(split_into_hash_ranges, blocks), strict=True)
     counted = map(sum_line_counts, ranges)
     save_repeated_line_hashes(
@@ -120,7 +120,7 @@ def _load_repeated_line_hashes(path: str) -> frozenset[int]:
 
 
 def _hash_line(line: str) -> int:
-    """Return a hash of a line that ignores case, the length of white space, and the values of numbers."""
+    """Return a hash of a line; the hash ignores case, the length of white space, and the values of numbers."""
     plain = _NUMBER.sub("0", " ".join(line.lower().split()))
     return int.from_bytes(hashlib.blake2b(plain.encode(), digest_size=8).digest(), "big")
 

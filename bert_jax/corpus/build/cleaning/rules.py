@@ -16,8 +16,8 @@ class CleaningRule(NamedTuple):
         apply: pure function (text, parameters) -> the text, changed or not, or `Removed`.
         check: (parameters) -> None; raises UserError for wrong parameters, packages or files, before any work.
         versions: (parameters) -> versions of the files that the rule reads, as JSON.
-        survey: (text, parameters) -> hashes of a text; an earlier pass counts the documents with each hash. None: no
-            earlier pass.
+        survey: (text, parameters) -> hashes of a text; an earlier pass counts the documents with each hash; None: the
+            rule needs no earlier pass.
         describe: () -> the parameters; None: the parameters are the keyword-only arguments of `apply`.
     """
 

@@ -1,7 +1,7 @@
-"""The words and sentences of datatrove's spaCy tokenizers, ten times faster: spaCy reads each different word once.
+"""The words and sentences of datatrove's spaCy tokenizers, ten times faster: spaCy splits each distinct word once.
 
-spaCy splits a text at white space, and then splits each part separately. So the tokens of a part depend only on this
-part.
+spaCy splits a text at white space, and then splits each part separately. The tokens of a part between two white spaces
+therefore do not depend on the rest of the text.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ class Token(NamedTuple):
 
 
 class CachedTokenizer(WordTokenizer):
-    """A tokenizer that finds the words and sentences that a `SpaCyTokenizer` finds."""
+    """A tokenizer that finds the same words and sentences as `SpaCyTokenizer`, with a cache of words."""
 
     def __init__(self, tokenizer: SpaCyTokenizer):
         super().__init__(tokenizer.language)
@@ -37,7 +37,7 @@ class CachedTokenizer(WordTokenizer):
         self._tokens_of = functools.lru_cache(maxsize=_CACHED_WORDS)(self._split_word)
 
     def _split_word(self, word: str) -> tuple[Token, ...]:
-        """Return the tokens of a word without white space."""
+        """Return the tokens of a word, which contains no white space."""
         texts = self._tokenizer.word_tokenize(word)
         return tuple(Token(text, text in self._sentence_ends, is_punct(text)) for text in texts)
 

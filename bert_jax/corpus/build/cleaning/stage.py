@@ -89,7 +89,7 @@ def clean_documents(
     with contextlib.closing(map_blocks(cleaned, partitions, read, work, num_workers)) as blocks:
         for key, results in blocks:
             counts = CleaningCounts()
-            cleaned.begin(key, PARTS)
+            cleaned.create_files_of_block(key, PARTS)
             for chunk, result in results:
                 cleaned.append(key, {KEPT: result.kept_lines, REMOVED: result.removed_lines})
                 counts = sum_cleaning_counts([counts, result.counts])
@@ -146,7 +146,7 @@ def _find_repeated_lines(
                 counts.append(chunk_counts)
                 progress.report(chunk.bytes_read, 0)
             block = repeated_lines.sum_line_counts(counts)
-            surveyed.begin(key, LINE_PARTS)
+            surveyed.create_files_of_block(key, LINE_PARTS)
             surveyed.append(key, {part: column.tobytes() for part, column in zip(LINE_PARTS, block, strict=True)})
             surveyed.finish(key, chunk.is_last)
     counted = [
