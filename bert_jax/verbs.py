@@ -68,7 +68,7 @@ def evaluate(
         recipe: recipe that adds rows to tables, such as a masking rule; the recipe is run first.
         console: printer of progress; None: a console on stderr.
     """
-    run_recipe_for_its_rows(recipe)
+    add_table_rows_of_recipe(recipe)
     other_corpus = None if corpus is None else os.fspath(corpus)
     return evaluate_checkpoint(local_copy(workdir), step, console or Console(), other_corpus)
 
@@ -90,7 +90,7 @@ def report(
         grams_per_kwh: grams of CO2 per kWh of electricity; None: no estimate of CO2.
         recipe: as in `evaluate`.
     """
-    run_recipe_for_its_rows(recipe)
+    add_table_rows_of_recipe(recipe)
     return write_report(list_paths(workdirs), os.fspath(local_path(output)), watts, grams_per_kwh)
 
 
@@ -226,7 +226,7 @@ def export(
         recipe: as in `evaluate`.
         console: printer of progress; None: a console on stderr.
     """
-    run_recipe_for_its_rows(recipe)
+    add_table_rows_of_recipe(recipe)
     reports = (None if path is None else pathlib.Path(path) for path in (bias, retrieval))
     facts = CardFacts(license, base_model, *reports)
     with directory_to_upload(os.fspath(output)) as directory:
@@ -370,7 +370,7 @@ def _benchmarks_and_sources(data: Mapping[str, Paths], known: Mapping[str, Any])
     return [(name, source) for name in known for source in list_paths(data.get(name, ()))]
 
 
-def run_recipe_for_its_rows(recipe: PathLike | None) -> None:
+def add_table_rows_of_recipe(recipe: PathLike | None) -> None:
     """Run a recipe, which may add rows to tables for this process; do nothing if `recipe` is None."""
     if recipe is not None:
         run_recipe(os.fspath(recipe))

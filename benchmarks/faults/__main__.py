@@ -2,11 +2,11 @@
 
     python -m benchmarks.faults --minutes 20
 
-Choose the scratch directory on the file system that runs will write to. The numbers of trials of the classes are in
-proportion to the numbers in CLASSES, which two idle cores reach in 20 minutes. Seed, class, process and number
-determine a trial, so equal --only, --seed and --jobs repeat the trial. Failing writes need a C compiler (`cc`). The
-exit status is 1 if the fault of any trial is not noticed, if a trial ends in a traceback or hangs, if a process of the
-suite fails, or if no trial ran.
+Choose the scratch directory on the file system that runs will write to. CLASSES has the number of trials of each
+class that two idle cores make in 20 minutes; for another time, the numbers change in proportion. Seed, class, process
+and number determine a trial, so equal --only, --seed and --jobs repeat the trial. Failing writes need a C compiler
+(`cc`). The exit status is 1 if the fault of any trial is not noticed, if a trial ends in a traceback or hangs, if a
+process of the suite fails, or if no trial ran.
 """
 
 import argparse

@@ -56,7 +56,7 @@ def batches(
 
 @dataclasses.dataclass(frozen=True)
 class _BatchSource:
-    """Random access to batches, for Grain; batch i begins with sequence start + i * batch_size + offset."""
+    """Random access to batches, for Grain; batch i begins with the sequence `start + i * batch_size + offset`."""
 
     sequences: Sequences
     start: int

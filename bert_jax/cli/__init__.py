@@ -11,6 +11,6 @@ parser.py        Parser of the command line, and errors for words that belong to
 results_text.py  Scores as tables, and commands that use the model
 runs.py          Verbs about a run
 scores.py        Verbs that measure a model
-training.py      Verbs that train, print a recipe, or estimate its run
+training.py      Verbs that train, print a recipe, or estimate the memory and time of a run
 vectors.py       Verbs that make training data of sentence vectors
 """

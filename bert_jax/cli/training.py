@@ -1,4 +1,4 @@
-"""Verbs that train, print a recipe, or estimate its run: config, compile, pretrain, finetune."""
+"""Verbs that train (`pretrain`, `finetune`), print a recipe (`config`), or estimate memory and time (`compile`)."""
 
 import argparse
 import dataclasses

@@ -39,7 +39,7 @@ def write_program(
     measure: bool,
     console: Console,
 ) -> None:
-    """Write a program for a runtime, with `expected_outputs.safetensors` and README.md.
+    """Write a model as a program for a runtime, and beside it `expected_outputs.safetensors` and README.md.
 
     Args:
         weights: the model.

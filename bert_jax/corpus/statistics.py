@@ -59,8 +59,8 @@ class TokenFigures:
         counts: int64 [vocab_size], occurrences of each token.
         sentences: distribution of the lengths of sentences.
         unknown: fraction of unknown tokens.
-        tokens_per_word, characters_per_word: means over the words that the vocabulary marks; white space is not
-            counted.
+        tokens_per_word, characters_per_word: means over words; a word begins where the vocabulary marks a word start.
+            White space is not counted.
         joined: fraction of the tokens that are in words of several tokens; whole-word masking masks such tokens
             together.
         long_words: fraction of the tokens that are in words too long to be masked together.

@@ -161,7 +161,8 @@ class Split:
 
         Args:
             record_indices: as in `read`.
-            continues: bool [vocab_size], `Tokenizer.continues`, for records that store no word starts.
+            continues: whether each token of the vocabulary continues a word, bool [vocab_size]; needed for records
+                that store no word starts.
         """
         data = [memoryview(record) for record in self._read_bytes(record_indices)]
         ends, sizes = self._ends_of_tokens(record_indices).tolist(), self.tokens_per_record[record_indices]

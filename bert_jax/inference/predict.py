@@ -315,8 +315,8 @@ def _make_example(
 ) -> dict[str, Any]:
     """Return the example of an input, without its id; count its empty texts.
 
-    Raises UserError for a missing text. `columns` has the names of columns in the training set: a model that was
-    trained on pairs of texts needs both texts.
+    Raises UserError for a missing text. A model that was trained on pairs of texts needs both texts;
+    `columns`, the names of the columns in the training set, tells whether it was.
     """
     wanted = [field for field in kind.text_fields if field in kind.fields or field in columns]
     for field in wanted:

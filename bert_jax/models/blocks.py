@@ -71,7 +71,9 @@ def _mlp_up(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array, name: str) ->
 def _mlp_down(config: EncoderConfig, dtype: jnp.dtype, inner: jax.Array, width: int) -> Biased:
     """Map `[batch, length, mlp_size]` to `[batch, length, width]`, without adding the bias."""
     sizes, stddev = (config.mlp_size, width), init_scales(config).output
-    return Linear(sizes, ("mlp", "embed"), stddev, dtype, config.mlp_bias, name="mlp_down").biased(save_on_gpu(inner))
+    return Linear(sizes, ("mlp", "embed"), stddev, dtype, config.mlp_bias, name="mlp_down").product_and_bias(
+        save_on_gpu(inner)
+    )
 
 
 # The block calls a row, and has the parameters of its layers: `[batch, length, width]` in and out. If the result is

@@ -148,7 +148,7 @@ def rotary_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
     common = (-1.0) ** np.arange(table_width)  # each even number of entries has mean 0, which norms preserve
     # Between tables and blocks of different widths, the projection starts as the identity, which cuts or pads.
     row = np.pad(common[:width], (0, max(0, width - table_width)))[:, None] / math.sqrt(min(width, table_width))
-    entry = _entry_that_gives_score(config, ROTARY_SCORE / num_pairs, 1 / (1 + VARIANCE))
+    entry = _matrix_entry_for_attention_score(config, ROTARY_SCORE / num_pairs, 1 / (1 + VARIANCE))
     query, key = np.zeros((2, width, config.num_heads, config.head_dim))
     for head, offset in enumerate(_attended_offsets(config)):
         query[:, head, :num_pairs] = entry * row
@@ -166,7 +166,9 @@ def learned_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
     angles = np.arange(config.position_offset + config.max_positions)[:, None] * speeds
     waves = np.cos(angles) @ cosine.T + np.sin(angles) @ sine.T
     # The fraction of the waves after a norm, beside the random token, position and token type.
-    entry = _entry_that_gives_score(config, WAVE_SCORE, 1 / (1 + VARIANCE * (2 + bool(config.num_token_types))))
+    entry = _matrix_entry_for_attention_score(
+        config, WAVE_SCORE, 1 / (1 + VARIANCE * (2 + bool(config.num_token_types)))
+    )
     query, key = np.zeros((2, width, config.num_heads, config.head_dim))
     for head, offset in enumerate(_attended_offsets(config)):
         by_cosine, by_sine = np.cos(offset * speeds), np.sin(offset * speeds)
@@ -183,7 +185,7 @@ def _attended_offsets(config: EncoderConfig) -> list[int]:
     return [offsets[head % len(offsets)] for head in range(config.num_heads)]
 
 
-def _entry_that_gives_score(config: EncoderConfig, score: float, fraction: float) -> float:
+def _matrix_entry_for_attention_score(config: EncoderConfig, score: float, fraction: float) -> float:
     """Return the entry of query and key matrices that gives `score` from `fraction` of a vector's squared length."""
     return math.sqrt(score * math.sqrt(config.head_dim) / (fraction * config.hidden_size))
 

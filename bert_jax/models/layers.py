@@ -129,13 +129,13 @@ class Linear(nn.Module):
         return KernelAndBias(kernel.astype(self.dtype), bias.astype(self.dtype))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return add_bias(self.biased(x))
+        return add_bias(self.product_and_bias(x))
 
     def has_adapter(self) -> bool:
         """Return whether an adapter adds a term to the product."""
         return self.has_variable(ADAPTER, LOW_RANK)
 
-    def biased(self, x: jax.Array) -> Biased:
+    def product_and_bias(self, x: jax.Array) -> Biased:
         """Return the matrix product and the bias of the linear map, without adding the bias to the product."""
         kernel, bias = self.kernel_and_bias()
         # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.

@@ -72,7 +72,7 @@ def _cheapest_groups(
         lengths: number of tokens of each sequence, int64 `[inputs, sequences of an input]`.
         order: indices of the inputs, the shortest first.
         ends: number of inputs that fit into each length of `feed.buckets`.
-        limits: the rows that the model can read.
+        limits: limits of the rows that the model can read.
     """
     best: list[list[_Group]] = [[]]  # the groups of the inputs that fit into the first n lengths
     for last, end in enumerate(ends):
@@ -84,7 +84,7 @@ def _cheapest_groups(
             elif last == first or ends[last - 1] < end:  # a group does not pad to a longer length than it needs
                 indices, length = order[begin:end], feed.buckets[last]
                 candidates = [
-                    _group_with_cost(feed, lengths, indices, length, factor * length, limits)
+                    _group_with_estimated_cost(feed, lengths, indices, length, factor * length, limits)
                     for factor in ROW_FACTORS
                     if factor == 1 or factor * length <= limits.max_length
                 ]
@@ -93,7 +93,7 @@ def _cheapest_groups(
     return best[-1]
 
 
-def _group_with_cost(
+def _group_with_estimated_cost(
     feed: Feed, lengths: np.ndarray, indices: np.ndarray, length: int, row_length: int, limits: RowLimits
 ) -> _Group:
     """Return a group of inputs with its cost, estimated from a lower bound of the number of rows.

@@ -55,7 +55,7 @@ class SelfAttention(nn.Module):
         else:
             context = save_for_backward(KERNELS[self.kernel].attend(inputs, rate))
         sizes = (config.attention_width, x.shape[-1])
-        return self._linear("output", sizes, ("heads", "embed"), init_scales(config).output).biased(context)
+        return self._linear("output", sizes, ("heads", "embed"), init_scales(config).output).product_and_bias(context)
 
     def _is_asked_for_weights(self) -> bool:
         """Return whether the caller asks for the attention weights."""
