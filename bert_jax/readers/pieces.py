@@ -163,6 +163,26 @@ def fence_of_unfinished_code(text: str) -> str:
 _NEXT_BEGINNINGS: dict[str, Callable[[str], str]] = {"markdown": fence_of_unfinished_code}
 
 
+def copy_to_temporary_file(stream: IO[bytes]) -> IO[bytes]:
+    """Return a temporary file with the rest of a stream, for a reader that must seek; the caller closes the file.
+
+    Raises:
+        UserError: the directory of temporary files cannot be written. Errors of reading the stream pass unchanged.
+    """
+    with _writing_temporary_file():
+        file = tempfile.TemporaryFile()  # noqa: SIM115
+    try:
+        while data := stream.read(1 << 20):
+            with _writing_temporary_file():
+                file.write(data)
+        with _writing_temporary_file():
+            file.flush()
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
 def _writing_temporary_file() -> contextlib.AbstractContextManager[None]:
     return writing(tempfile.gettempdir(), "make room, or set TMPDIR to a directory with room for the longest text")
 

@@ -1,9 +1,11 @@
 """Damage that makes the libraries crash, hang, fill the memory or return less: each found by `fuzzing`."""
 
 import bz2
+import gzip
 import io
 import lzma
 import os
+import pathlib
 import tarfile
 import zipfile
 import zlib
@@ -207,3 +209,16 @@ def test_a_column_name_that_occurs_twice_is_refused_where_it_is_asked_for(tmp_pa
     with pytest.raises(UserError, match=r"2 columns are named 'text'; write it with different names"):
         read(path)
     assert read(path, field="other") == ["c"]
+
+
+@pytest.mark.parametrize("name", ["book.epub.gz", "book.epub.bz2", "rows.parquet.gz"])
+def test_a_damaged_compressed_file_is_not_blamed_on_the_temporary_directory(tmp_path, name):
+    """EPUB and Parquet are copied to a temporary file first, because their readers seek."""
+    compress = {".gz": gzip.compress, ".bz2": bz2.compress}[pathlib.Path(name).suffix]
+    damaged = bytearray(compress(b"content" * 1000))
+    damaged[-6] ^= 0xFF  # in the checksum
+    (tmp_path / name).write_bytes(damaged)
+    with pytest.raises(UserError) as caught:
+        list(read_documents([str(tmp_path / name)]))
+    assert name in str(caught.value)
+    assert "cannot be written" not in str(caught.value)

@@ -1,12 +1,9 @@
 """Reader of EPUB: a book is a document, with the HTML of its chapters in reading order."""
 
-import contextlib
 import html
 import io
 import posixpath
 import re
-import shutil
-import tempfile
 import urllib.parse
 import zipfile
 import zlib
@@ -14,10 +11,10 @@ from collections.abc import Iterator
 from typing import IO
 from xml.etree import ElementTree
 
-from bert_jax.errors import writing
 from bert_jax.readers.archives import refuse_overlapping_members
 from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError, UnpackedByteCounter
 from bert_jax.readers.formats.html import html_fragment_to_text
+from bert_jax.readers.pieces import copy_to_temporary_file
 
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 _MAX_LIST_BYTES = 1 << 20  # size of the largest XML file that describes the contents of a book
@@ -37,10 +34,7 @@ def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[Ra
     Raises:
         UserError: the book unpacks to more than `max_unpacked_bytes` and to more than MAX_RATIO times its size.
     """
-    with contextlib.ExitStack() as stack:
-        with writing(tempfile.gettempdir(), "make room, or set TMPDIR to a larger directory"):
-            file = stack.enter_context(tempfile.TemporaryFile())  # as an archive member cannot seek
-            shutil.copyfileobj(stream, file, 1 << 20)
+    with copy_to_temporary_file(stream) as file:  # as an archive member cannot seek
         unpacked = UnpackedByteCounter(file.tell(), options.max_unpacked_bytes)
         try:
             with zipfile.ZipFile(file) as archive:

@@ -8,14 +8,13 @@ because pyarrow allocates memory by the sizes in the page headers. A page header
 
 import contextlib
 import io
-import shutil
-import tempfile
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
-from bert_jax.errors import UserError, needs_packages, writing
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.readers.documents import MAX_RATIO, RawDocument, ReadOptions, UnpackedByteCounter
 from bert_jax.readers.formats.arrow_columns import TextColumns
+from bert_jax.readers.pieces import copy_to_temporary_file
 
 _BATCH_BYTES = 4 << 20  # size of a batch of rows of average length
 _MAX_BATCH_BYTES = 64 << 20  # size of a batch of the longest rows that the pages can express
@@ -50,9 +49,7 @@ def read_parquet_records(name: str, stream: IO[bytes], options: ReadOptions) -> 
     with contextlib.ExitStack() as stack:
         file = stream
         if not (isinstance(stream, io.BufferedReader) and isinstance(stream.raw, io.FileIO)):
-            with writing(tempfile.gettempdir(), "make room, or set TMPDIR to a larger directory"):
-                file = stack.enter_context(tempfile.TemporaryFile())
-            shutil.copyfileobj(stream, file, 1 << 20)
+            file = stack.enter_context(copy_to_temporary_file(stream))
         try:
             yield from _read_rows_as_documents(
                 name, file, parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20), options
