@@ -96,7 +96,9 @@ def bert_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: in
 def electra_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
     """Return ELECTRA's schedule: the product of a linear warmup and a decay from step 0 (electra's optimization.py)."""
     decay = _warmup_and_decay(settings.decay_power, peak, 0, total, decay_begin=0)
-    return lambda step: decay(step) * jnp.minimum(1.0, step / max(1, warmup)).astype(jnp.float32)
+    if not warmup:
+        return decay
+    return lambda step: decay(step) * jnp.minimum(1.0, step / warmup).astype(jnp.float32)
 
 
 def linear_schedule(settings: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:

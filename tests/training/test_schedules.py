@@ -44,6 +44,8 @@ def test_bert_schedule_counts_decay_from_step_zero(power: float) -> None:
 def test_electra_s_schedule_multiplies_warmup_and_decay(power: float) -> None:
     expected = [2e-3 * min(1, s / 10) * (1 - s / 100) ** power for s in range(100)]
     np.testing.assert_allclose(rates(run(100, "electra", 0.1, power)), expected, rtol=1e-6)
+    without_warmup = [2e-3 * (1 - s / 100) ** power for s in range(100)]
+    np.testing.assert_allclose(rates(run(100, "electra", 0.0, power)), without_warmup, rtol=1e-6)
 
 
 def test_linear_schedule_is_optax_and_transformers() -> None:

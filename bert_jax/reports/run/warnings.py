@@ -9,6 +9,7 @@ from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.config import EncoderConfig
 from bert_jax.console import format_metric
 from bert_jax.models import Head, count_parameters
+from bert_jax.objectives import OBJECTIVES
 from bert_jax.reports.run.label_sections import check_labels_without_recall
 from bert_jax.reports.run.record import PretrainingFacts, Run, Training
 from bert_jax.training.plateau import MASKED_LOSS
@@ -189,9 +190,13 @@ def _describe_accuracy_and_loss(training: Training, facts: PretrainingFacts) -> 
     sentences.append(f"{level}.")
     if split == "heldout":
         sentences.append(
-            f"Measured on up to {facts.num_eval_sequences:,} sequences of documents that are not trained on. It "
-            "predicts 15 % of their tokens: 80 % of these are masked, 10 % random and 10 % kept."
+            f"Measured on up to {facts.num_eval_sequences:,} sequences of documents that are not trained on."
         )
+        row = OBJECTIVES[facts.objective]
+        if row.has_masks and not row.eval_uses_training_masks:
+            sentences.append(
+                "The evaluation predicts 15 % of their tokens: 80 % of these are masked, 10 % random and 10 % kept."
+            )
     return " ".join(sentences)
 
 
