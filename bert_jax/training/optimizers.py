@@ -44,10 +44,16 @@ def make_param_info(logical_axes: Tree, sections: Tree) -> ParamInfo:
     return ParamInfo(logical_axes, sections, decayed, linear)
 
 
+NOT_DECAYED = ("bias", "scale", "log_temperature")  # last key of parameters of biases, norms and a loss
+
+
 def weight_decay_mask(logical_axes: Tree) -> Tree:
-    """Return a tree of booleans: True for matrices and embedding tables, which decay; False for norms and biases."""
+    """Return a tree of booleans: True for matrices and embedding tables, which decay; False for all others.
+
+    Norms, biases and a learned temperature do not decay.
+    """
     return jax.tree_util.tree_map_with_path(
-        lambda path, _: path[-1].key not in ("bias", "scale"), logical_axes, is_leaf=is_logical_axes
+        lambda path, _: path[-1].key not in NOT_DECAYED, logical_axes, is_leaf=is_logical_axes
     )
 
 

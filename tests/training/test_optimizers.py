@@ -7,6 +7,7 @@ import optax
 import torch
 
 from bert_jax.config import OptimizerConfig
+from bert_jax.objectives.vectors import LOG_TEMPERATURE
 from bert_jax.training.optimizers import make_optimizer, weight_decay_mask
 
 AXES = {
@@ -179,6 +180,7 @@ def test_decay_mask_of_bert() -> None:
     exempt = {name for name, decayed in mask.items() if not decayed}
     assert all(name.endswith(("['bias']", "['scale']")) for name in exempt)
     assert {name.split("'")[-2] for name in mask.keys() - exempt} == {"kernel", "token", "position", "token_type"}
+    assert weight_decay_mask({LOG_TEMPERATURE: ("temperature",)}) == {LOG_TEMPERATURE: False}  # it would tend to 1
 
 
 def test_layer_decay_is_electras_literal_rates() -> None:
