@@ -36,6 +36,7 @@ from bert_jax.config.load import (
     resolve,
     section_from_values,
     to_json,
+    values_that_hosts_share,
     with_vocab_size,
 )
 from bert_jax.config.schema import (
@@ -99,5 +100,6 @@ __all__ = [
     "section_from_values",
     "table_of_field",
     "to_json",
+    "values_that_hosts_share",
     "with_vocab_size",
 ]

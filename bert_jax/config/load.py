@@ -186,6 +186,15 @@ def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def values_that_hosts_share(values: dict[str, Any], without: Sequence[str] = ()) -> dict[str, str]:
+    """Return `config.KEY` -> value as text, for the keys whose values must be equal on all hosts of a run.
+
+    `without` has further keys that are left out. The path of a recipe may differ between hosts; its fields may not.
+    """
+    left_out = {"recipe", *without}
+    return {f"config.{key}": str(value) for key, value in flatten(values).items() if key not in left_out}
+
+
 def config_differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[str, ...] = ()) -> list[str]:
     """Return a line for each key that differs between two configs and changes the results of a run.
 

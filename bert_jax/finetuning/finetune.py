@@ -11,7 +11,14 @@ from typing import Any
 
 import jax
 
-from bert_jax.config import FinetuneConfig, check_choices, check_warmup, flatten, refuse_fields_without_effect, to_json
+from bert_jax.config import (
+    FinetuneConfig,
+    check_choices,
+    check_warmup,
+    refuse_fields_without_effect,
+    to_json,
+    values_that_hosts_share,
+)
 from bert_jax.finetuning.batch_shapes import with_packed_rows_if_cheaper
 from bert_jax.finetuning.inputs import (
     describe_adapter,
@@ -88,7 +95,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     # Check that all processes have equal inputs, and make the plan that all trainings share.
     recorded_config = to_json(config)
     fingerprint = inputs.fingerprint | {"batches": "; ".join(describe_batch_rule(each.feed) for each in sets)}
-    agreed = {f"config.{key}": str(value) for key, value in flatten(recorded_config).items()}
+    agreed = values_that_hosts_share(recorded_config)
     session.watchdog.check_agreement(agreed | package_versions() | fingerprint)
     plan = Plan(
         workdir=directory,

@@ -10,10 +10,10 @@ from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.config import (
     PretrainConfig,
     check_choices,
-    flatten,
     no_effect_error,
     refuse_fields_without_effect,
     to_json,
+    values_that_hosts_share,
     with_vocab_size,
 )
 from bert_jax.console import Console
@@ -92,7 +92,7 @@ def pretrain_in_directory(
     objective = make_objective(config, teacher.config)
     recorded_values = to_json(config)
     fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256, **teacher.fingerprint}
-    settings = {f"config.{key}": str(value) for key, value in flatten(recorded_values).items() if key != "data.corpus"}
+    settings = values_that_hosts_share(recorded_values, without=("data.corpus",))
     session.watchdog.check_agreement(settings | package_versions() | fingerprint | {"resumes": str(resumes)})
     plan = Plan(
         workdir=directory,

@@ -264,3 +264,10 @@ def test_options_that_do_not_reach_a_phase_are_named() -> None:
     )
     alone = ["--config.train.phases[0].fraction=1", "--config.train.phases[1].fraction=0"]
     assert not list(phase_warnings(c.read_config(c.PretrainConfig, "modern_base", [*words, *alone]), given))
+
+
+def test_hosts_share_all_values_except_the_path_of_a_recipe() -> None:
+    values = c.to_json(c.resolve(c.PretrainConfig, c.pretrain_config()))
+    shared = c.values_that_hosts_share(values | {"recipe": "/home/a/recipe.py"})
+    assert shared == c.values_that_hosts_share(values | {"recipe": "/home/b/recipe.py"})
+    assert shared.keys() == {f"config.{key}" for key in c.flatten(values)} - {"config.recipe"}
