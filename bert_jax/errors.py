@@ -237,7 +237,7 @@ def check_not_input(
         raise UserError(f"{output}: --output is also {option}; choose another --output")
 
 
-def check_no_file(path: pathlib.Path) -> None:
+def refuse_existing_file(path: pathlib.Path) -> None:
     """Refuse an output file that exists; call this before any work."""
     if path.exists():
         raise UserError(f"{path} exists; name another file, or remove it")

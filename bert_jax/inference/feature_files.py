@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 import scipy.sparse
 
-from bert_jax.errors import UserError, check_no_file, writing
+from bert_jax.errors import UserError, refuse_existing_file, writing
 from bert_jax.files import new_directory, new_file
 from bert_jax.inference.inputs import STDIN, read_inputs
 from bert_jax.inference.vectors import SparseVectors
@@ -187,6 +187,6 @@ def _new_output_file(path: pathlib.Path, suffix: str) -> Iterator[IO[bytes]]:
     """Yield a temporary file for writing; rename it to `path` when the context ends without an error."""
     if path.suffix != suffix:
         raise UserError(f"{path}: the output has another format; end the file name with {suffix}")
-    check_no_file(path)
+    refuse_existing_file(path)
     with writing(path, "make room, or choose another --output"), new_file(path, binary=True) as file:
         yield file

@@ -170,7 +170,7 @@ def copy_to_temporary_file(stream: IO[bytes]) -> IO[bytes]:
         UserError: the directory of temporary files cannot be written. Errors of reading the stream pass unchanged.
     """
     with _writing_temporary_file():
-        file = tempfile.TemporaryFile()  # noqa: SIM115
+        file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes the file
     try:
         while data := stream.read(1 << 20):
             with _writing_temporary_file():

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.errors import UserError, check_no_file, did_you_mean, writing
+from bert_jax.errors import UserError, did_you_mean, refuse_existing_file, writing
 from bert_jax.files import new_file
 from bert_jax.objectives.vector_scores import Scores, inner_products
 from bert_jax.search.top_documents import TopDocuments, top_documents
@@ -197,9 +197,9 @@ def float_vectors_file_to_convert(output: pathlib.Path, name: str | None) -> Ite
     if name is None:
         yield output
         return
-    check_no_file(output)
+    refuse_existing_file(output)
     if parse_vector_forms(name, MAX_WIDTH)[0].stored == INT8:
-        check_no_file(_ranges_file(output))
+        refuse_existing_file(_ranges_file(output))
     with contextlib.ExitStack() as stack:
         with writing(output, "make room, or choose another --output"):
             directory = stack.enter_context(tempfile.TemporaryDirectory(dir=output.absolute().parent))

@@ -123,7 +123,7 @@ def _call_per_head_group(
 
 
 def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any, *, heads: int, rate: float) -> None:
-    """Write the attention output of the heads that one program of the kernel computes."""
+    """Write the attention output of the heads that a program of the kernel computes."""
     for head, columns in _heads_of_program(q, heads):
         _, dropped, _ = _probabilities(keys, masks, q, k, head, columns, rate)
         context[0, :, columns] = _float32_einsum("qk,kd->qd", dropped.astype(v.dtype), v[0, :, columns]).astype(
@@ -134,7 +134,7 @@ def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any,
 def _backward_kernel(
     keys: Any, masks: Any, q: Any, k: Any, v: Any, gradient: Any, dq: Any, dk: Any, dv: Any, *, heads: int, rate: float
 ) -> None:
-    """Write the gradients of q, k and v for the heads that one program of the kernel computes."""
+    """Write the gradients of q, k and v for the heads that a program of the kernel computes."""
     for head, columns in _heads_of_program(q, heads):
         p, dropped, drop = _probabilities(keys, masks, q, k, head, columns, rate)
         g = gradient[0, :, columns]
