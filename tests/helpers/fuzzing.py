@@ -142,7 +142,8 @@ def expected(files, options):
         must_refuse = True
     except simple_reader.Unknown:
         return None
-    # Before it is read, an archive may contain records.
+    # Before it is read, an archive may contain records. A tree of hidden files alone has nothing to read.
+    may_refuse = may_refuse or not documents
     return Expected(documents, must_refuse, may_refuse or must_refuse or not fields)
 
 

@@ -1,5 +1,6 @@
 """The documents of a file by the simplest reading of its format: all in memory, without regard to speed."""
 
+import codecs
 import csv
 import io
 import json
@@ -50,7 +51,9 @@ def documents(stream, options):
         if form == "tfrecord" and options.field != "text":
             return [None] * max(1, len(stream.texts))
         return list(stream.texts or (None,))
-    return READERS[form](stream.data, options) or [None]
+    marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    data = stream.data.decode("utf-16").encode() if stream.data.startswith(marks) else stream.data
+    return READERS[form](data, options) or [None]
 
 
 def decoded(data, options):

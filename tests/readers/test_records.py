@@ -96,6 +96,8 @@ def test_one_object_in_several_lines_is_a_document(tmp_path, indent):
     assert read(write(tmp_path / "a.json", several[: len(several) // 9])) == ["broken JSON"]
     with pytest.raises(UserError, match=r"a\.json: broken JSON after item 0"):  # it is not one document that is lost
         read(write(tmp_path / "a.json", '{"text":\n' + '{"text": "one"}\n' * 9))
+    cut_first_line = '{\r\n\n{"text": "one"}\n{"text": "two"}\n'  # no object follows the "{" of an object
+    assert read(write(tmp_path / "a.jsonl", cut_first_line)) == ["broken JSON", "one", "two"]
     large = json.dumps({"text": "x" * MAX_RECORD_BYTES}, indent=indent)
     assert read(write(tmp_path / "a.json", large)) == ["too large"]
 

@@ -44,12 +44,12 @@ def _choose_reader(start: bytes, options: ReadOptions) -> Callable[[str, IO[byte
     """Return the reader of a JSON file whose first bytes after white space are `start`."""
     if start[:1] == b"[":
         return _read_list
-    line = start.split(b"\n", 1)[0]
-    has_line_end = len(line) < len(start)
-    # An object over several lines begins with a line that ends inside of the object.
+    line, line_end, rest = start.partition(b"\n")
+    # An object over several lines begins with a line that ends inside of the object. No object follows its "{".
     in_lists = field_leads_into_lists(options.field)
-    several = has_line_end and line.rstrip()[-1:] in (b"{", b"[", b",", b":")
-    if start[:1] == b"{" and (several or (in_lists and not has_line_end)):
+    ends_inside = line.rstrip()[-1:] in (b"{", b"[", b",", b":")
+    several = line_end and ends_inside and (line.strip(), rest.lstrip()[:1]) != (b"{", b"{")
+    if start[:1] == b"{" and (several or (in_lists and not line_end)):
         return functools.partial(_read_objects, max_bytes=MAX_OBJECT_BYTES if in_lists else MAX_RECORD_BYTES)
     return _read_lines
 
