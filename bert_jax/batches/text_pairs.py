@@ -81,12 +81,10 @@ def inverse_cloze_pair(record: RecordText, limits: TextLimits) -> TextPair:
     keeps = uniform_floats(record.bits[1:2])[0] < KEEP_SENTENCE and end - begin <= limits.document - 2
     capacity = limits.document - keeps * (end - begin)
     before = _range_of_whole_sentences(record.bounds, begin - capacity // 2, begin) if begin else slice(0, 0)
-    left = before.stop - before.start
-    after = (
-        _range_of_whole_sentences(record.bounds, end, end + capacity - left)
-        if end < len(record.tokens)
-        else slice(0, 0)
-    )
+    rest = capacity - (before.stop - before.start)
+    after = _range_of_whole_sentences(record.bounds, end, end + rest) if end < len(record.tokens) else slice(0, 0)
+    rest = capacity - (after.stop - after.start)  # where the record ends early, more precedes the sentence
+    before = _range_of_whole_sentences(record.bounds, begin - rest, begin) if begin else slice(0, 0)
     parts = [record.tokens[before], record.tokens[begin:end] if keeps else record.tokens[:0], record.tokens[after]]
     return TextPair(record.tokens[begin:end][: limits.query], np.concatenate(parts))
 

@@ -251,8 +251,8 @@ class _TrainingLoop:
                 f"step {step:,}: loss or gradient not finite for {report['skipped_in_a_row']} consecutive steps; "
                 "start again in another --workdir with a lower config.optimizer.peak_learning_rate, or the phase's own"
             )
-        ends_objective = step == pending.phase.end and self.plan.objective.phases  # means of two objectives do not mix
-        if not (_is_multiple(step, train.log_every) or step == self.plan.last_step or ends_objective):
+        ends_phase = step == pending.phase.end  # a line has the means of one phase
+        if not (_is_multiple(step, train.log_every) or step == self.plan.last_step or ends_phase):
             return
         seconds = interval.seconds_without_pauses()
         line: Line = {"step": step, "split": "train"} | mean_values(interval.means)

@@ -1,5 +1,6 @@
 """Pairs of texts from documents: each rule against its definition, and pairs by their numbers alone."""
 
+import itertools
 import json
 
 import numpy as np
@@ -76,6 +77,9 @@ def test_the_query_of_an_inverse_cloze_is_a_sentence_and_its_passage_surrounds_i
         joined = document if kept else sorted({*document, *sentence})
         assert is_range(joined)
         assert len({*joined}) == len(document) + len(sentence) * (not kept)
+        first, last = joined[0], joined[-1] + 1
+        lengths = [end - start for start, end in itertools.pairwise(bounds) if first == end or last == start]
+        assert all(len(document) + length > LIMITS.document for length in lengths)  # no further sentence fits
     assert 0.06 < num_kept / len(made) < 0.14  # a tenth
 
 

@@ -127,6 +127,14 @@ def test_batches_divide_over_devices_and_micro_batches(step_tokens: int, seq_len
         assert math.isclose(sequences * seq_len, step_tokens, rel_tol=0.2)
 
 
+@pytest.mark.parametrize(("seq_len", "devices"), [(64, 1), (512, 8), (512, 32)])
+def test_many_devices_do_not_exceed_the_budget(seq_len: int, devices: int) -> None:
+    tokens, smallest = 4e6, seq_len * devices
+    choice = choose_size_and_steps(Budget(tokens=tokens), None, LARGE, LADDER, smallest)
+    sequences, _ = sequences_and_micro_batches(choice.step_tokens, seq_len, devices)
+    assert sequences * seq_len * choice.steps == pytest.approx(tokens, rel=0.01)
+
+
 def recipe() -> PretrainConfig:
     made = c.pretrain_config()
     made.model.update(vocab_size=8_192, hidden_size=256, num_heads=4, mlp_size=512, max_positions=128)

@@ -222,10 +222,8 @@ def test_gradient_norm_and_rate_are_reported() -> None:
     assert metrics["report"]["learning_rate"] == jnp.float32(config.optimizer.peak_learning_rate)
 
 
-def test_a_line_over_two_phases_counts_the_tokens_of_each(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """3 steps of 8 x 16 tokens and 3 of 8 x 24 in one line of 2 seconds, at a peak of 1 MFLOP/s; and all 6 norms."""
+def test_the_last_step_of_a_phase_ends_a_line(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3 steps of 8 x 16 tokens, then 3 of 8 x 24: a line each, of 2 seconds at a peak of 1 MFLOP/s."""
     from bert_jax.training import loop
 
     monkeypatch.setattr(loop.MetricsInterval, "seconds_without_pauses", lambda watch: 2.0)
@@ -233,14 +231,15 @@ def test_a_line_over_two_phases_counts_the_tokens_of_each(
     config = tiny_config(log_every=6)
     objective = make_objective(config)
     assert train(config, synthetic_data(config), tmp_path)
-    line = read_metrics(tmp_path / "metrics.jsonl")[-2]
-    assert line["tokens_per_second"] == (3 * 8 * 16 + 3 * 8 * 24) / 2
-    flops = 3 * 8 * (objective.flops(16, 0) + objective.flops(24, 1))
-    assert line["model_flops_utilization"] == pytest.approx(flops / 2 / 1e6)
-    assert line["memory_bytes"] > 0
-    (norms,) = (value.histo for _, value in shown(tmp_path) if value.tag == "train/grad_norms")
-    assert norms.num == 6
-    assert norms.min <= line["grad_norm"] <= norms.max
+    lines = [line for line in read_metrics(tmp_path / "metrics.jsonl") if line["split"] == "train"]
+    written = [value.histo for _, value in shown(tmp_path) if value.tag == "train/grad_norms"]
+    assert [line["step"] for line in lines] == [3, 6]
+    for index, (line, norms, seq_len) in enumerate(zip(lines, written, (16, 24), strict=True)):
+        assert line["tokens_per_second"] == 3 * 8 * seq_len / 2
+        assert line["model_flops_utilization"] == pytest.approx(3 * 8 * objective.flops(seq_len, index) / 2 / 1e6)
+        assert line["memory_bytes"] > 0
+        assert norms.num == 3
+        assert norms.min <= line["grad_norm"] <= norms.max
 
 
 def test_the_checkpoint_of_another_run_is_refused(tmp_path: pathlib.Path) -> None:

@@ -108,7 +108,10 @@ def config_for_budget(
     recorded = _broadcast_choice(_read_recorded_choice(directory, text) if jax.process_index() == 0 else None)
     if recorded is None:
         refuse_fields_without_effect(config)
-        choice, rates = _choose_by_measuring_sizes(budget, tokens, candidate_sizes(config), measured_rate, console)
+        longest = max(phase.seq_len for phase in config.train.phases)
+        choice, rates = _choose_by_measuring_sizes(
+            budget, tokens, candidate_sizes(config), longest * jax.device_count(), measured_rate, console
+        )
         choice = dataclasses.replace(choice, devices=jax.device_count())
         check_warmup(apply_choice(config, choice, given).optimizer, choice.steps)  # before anything is written
         if jax.process_index() == 0:
@@ -219,6 +222,7 @@ def _choose_by_measuring_sizes(
     budget: Budget,
     corpus_tokens: int,
     sizes: Sequence[Candidate],
+    min_step_tokens: int,
     measured_rate: Callable[[Choice], float],
     console: Console,
 ) -> _MeasuredChoice:
@@ -230,7 +234,7 @@ def _choose_by_measuring_sizes(
     """
     if budget.seconds is None:
         console.say("budget, without a measurement:")
-        return _MeasuredChoice(choose_size_and_steps(budget, None, corpus_tokens, sizes), [])
+        return _MeasuredChoice(choose_size_and_steps(budget, None, corpus_tokens, sizes, min_step_tokens), [])
     rates: list[_MeasuredRate] = []
     choice = Choice(
         num_layers=sizes[0].num_layers,
@@ -245,7 +249,7 @@ def _choose_by_measuring_sizes(
     while not rates or SIZES.index((choice.num_layers, choice.hidden_size)) > SIZES.index(rates[-1][:2]):
         console.progress(f"measuring {choice.num_layers} layers x {choice.hidden_size}")
         rates.append(_MeasuredRate(choice.num_layers, choice.hidden_size, measured_rate(choice)))
-        choice = choose_size_and_steps(budget, rates[-1].flops_per_second, corpus_tokens, sizes)
+        choice = choose_size_and_steps(budget, rates[-1].flops_per_second, corpus_tokens, sizes, min_step_tokens)
     layers, hidden, rate = rates[-1]
     time = format_seconds(choice.flops / rate)
     console.say(

@@ -8,7 +8,8 @@
 computed as the FLOPs per token divided by 6 (Kaplan et al. 2020); it includes matrices of blocks, attention and
 predictions.
 4. Tokens per step: the power of two nearest to `BATCH_FACTOR` times the square root of the number of tokens. So the
-   number of steps also grows with the square root of the number of tokens.
+   number of steps also grows with the square root of the number of tokens. A step has at least one sequence per
+   device.
 5. The recipe sets everything else: phases, masking, optimizer, learning rates, the form of the schedule.
 
 The constants are rules of thumb, not fits.
@@ -62,7 +63,11 @@ class Choice:
 
 
 def choose_size_and_steps(
-    budget: Budget, flops_per_second: float | None, corpus_tokens: int, candidates: Sequence[Candidate]
+    budget: Budget,
+    flops_per_second: float | None,
+    corpus_tokens: int,
+    candidates: Sequence[Candidate],
+    min_step_tokens: int = MIN_STEP_TOKENS,
 ) -> Choice:
     """Return the model size, tokens and steps for a budget; the result depends only on the arguments.
 
@@ -71,6 +76,7 @@ def choose_size_and_steps(
         flops_per_second: measured speed; needed only if the budget is a time.
         corpus_tokens: number of tokens of the training split.
         candidates: possible sizes in ascending order, with the FLOPs per token of this run.
+        min_step_tokens: tokens of a step in which each device has one sequence.
     """
     max_tokens = MAX_EPOCHS * corpus_tokens
     bought = [_tokens_within_budget(budget, flops_per_second, candidate.flops_per_token) for candidate in candidates]
@@ -82,7 +88,7 @@ def choose_size_and_steps(
     largest = max(fitting, default=0)
     size, tokens = candidates[largest], min(bought[largest], max_tokens)
     power = round(math.log2(BATCH_FACTOR * math.sqrt(max(1.0, tokens))))
-    step_tokens = min(max(2**power, MIN_STEP_TOKENS), MAX_STEP_TOKENS)
+    step_tokens = max(min(max(2**power, MIN_STEP_TOKENS), MAX_STEP_TOKENS), min_step_tokens)
     steps = max(1, round(tokens / step_tokens))
     tokens = steps * step_tokens
     return Choice(
