@@ -190,6 +190,11 @@ need() {
     for key; do [[ -v of[$key] ]] || die "$verb needs $key: pass --${key,,} VALUE, or set $key=VALUE in the --env file"; done
 }
 
+need_recipe() {
+    need CONFIG
+    [[ -f ${of[CONFIG]} ]] || die "CONFIG: ${of[CONFIG]}: no such file"
+}
+
 runtime_version() {
     case ${of[ACCELERATOR_TYPE]} in
         v2-* | v3-* | v4-*) echo tpu-ubuntu2204-base ;;
@@ -243,12 +248,19 @@ number_slices() {  # for the names of their logs, since hosts of all slices have
 
 run() {
     local corpus=()
-    need CONFIG WORKDIR
-    [[ -f ${of[CONFIG]} ]] || die "CONFIG: ${of[CONFIG]}: no such file"
+    need_recipe
+    need WORKDIR
     [[ ! -v of[CORPUS] ]] || corpus=("--config.data.corpus=${of[CORPUS]}")
     copy "$(realpath "${of[CONFIG]}")" bert_jax/recipe.py &&
         copy_token &&
-        on_workers all "$(worker start "${of[WORKDIR]}" "${corpus[@]}" "${arguments[@]}")"
+        on_workers all "BERT_JAX_RUN=$(run_id) $(worker start "${of[WORKDIR]}" "${corpus[@]}" "${arguments[@]}")" &&
+        started=1
+}
+
+run_id() {  # of the recipe and the arguments: the status of a host answers for one run
+    local sum
+    sum=$( (quoted "${of[WORKDIR]}" "${of[CORPUS]-}" "${arguments[@]}"; cat "${of[CONFIG]}") | cksum)
+    echo "${sum// /-}"
 }
 
 copy_token() {  # a new secret of the processes, to every host, in a file that only this user reads
@@ -306,10 +318,11 @@ node_state() {  # of the first slice that is not READY
     ((dry_run)) || echo "$state"
 }
 worker_states() {  # tpu_worker.sh does not exist before `setup`
-    local absent="echo \"host \$(hostname) bare 0 0 -\""
+    local absent="echo \"host \$(hostname) bare 0 0 -\"" run=''
     need WORKDIR
+    [[ $verb != babysit ]] || run="BERT_JAX_RUN=$(run_id) "
     limit=$state_timeout on_workers all \
-        "if test -e bert_jax/tpu_worker.sh; then $(worker state "${of[WORKDIR]}"); else $absent; fi"
+        "if test -e bert_jax/tpu_worker.sh; then $run$(worker state "${of[WORKDIR]}"); else $absent; fi"
 }
 
 status() {
@@ -354,6 +367,7 @@ look() {  # sets slice to READY, ABSENT, GONE (must be deleted first), UNKNOWN, 
     esac
 }
 
+started=0     # 1: babysit has started the run
 newest=0      # the newest checkpoint seen
 failures=0    # consecutive, without a new checkpoint
 at_failure=0  # newest checkpoint at the last failure
@@ -387,7 +401,8 @@ give_up() {  # STATUS REASON
 }
 
 babysit() {
-    need ACCELERATOR_TYPE SERVICE_ACCOUNT PACKAGE CONFIG WORKDIR
+    need ACCELERATOR_TYPE SERVICE_ACCOUNT PACKAGE WORKDIR
+    need_recipe
     if ((dry_run)); then print_plan; return; fi
     while :; do  # each action follows only from the state of the slice: babysit can be stopped and restarted at any time
         look
@@ -434,7 +449,9 @@ check_workers() {
             ready) ready=$((ready + 1)) ;;
             0) finished=$((finished + 1)) ;;
             75) stopped=$((stopped + 1)) ;;
-            2) refused="$host refused the run: $line" ;;
+            2)  # the cause of an earlier refusal may be fixed
+                if ((started)); then refused="$host refused the run: $line"; else ready=$((ready + 1)); fi
+                ;;
             lost) broken=${broken:-"$host lost its run: killed, or the host was restarted"} ;;
             124) missed=${missed:-"$host ended with status 124: $line"} ;;  # it lost another host, which is the cause
             *) broken=${broken:-"$host ended with status $state: $line"} ;;

@@ -4,6 +4,7 @@
 #   setup PACKAGE WORKDIR       install Python and bert-jax, with the versions of WORKDIR/requirements.lock, if there is one
 #   start WORKDIR [ARGUMENT..]  train in the background
 #   state WORKDIR               print: host NAME STATE NEWEST_CHECKPOINT LAST_STEP LAST_LINE_OF_LOG
+#                               With BERT_JAX_RUN, a host whose last run ended is ready for a run of another name.
 #   stop                        save and stop
 #   log LINES [follow]          print the end of the log
 set -euo pipefail
@@ -43,6 +44,7 @@ start() {
     exec 9>>lock
     flock -w 5 9 || { echo "$(hostname): a run is still active here (pid $(cat pid)); stop it first" >&2; exit 3; }
     rm -f status pid
+    printf '%s' "${BERT_JAX_RUN-}" >run_id
     setsid -f bash "$PWD/tpu_worker.sh" train "$@" </dev/null >>log 2>&1
     echo "$(hostname): started"
 }
@@ -70,6 +72,8 @@ state() {  # STATE: bare, ready, running, lost, or the exit status
         state=bare
     elif ! flock -n lock true; then
         state=running
+    elif [[ -v BERT_JAX_RUN && -s run_id && $(cat run_id) != "$BERT_JAX_RUN" ]]; then
+        state=ready
     elif [[ -e status ]]; then
         state=$(cat status)
     elif [[ -e pid ]]; then

@@ -454,6 +454,26 @@ def test_babysit_stops_at_a_mistake_of_the_user(cloud) -> None:
     assert "refused the run" in out
 
 
+def test_babysit_starts_again_after_the_user_has_fixed_the_cause(cloud) -> None:
+    cloud.script_of((2, None))
+    cloud.call("babysit", *FAST, status=2)
+    cloud.call("babysit", *FAST)  # nothing remains in the script, so that the run is not refused
+    assert cloud.steps() == STEPS
+    assert len(cloud.starts()) == 2
+
+
+@pytest.mark.parametrize("change", ["workdir", "recipe", "argument"])
+def test_the_end_of_another_run_is_not_the_end_of_this_run(cloud, change: str) -> None:
+    cloud.call("babysit", *FAST)
+    more = ["--", "--config.train.steps=80"] if change == "argument" else []
+    if change == "workdir":
+        cloud.settings["WORKDIR"] += "2"
+    if change == "recipe":
+        (cloud.place / "recipe.py").write_text("# another recipe\n")
+    cloud.call("babysit", *FAST, "--delete_when_done", *more)
+    assert len(cloud.starts()) == 2
+
+
 def test_babysit_without_quota_or_with_a_failed_request(cloud) -> None:
     (cloud.cloud / "refuse").touch()
     out = cloud.call("babysit", *FAST, status=1)
