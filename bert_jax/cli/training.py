@@ -318,28 +318,30 @@ def _apply_data_options(args: argparse.Namespace) -> None:
         raise UserError(f"give {' and '.join(missing)}; {args.data} has {column_names_text(args.data, delimiter)}")
 
     values_of_keys = {override.partition("=")[0]: override.partition("=")[2] for override in args.overrides}
-    choices = {
-        name: values_of_keys.get(f"--config.task.{name}") for name in ("kind", "label_separator", "delimiter", "dev")
-    }
+    names = ("kind", "label_separator", "delimiter", "dev", "dev_fraction", "metric")
+    choices: dict[str, Any] = {name: values_of_keys.get(f"--config.task.{name}") for name in names}
     choices = {name: None if value == "None" else value for name, value in choices.items()}
     for name, value in choices.items():
-        if (option := getattr(args, name)) is not None:
+        if (option := getattr(args, name, None)) is not None:
             if value is not None:
                 args.parser.error(f"--{name} is given twice, also as --config.task.{name}")
             choices[name] = option
-    delimiter = choices.pop("delimiter")
+    choices["delimiter"] = DELIMITERS.get(choices["delimiter"] or "", choices["delimiter"])
+    try:
+        choices["dev_fraction"] = None if choices["dev_fraction"] is None else float(choices["dev_fraction"])
+    except ValueError:
+        args.parser.error(f"--config.task.dev_fraction={choices['dev_fraction']}: give a number")
     described = infer_task_of_own_file(
         OwnFile(
             path=args.data,
             text=tuple(name.strip() for name in args.text.split(",")),
             label=args.label,
             **choices,
-            delimiter=DELIMITERS.get(delimiter or "", delimiter),
-            dev_fraction=args.dev_fraction,
             skip_unlabeled=args.skip_unlabeled,
+            recipe=args.config,
         )
     )
-    args.config = args.config or described.recipe
+    args.config = described.recipe
     values = {f"--config.task.{key}": value for key, value in described.task.items()}
     args.overrides = [
         *(f"{key}={value}" for key, value in values.items() if key not in values_of_keys),

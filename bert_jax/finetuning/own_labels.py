@@ -3,13 +3,12 @@
 import collections
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.custom import NAME
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.records import is_missing_label
 from bert_jax.tasks.reading.formats import read_file_records
 from bert_jax.tasks.table import KINDS_OF_WORDS
@@ -31,6 +30,8 @@ class OwnFile:
     dev: str | None = None  # path of the dev file
     dev_fraction: float | None = None
     skip_unlabeled: bool = False
+    recipe: str | None = None
+    metric: str | None = None  # name of the score that selects the best checkpoint
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,13 +72,19 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
             f"--text {','.join(file.text)}: {kind_name} reads at most {len(kind.text_fields)} columns "
             f"({', '.join(kind.text_fields)}); join the others in the file"
         )
-    if kind.label_names and not file.dev and len(labels) > 2 and len(set(map(str, labels))) == len(labels):
+    has_label_sets = bool(file.label_separator) or any(isinstance(label, list) for label in labels)
+    is_each_distinct = len(labels) > 2 and len(set(map(str, labels))) == len(labels)
+    if kind.label_names and not file.dev and not has_label_sets and is_each_distinct:
         raise UserError(
             f"--label {file.label}: each of the {len(labels):,} rows has another label; name the column of the labels "
             "(for numbers, --kind regression)"
         )
     columns = {**dict(zip(kind.text_fields, file.text, strict=False)), kind.label: file.label}
-    prefers_macro_f1 = kind.label_names and "macro_f1" in kind.default_metrics(())[0] and _has_skewed_labels(labels)
+    names = [str(name) for label in labels for name in (label if isinstance(label, list) else [label])]
+    metrics, default_metric = kind.default_metrics(names)
+    prefers_macro_f1 = kind.label_names and "macro_f1" in metrics and _has_skewed_labels(labels)
+    metric = file.metric or ("macro_f1" if prefers_macro_f1 else None)
+    recipe = file.recipe or kind.recipe
     task: dict[str, Any] = {
         "name": NAME,
         "kind": kind_name,
@@ -86,16 +93,24 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
         "label_separator": file.label_separator,
         "delimiter": file.delimiter,
         "skip_unlabeled": file.skip_unlabeled or None,
-        "metric": "macro_f1" if prefers_macro_f1 else None,
+        "metric": metric,
         "dev": file.dev and os.path.abspath(file.dev),
         "dev_fraction": file.dev_fraction,
     }
     if not file.dev and file.dev_fraction is None:
         task["dev_fraction"] = DEV_FRACTION if len(labels) >= SMALL else SMALL_DEV_FRACTION
     task = {key: value for key, value in task.items() if value is not None}
-    return OwnTask(
-        recipe=kind.recipe, task=task, lines=_describe_choices(file, kind, task, len(rows), len(labels), notes)
+    dev = (
+        f"the dev set is {task['dev']}" if "dev" in task else f"{task['dev_fraction']:.0%} of the rows are the dev set"
     )
+    where = "".join(f", {count} {note}" for note, count in notes.items())
+    lines = (
+        f"{file.path}: {len(rows):,} rows{where}; texts in {' and '.join(file.text)}, labels in {len(labels):,} rows "
+        f"of {file.label}",
+        f"kind {kind_name} (--kind), recipe {recipe} (--config), metric {metric or default_metric} "
+        f"(--config.task.metric); {dev} (--dev, --dev_fraction)",
+    )
+    return OwnTask(recipe=recipe, task=task, lines=lines)
 
 
 def column_names_text(path: str, delimiter: str | None) -> str:
@@ -117,20 +132,3 @@ def _has_skewed_labels(labels: Sequence[Any]) -> bool:
     """Return whether the most frequent label has at least `SKEW` times as many examples as the rarest label."""
     counts = collections.Counter(str(label).strip() for label in labels).values()
     return max(counts) >= SKEW * min(counts)
-
-
-def _describe_choices(
-    file: OwnFile, kind: TaskKind, task: Mapping[str, Any], num_rows: int, num_labels: int, notes: Mapping[str, int]
-) -> tuple[str, ...]:
-    """Return lines about the file and each choice, with the option that sets the choice."""
-    where = "".join(f", {count} {note}" for note, count in notes.items())
-    metric = task.get("metric") or kind.default_metrics(())[1]
-    dev = (
-        f"the dev set is {task['dev']}" if "dev" in task else f"{task['dev_fraction']:.0%} of the rows are the dev set"
-    )
-    return (
-        f"{file.path}: {num_rows:,} rows{where}; texts in {' and '.join(file.text)}, labels in {num_labels:,} rows of "
-        f"{file.label}",
-        f"kind {task['kind']} (--kind), recipe {kind.recipe} (--config), metric {metric} (--config.task.metric); {dev} "
-        "(--dev, --dev_fraction)",
-    )

@@ -14,7 +14,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.finetuning.own_labels import OwnFile, infer_task_of_own_file
 from bert_jax.tasks.table import resolve_task
-from tests.helpers.finetuning_runs import read_lines
+from tests.helpers.finetuning_runs import read_lines, write_lines
 from tests.helpers.tiny_models import LETTERS, save
 
 TOPICS = {"disk": "ab", "screen": "cd", "invoice": "ef", "login": "gh"}
@@ -128,6 +128,44 @@ def test_a_choice_as_a_field_of_the_config_equals_the_option(tmp_path, capsys, m
     with pytest.raises(SystemExit):
         main([*argv, f"--{key}={value}", f"--config.task.{key}={value}"])
     assert f"--{key} is given twice, also as --config.task.{key}" in capsys.readouterr().err
+
+
+def entities(n):
+    return {"text": ["Ann"] * (n + 2), "label": ["B-X", *["O"] * (n + 1)]}
+
+
+@pytest.mark.parametrize(
+    ("row", "settings"),
+    [
+        (lambda n: {"text": ["w"] * (n + 2), "label": ["NOUN", *["VERB"] * (n + 1)]}, {}),
+        (entities, {}),
+        (lambda n: {"text": ["Ann"] * (n + 2), "label": ["I-X", *["O"] * (n + 1)]}, {}),
+        (lambda n: {"text": "x", "label": [f"a{bit}" for bit in range(5) if n + 1 >> bit & 1]}, {}),
+        (
+            lambda n: {"text": "x", "label": ";".join("abcde"[bit] for bit in range(5) if n + 1 >> bit & 1)},
+            {"label_separator": ";"},
+        ),
+        (lambda n: {"text": "x", "label": n / 8}, {}),
+        (lambda n: {"text": "x", "label": "ab"[n > 3]}, {}),
+        (lambda n: {"text": "x", "label": "ab"[n > 3]}, {"metric": "macro_f1"}),
+        (entities, {"metric": "token_accuracy"}),
+    ],
+)
+def test_rows_with_distinct_lists_of_labels_are_read_and_the_metric_is_named(tmp_path, row, settings):
+    """The line names the score that the task uses."""
+    write_lines(tmp_path / "a.jsonl", [row(n) for n in range(31)])
+    own = describe(tmp_path / "a.jsonl", **settings)
+    metric = own.lines[1].partition("metric ")[2].partition(" ")[0]
+    assert metric == resolve_task(TaskConfig(**own.task)).best
+
+
+def test_the_line_of_choices_names_the_choices_of_the_user(tmp_path, capsys):
+    path = write_tickets(tmp_path / "t.csv")
+    argv = ["finetune", f"--data={path}", "--text=subject", "--label=topic", "--init_from=absent", "--skip_unlabeled"]
+    argv += [f"--workdir={tmp_path / 'run'}", "--config=electra_glue", "--config.task.metric=accuracy"]
+    main([*argv, "--config.task.dev_fraction=0.3"])
+    line = "recipe electra_glue (--config), metric accuracy (--config.task.metric); 30% of the rows are the dev set"
+    assert line in capsys.readouterr().err
 
 
 def test_choices_of_the_user_stay(tmp_path):
