@@ -70,8 +70,8 @@ def resolve_custom_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]
 def with_columns_of_examples(config: TaskConfig, kind: TaskKind, examples: Sequence[Example]) -> TaskConfig:
     """Return the settings of a trained task; their `columns` tell whether the training read a second text.
 
-    If a custom task names no columns, the training reads a second text if the files have one. `predict` then has to
-    read as many texts. If only some examples have a second text, the settings do not change.
+    If a custom task names no columns, the training reads a second text of each row that has a second text. `predict`
+    has to read the same texts. If only some examples have a second text, the settings do not change.
     """
     named = parse_columns_setting(config, kind).keys() - {FORMAT}
     has_pairs = {"text_pair" in example for example in examples}

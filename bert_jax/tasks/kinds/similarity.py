@@ -94,7 +94,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
         for of_query, of_documents in zip(queries, documents, strict=True)
     ]
 
-    # Equal texts have equal ids, also if one is a query and the other a document.
+    # Equal texts have equal ids, also a query and a document, which have different prompts.
     distinct = features
     if query_prompt != document_prompt or query_length != settings.max_seq_len:
         distinct, _ = features_per_field(texts, fields, tokenizer, settings.max_seq_len, lambda example: {})
