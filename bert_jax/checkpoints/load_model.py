@@ -182,7 +182,7 @@ def _with_labels_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Loaded:
 
 
 def _tokenizer_of_adapter(directory: pathlib.Path) -> pathlib.Path:
-    """Return the directory of the tokenizer of a `peft` directory: its own, or the base model's."""
+    """Return the directory that has the tokenizer of a `peft` directory, which is this directory or its base model."""
     return directory if (directory / "tokenizer_config.json").is_file() else base_model_directory(directory)
 
 
