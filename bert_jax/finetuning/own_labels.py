@@ -80,8 +80,8 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
             "(for numbers, --kind regression)"
         )
     columns = {**dict(zip(kind.text_fields, file.text, strict=False)), kind.label: file.label}
-    names = [str(name) for label in labels for name in (label if isinstance(label, list) else [label])]
-    metrics, default_metric = kind.default_metrics(names)
+    label_names = [str(name) for label in labels for name in (label if isinstance(label, list) else [label])]
+    metrics, default_metric = kind.default_metrics(label_names)
     prefers_macro_f1 = kind.label_names and "macro_f1" in metrics and _has_skewed_labels(labels)
     metric = file.metric or ("macro_f1" if prefers_macro_f1 else None)
     recipe = file.recipe or kind.recipe
