@@ -13,7 +13,7 @@ import pytest
 from bert_jax.console import Console
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.manifest import manifest_seal
-from bert_jax.errors import UserError
+from bert_jax.errors import SHOWN, UserError
 from bert_jax.reports.corpus.examples import sequence_examples
 from bert_jax.reports.run import predictions
 from bert_jax.reports.run.cost import AssumedPower
@@ -88,6 +88,18 @@ def test_hostile_text_stays_text(hostile, monkeypatch) -> None:
     assert f"version of {HOSTILE[2]}" in page.text
     assert repr(HOSTILE[3]) in page.text  # the recipe
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", page.text)
+
+
+def test_the_page_of_a_run_in_a_bucket_names_the_bucket(hostile, tmp_path, monkeypatch) -> None:
+    """The local copy of the run holds no checkpoints, and is emptied at the next start."""
+    run = tmp_path / "runs" / "base"
+    write_run(run, curve(1000, 20), train=STEPS)
+    shutil.copytree(hostile.parent / "tokenizer", run / "tokenizer")
+    monkeypatch.setitem(SHOWN, str(run), "gs://bucket/runs/base")
+    text = report(run)
+    assert "The model is in gs://bucket/runs/base." in text
+    assert "bert-jax export    --workdir gs://bucket/runs/base --output gs://bucket/runs/base-export" in text
+    assert str(tmp_path) not in text
 
 
 def test_the_page_loads_nothing_and_runs_nothing(hostile) -> None:
