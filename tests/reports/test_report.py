@@ -189,7 +189,8 @@ def test_a_warning_about_the_best_model_is_given_once(tmp_path: pathlib.Path) ->
     (tmp_path / "run.json").write_text(json.dumps(run))
     for name in ("lr0.001_seed0", "lr0.001_seed1"):
         (tmp_path / "runs" / name).mkdir(parents=True)
-        (tmp_path / "runs" / name / "metrics.jsonl").write_text(json.dumps({"step": 1, "split": "train", "loss": 1.0}) + "\n")
+        line = {"step": 1, "split": "train", "loss": 1.0}
+        (tmp_path / "runs" / name / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     row = {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 9, "predicted": 0}
     labels = {"labels": [row | {"label": "a/b, <x>"}], "calibration": {"ece": 0.0, "bins": []}}
     (tmp_path / "labels.json").write_text(json.dumps({"dev": labels}))
