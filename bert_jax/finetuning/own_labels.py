@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.custom import NAME
 from bert_jax.tasks.kinds import KINDS
@@ -30,17 +31,16 @@ class OwnFile:
     dev: str | None = None  # path of the dev file
     dev_fraction: float | None = None
     skip_unlabeled: bool = False
-    recipe: str | None = None
-    metric: str | None = None  # name of the score that selects the best checkpoint
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnTask:
-    """A recipe, the values of `config.task` that describe a user's file, and lines about the choices."""
+    """A recipe, the values of `config.task` that describe a user's file, and a line about the content of the file."""
 
     recipe: str
     task: dict[str, Any]
-    lines: tuple[str, ...]
+    content: str
+    default_metric: str  # the score that selects the best checkpoint, unless `config.task.metric` names another score
 
 
 def infer_task_of_own_file(file: OwnFile) -> OwnTask:
@@ -83,8 +83,6 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     label_names = [str(name) for label in labels for name in (label if isinstance(label, list) else [label])]
     metrics, default_metric = kind.default_metrics(label_names)
     prefers_macro_f1 = kind.label_names and "macro_f1" in metrics and _has_skewed_labels(labels)
-    metric = file.metric or ("macro_f1" if prefers_macro_f1 else None)
-    recipe = file.recipe or kind.recipe
     task: dict[str, Any] = {
         "name": NAME,
         "kind": kind_name,
@@ -93,24 +91,21 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
         "label_separator": file.label_separator,
         "delimiter": file.delimiter,
         "skip_unlabeled": file.skip_unlabeled or None,
-        "metric": metric,
+        "metric": "macro_f1" if prefers_macro_f1 else None,
         "dev": file.dev and os.path.abspath(file.dev),
         "dev_fraction": file.dev_fraction,
     }
     if not file.dev and file.dev_fraction is None:
         task["dev_fraction"] = DEV_FRACTION if len(labels) >= SMALL else SMALL_DEV_FRACTION
     task = {key: value for key, value in task.items() if value is not None}
-    dev = (
-        f"the dev set is {task['dev']}" if "dev" in task else f"{task['dev_fraction']:.0%} of the rows are the dev set"
+    counts = "".join(f", {count} {note}" for note, count in notes.items())
+    return OwnTask(
+        recipe=kind.recipe,
+        task=task,
+        content=f"{file.path}: {len(rows):,} rows{counts}; texts in {' and '.join(file.text)}, labels in "
+        f"{len(labels):,} rows of {file.label}",
+        default_metric=default_metric,
     )
-    where = "".join(f", {count} {note}" for note, count in notes.items())
-    lines = (
-        f"{file.path}: {len(rows):,} rows{where}; texts in {' and '.join(file.text)}, labels in {len(labels):,} rows "
-        f"of {file.label}",
-        f"kind {kind_name} (--kind), recipe {recipe} (--config), metric {metric or default_metric} "
-        f"(--config.task.metric); {dev} (--dev, --dev_fraction)",
-    )
-    return OwnTask(recipe=recipe, task=task, lines=lines)
 
 
 def column_names_text(path: str, delimiter: str | None) -> str:
@@ -132,3 +127,13 @@ def _has_skewed_labels(labels: Sequence[Any]) -> bool:
     """Return whether the most frequent label has at least `SKEW` times as many examples as the rarest label."""
     counts = collections.Counter(str(label).strip() for label in labels).values()
     return max(counts) >= SKEW * min(counts)
+
+
+def choices_text(task: TaskConfig, recipe: str, default_metric: str) -> str:
+    """Return a line about each choice in the settings of a task of a user's file, with the option of the choice."""
+    metric = task.metric or default_metric
+    dev = f"the dev set is {task.dev}" if task.dev else f"{task.dev_fraction or 0:.0%} of the rows are the dev set"
+    return (
+        f"kind {task.kind} (--kind), recipe {recipe} (--config), metric {metric} (--config.task.metric); {dev} "
+        "(--dev, --dev_fraction)"
+    )

@@ -1,5 +1,6 @@
 """A user's own file with labels, by a few options: what is found in the file, refusals, and a run of tickets."""
 
+import contextlib
 import csv
 import json
 import random
@@ -12,7 +13,7 @@ import transformers
 from bert_jax.cli.main import main
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.finetuning.own_labels import OwnFile, infer_task_of_own_file
+from bert_jax.finetuning.own_labels import OwnFile, choices_text, infer_task_of_own_file
 from bert_jax.tasks.table import resolve_task
 from tests.helpers.finetuning_runs import read_lines, write_lines
 from tests.helpers.tiny_models import LETTERS, save
@@ -79,7 +80,7 @@ def test_kind_and_metric_are_found(tmp_path, name, rows, kind, metric):
     assert own.recipe == ("token_classification" if kind == "token_classification" else "glue")
     fields = ("tokens", "labels") if kind == "token_classification" else ("text", "label")
     assert own.task["columns"] == f"{fields[0]}=text,{fields[1]}=label"
-    assert f"kind {kind} (--kind)" in own.lines[1]
+    assert f"kind {kind} (--kind), recipe my.py (--config)" in choices_text(TaskConfig(**own.task), "my.py", "")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
@@ -111,7 +112,15 @@ def test_a_number_with_a_fraction_is_no_class(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("dev", "dev.csv"), ("kind", "regression"), ("label_separator", ";"), ("delimiter", "|")]
+    ("key", "value"),
+    [
+        ("dev", "dev.csv"),
+        ("kind", "regression"),
+        ("label_separator", ";"),
+        ("delimiter", "|"),
+        ("dev_fraction", "0.3"),
+        ("skip_unlabeled", "True"),
+    ],
 )
 def test_a_choice_as_a_field_of_the_config_equals_the_option(tmp_path, capsys, monkeypatch, key, value):
     monkeypatch.chdir(tmp_path)
@@ -121,12 +130,12 @@ def test_a_choice_as_a_field_of_the_config_equals_the_option(tmp_path, capsys, m
     argv = ["finetune", "--data=train.csv", "--text=text", "--label=label", "--workdir=run", "--init_from=absent"]
     said = []
     for option in ("--", "--config.task."):
-        assert main([*argv, f"{option}{key}={value}"]) == 2
+        assert main([*argv, f"{option}{key}" if (option, value) == ("--", "True") else f"{option}{key}={value}"]) == 2
         said.append(capsys.readouterr().err.replace(str(tmp_path) + "/", ""))
     assert said[0] == said[1]
     assert "absent: no model here" in said[0]
     with pytest.raises(SystemExit):
-        main([*argv, f"--{key}={value}", f"--config.task.{key}={value}"])
+        main([*argv, f"--{key}" if value == "True" else f"--{key}={value}", f"--config.task.{key}={value}"])
     assert f"--{key} is given twice, also as --config.task.{key}" in capsys.readouterr().err
 
 
@@ -135,37 +144,48 @@ def entities(n):
 
 
 @pytest.mark.parametrize(
-    ("row", "settings"),
+    ("row", "settings", "metric"),
     [
-        (lambda n: {"text": ["w"] * (n + 2), "label": ["NOUN", *["VERB"] * (n + 1)]}, {}),
-        (entities, {}),
-        (lambda n: {"text": ["Ann"] * (n + 2), "label": ["I-X", *["O"] * (n + 1)]}, {}),
-        (lambda n: {"text": "x", "label": [f"a{bit}" for bit in range(5) if n + 1 >> bit & 1]}, {}),
+        (lambda n: {"text": ["w"] * (n + 2), "label": ["NOUN", *["VERB"] * (n + 1)]}, {}, None),
+        (entities, {}, None),
+        (lambda n: {"text": ["Ann"] * (n + 2), "label": ["I-X", *["O"] * (n + 1)]}, {}, None),
+        (lambda n: {"text": "x", "label": [f"a{bit}" for bit in range(5) if n + 1 >> bit & 1]}, {}, None),
         (
             lambda n: {"text": "x", "label": ";".join("abcde"[bit] for bit in range(5) if n + 1 >> bit & 1)},
             {"label_separator": ";"},
+            None,
         ),
-        (lambda n: {"text": "x", "label": n / 8}, {}),
-        (lambda n: {"text": "x", "label": "ab"[n > 3]}, {}),
-        (lambda n: {"text": "x", "label": "ab"[n > 3]}, {"metric": "macro_f1"}),
-        (entities, {"metric": "token_accuracy"}),
+        (lambda n: {"text": "x", "label": n / 8}, {}, None),
+        (lambda n: {"text": "x", "label": "ab"[n > 3]}, {}, None),
+        (lambda n: {"text": "x", "label": "ab"[n > 3]}, {}, "macro_f1"),
+        (entities, {}, "token_accuracy"),
     ],
 )
-def test_rows_with_distinct_lists_of_labels_are_read_and_the_metric_is_named(tmp_path, row, settings):
+def test_rows_with_distinct_lists_of_labels_are_read_and_the_metric_is_named(tmp_path, row, settings, metric):
     """The line names the score that the task uses."""
     write_lines(tmp_path / "a.jsonl", [row(n) for n in range(31)])
     own = describe(tmp_path / "a.jsonl", **settings)
-    metric = own.lines[1].partition("metric ")[2].partition(" ")[0]
-    assert metric == resolve_task(TaskConfig(**own.task)).best
+    task = TaskConfig(**own.task | {"metric": metric or own.task.get("metric")})
+    said = choices_text(task, own.recipe, own.default_metric).partition("metric ")[2].partition(" ")[0]
+    assert said == resolve_task(task).best
 
 
-def test_the_line_of_choices_names_the_choices_of_the_user(tmp_path, capsys):
-    path = write_tickets(tmp_path / "t.csv")
-    argv = ["finetune", f"--data={path}", "--text=subject", "--label=topic", "--init_from=absent", "--skip_unlabeled"]
-    argv += [f"--workdir={tmp_path / 'run'}", "--config=electra_glue", "--config.task.metric=accuracy"]
-    main([*argv, "--config.task.dev_fraction=0.3"])
-    line = "recipe electra_glue (--config), metric accuracy (--config.task.metric); 30% of the rows are the dev set"
-    assert line in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--config.task.metric=accuracy"], "metric accuracy (--config.task.metric)"),
+        (["--config.task.dev_fraction=0.5"], "50% of the rows are the dev set"),
+        (["--config=roberta_glue"], "recipe roberta_glue (--config)"),
+        (["--config.task.train=b.csv"], "--config.task.train is given twice, also by --data"),
+        (["--config.task.columns=text=label"], "--config.task.columns is given twice, also by --text and --label"),
+    ],
+)
+def test_the_printed_choices_are_the_settings_of_the_run(tmp_path, capsys, monkeypatch, more, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"x,{'yes' if n % 9 else 'no'}\n" for n in range(40)))
+    with contextlib.suppress(SystemExit):
+        main(["finetune", "--data=a.csv", "--text=text", "--label=label", "--workdir=run", "--init_from=absent", *more])
+    assert says in capsys.readouterr().err
 
 
 def test_choices_of_the_user_stay(tmp_path):
