@@ -124,6 +124,12 @@ def test_other_poolings_are_refused(masked_model, tmp_path, pooling, activation)
         bert_jax.load(tmp_path / "theirs")
 
 
+def test_a_limit_of_the_weights_is_refused(masked_model, tmp_path):
+    save_theirs(masked_model, tmp_path / "theirs", max_active_dims=4)
+    with pytest.raises(UserError, match="max_active_dims is 4; bert_jax does not shorten vectors"):
+        bert_jax.load(tmp_path / "theirs")
+
+
 @pytest.mark.parametrize("name", ["stablehlo", "onnx", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_exported_programs_give_the_vectors_of_a_sparse_encoder(masked_model, tmp_path, name, capsys):
     model = save_theirs(masked_model, tmp_path / "theirs", prompts=PROMPTS, default_prompt_name="query")
