@@ -153,6 +153,25 @@ def test_exported_programs_give_the_vectors_of_a_sparse_encoder(masked_model, tm
         )
 
 
+def test_a_smaller_sparse_encoder_opens_in_the_library(masked_model, tmp_path):
+    save_theirs(masked_model, tmp_path / "theirs", prompts=PROMPTS)
+    rng = np.random.default_rng(0)
+    (tmp_path / "texts").mkdir()
+    for number in range(20):
+        (tmp_path / "texts" / f"{number}.txt").write_text(" ".join(rng.choice(list("abcdefghij"), 60)) + ".")
+    corpus = ["--output", str(tmp_path / "corpus"), "--heldout_fraction", "0.3", "--workers", "1"]
+    paths = ["--input", str(tmp_path / "texts"), "--tokenizer", str(masked_model)]
+    assert main(["prepare", *paths, *corpus]) == 0
+    words = ["--method", "layers", "--amount", "0.25", "--examples", "4", "--data", str(tmp_path / "corpus")]
+    output = ["--output", str(tmp_path / "smaller")]
+    assert main(["compress", "--model", str(tmp_path / "theirs"), *output, *words]) == 0
+    smaller = sentence_transformers.SparseEncoder(str(tmp_path / "smaller"), device="cpu")
+    assert (len(smaller[0].model.bert.encoder.layer), smaller.prompts["query"]) == (3, PROMPTS["query"])
+    found = bert_jax.load(tmp_path / "smaller").encode(TEXTS, truncate=True)
+    np.testing.assert_allclose(all_rows(found), smaller.encode(TEXTS).to_dense(), rtol=0, atol=1e-5)
+    assert main(["verify", str(tmp_path / "smaller")]) == 0
+
+
 def test_verify_compares_the_logits_of_a_sparse_encoder_with_transformers(masked_model, tmp_path, capsys):
     save_theirs(masked_model, tmp_path / "theirs")
     assert main(["export", "--model", str(tmp_path / "theirs"), "--output", str(tmp_path / "ours")]) == 0
