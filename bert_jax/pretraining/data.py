@@ -83,7 +83,8 @@ def passes_per_source(split: Split, rules: SequenceRules, phase: Phase) -> np.nd
         return np.ones(1)
     data = data_config_of_phase(rules.data, rules.phases[phase.index])
     sequences = make_sequences(split, rules.symbols, phase.seq_len, rules.seed, data, rules.num_token_types)
-    return sequences.num_per_source / np.maximum(1, sequences.num_items)
+    passes: np.ndarray = sequences.num_per_source / np.maximum(1, sequences.num_items)
+    return passes
 
 
 class _SequencesAndEnd(NamedTuple):
