@@ -144,7 +144,8 @@ def slot_of_token(layout: Layout, seed: int, epoch: np.ndarray, document: np.nda
     short, shift = _positions_and_shifts_of_short_slots(layout, seed, epoch, document)
     after = token >= (short + 1) * layout.budget - shift
     last = layout.first_slot[document + 1] - layout.first_slot[document] - 1
-    return np.minimum((token + np.where(after, shift, 0)) // layout.budget, last)
+    before = np.minimum(token // layout.budget, short)  # the slots up to the short slot; one of these may be long
+    return np.minimum(np.where(after, (token + shift) // layout.budget, before), last)
 
 
 class _ShortSlots(NamedTuple):

@@ -10,8 +10,8 @@ the second part. The original BERT code keeps the unused sentences of a random p
 fair coin decides whether the first text of a random pair is gathered from the beginning or, backward, from the end of
 its slot; another coin decides this for the second text. A window of a single sentence always gives a random pair. A
 random second text may come from any slot of any other document of the source, with a probability proportional to the
-slot's tokens plus a constant (see `random_document_weights`). A random second text is never longer than the rest of the
-example's slot. If a random second text filled the sequence, as in the original BERT code, its length would reveal the
+slot's tokens plus a constant (see `random_document_weights`). A random second text is about as long as the rest of the
+example's window. If a random second text filled the sequence, as in the original BERT code, its length would reveal the
 label in short documents.
 
 Sentence-order prediction (Lan et al. 2020, ALBERT). An example has the two parts of a window, which are swapped in half
@@ -234,9 +234,12 @@ def _sample_next_sentence(
     second_slot = _random_slots_of_other_documents(
         layout, weights, seed, epoch, slots.document[random], bits[:, random]
     )
-    # A second text has at most the tokens that remain in the slot; otherwise, the lengths would reveal the label.
-    wanted = np.maximum(1, (np.minimum(target, windows.slot_tokens) - (first_end - first_begin))[random])
-    second = gather_windows(layout, seed, epoch, *second_slot, wanted, coin_tosses(bits[Stream.OTHER_SIDE, random]))
+    # A random second text is about as long as the true second text; otherwise, the length would reveal the label. If a
+    # slot has fewer tokens than the target, a true pair ends with a sentence, and so does the random second text.
+    rest = np.minimum(target, np.where(inner > 0, end - begin, windows.slot_tokens)) - (first_end - first_begin)
+    at_most = np.where(end - begin <= target, slots.capacity - (first_end - first_begin), 0)
+    backward = coin_tosses(bits[Stream.OTHER_SIDE, random])
+    second = gather_windows(layout, seed, epoch, *second_slot, np.maximum(1, rest[random]), backward, at_most[random])
     second_begin, second_end = first_end.copy(), end.copy()
     second_begin[random] = second.begin + len(windows.tokens)
     second_end[random] = second.end + len(windows.tokens)
@@ -307,12 +310,12 @@ def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: i
     between = windows.bounds[windows.first_inner + uniform_integers(bits[Stream.CUT], np.maximum(inner, 1))]
     inside = begin + np.minimum(1 + uniform_integers(bits[Stream.CUT], np.maximum(end - begin - 1, 1)), end - begin)
     cut = np.where(inner > 0, between, inside)
-    starts = np.stack([begin, cut], axis=1)
-    starts, lengths = truncate_pairs(seed, slots, starts, np.stack([cut - begin, end - cut], axis=1))
+    starts, lengths = np.stack([begin, cut], axis=1), np.stack([cut - begin, end - cut], axis=1)
     # A window of one token has no second text and no order.
     swapped = coin_tosses(bits[Stream.SWAP]) & (end - begin > 1)
     starts[swapped], lengths[swapped] = starts[swapped, ::-1], lengths[swapped, ::-1]
-    return Examples(windows.tokens, starts, lengths, swapped.astype(np.int64))
+    # Truncated after the swap, as by ALBERT: of two equally long texts, the second loses a token.
+    return Examples(windows.tokens, *truncate_pairs(seed, slots, starts, lengths), swapped.astype(np.int64))
 
 
 def whole_sentence_sampler(layout: Layout, short_seq_probability: float) -> Sampler:

@@ -51,8 +51,12 @@ def gather_windows(
     position: np.ndarray,
     wanted: np.ndarray,
     backward: np.ndarray,
+    at_most: np.ndarray | int = 0,
 ) -> Windows:
     """Return windows of whole sentences with at least `wanted` tokens, or with all tokens of a shorter slot.
+
+    Where `at_most` is above 0, a window has instead the whole sentences whose length is nearest to `wanted` and not
+    above `at_most`, but at least one sentence.
 
     A window begins with the first sentence that begins in the slot or, if no sentence begins in the slot, with the
     sentence that contains the slot. A sentence that extends more than half a budget beyond the wanted tokens is cut
@@ -70,9 +74,11 @@ def gather_windows(
     high = np.where(backward, stop, start + reach + wanted)
     spans = _read_spans(layout, document, start, stop, low, high)
     bounds = spans.bounds
-    begin, end = _bounds_of_whole_sentences(bounds, spans.start, spans.stop, spans.document_stop, wanted, reach)
+    begin, end = _bounds_of_whole_sentences(
+        bounds, spans.start, spans.stop, spans.document_stop, wanted, reach, at_most
+    )
     mirrored = _bounds_of_whole_sentences(
-        -bounds[::-1], -spans.stop, -spans.start, -spans.document_start, wanted, reach
+        -bounds[::-1], -spans.stop, -spans.start, -spans.document_start, wanted, reach, at_most
     )
     begin, end = np.where(backward, -mirrored[1], begin), np.where(backward, -mirrored[0], end)
     return _make_windows(spans, begin, end)
@@ -132,9 +138,15 @@ class _TokenBounds(NamedTuple):
 
 
 def _bounds_of_whole_sentences(
-    bounds: np.ndarray, start: np.ndarray, stop: np.ndarray, limit: np.ndarray, wanted: np.ndarray, reach: int
+    bounds: np.ndarray,
+    start: np.ndarray,
+    stop: np.ndarray,
+    limit: np.ndarray,
+    wanted: np.ndarray,
+    reach: int,
+    at_most: np.ndarray | int,
 ) -> _TokenBounds:
-    """Return the start and the end of a range of whole sentences with about `wanted` tokens.
+    """Return the start and the end of a range of whole sentences with about `wanted` tokens (see `gather_windows`).
 
     The range starts with a sentence that begins in the slot [start, stop), and ends at `limit` at the latest.
     """
@@ -144,7 +156,10 @@ def _bounds_of_whole_sentences(
     begin = np.where(inside, bounds[bound], np.maximum(bounds[bound - 1], start - reach))
     full = np.minimum(begin + wanted, limit)
     bound = np.minimum(np.searchsorted(bounds, full, side="left"), len(bounds) - 1)
-    return _TokenBounds(begin, np.minimum(bounds[bound], full + reach))
+    end, shorter = bounds[bound], bounds[bound - 1]
+    is_shorter_better = (end - full > full - shorter) | (end - begin > at_most)
+    end = np.where((at_most > 0) & is_shorter_better & (shorter > begin), shorter, end)
+    return _TokenBounds(begin, np.minimum(end, full + reach))
 
 
 def _make_windows(spans: _Spans, begin: np.ndarray, end: np.ndarray) -> Windows:

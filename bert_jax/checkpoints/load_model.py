@@ -121,14 +121,15 @@ def read_weights(
     directory = directory / (sentences.folder if sentences else "")
     if sentences and wanted is not None and {head.name for head in wanted} <= {*WITHOUT_PARAMETERS}:
         wanted += _vector_heads(sentences)
-    if step is None and (directory / PEFT_CONFIG).is_file():
-        return _weights_of_adapter(directory, load_model(directory, wanted, rng))
-    if step is None and (directory / "config.json").is_file():
+    is_adapter = (directory / PEFT_CONFIG).is_file()
+    if step is None and (is_adapter or (directory / "config.json").is_file()):
         loaded = load_model(directory, wanted, rng, projection)
         for note in loaded.notes:
             console.say(note)
         if sentences and sentences.activation and "sequence_classification" in {head.name for head in loaded.heads}:
             loaded = dataclasses.replace(loaded, activation=sentences.activation)
+        if is_adapter:
+            loaded, directory = _with_labels_of_adapter(directory, loaded), _tokenizer_of_adapter(directory)
         return Weights(**vars(loaded), directory=directory, sentences=sentences)
     folder = directory if directory.is_dir() else directory.parent
     if (folder / GOOGLE_CONFIG).is_file():
@@ -170,17 +171,19 @@ def _read_dense_kernel(folder: pathlib.Path) -> np.ndarray:
     return tensors["linear.weight"].T
 
 
-def _weights_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Weights:
-    """Return the model of a `peft` directory, with the adapter merged, and the labels of the adapter's task.
-
-    If the directory has no tokenizer, use the tokenizer of the base model.
-    """
-    has_tokenizer, path = (directory / "tokenizer_config.json").is_file(), directory / TASK_FILE
+def _with_labels_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Loaded:
+    """Return the merged model of a `peft` directory with the labels of the adapter's task, where the head fits them."""
+    path = directory / TASK_FILE
     labels = tuple(strict_json.read_object(path).get("labels", ())) if path.is_file() else ()
     classes = {head.classes for head in loaded.heads}
-    if labels and len(labels) in classes and not loaded.new:
-        loaded = dataclasses.replace(loaded, labels=labels)
-    return Weights(**vars(loaded), directory=directory if has_tokenizer else base_model_directory(directory))
+    return (
+        dataclasses.replace(loaded, labels=labels) if labels and len(labels) in classes and not loaded.new else loaded
+    )
+
+
+def _tokenizer_of_adapter(directory: pathlib.Path) -> pathlib.Path:
+    """Return the directory that has the tokenizer of a `peft` directory, which is this directory or its base model."""
+    return directory if (directory / "tokenizer_config.json").is_file() else base_model_directory(directory)
 
 
 def weights_digest(params: Params) -> str:

@@ -57,8 +57,13 @@ class PlainSampler:
         sizes[self.draw(slots, Stream.OFFSET, epoch, document)] -= slots * self.budget - self.sizes[document]
         return list(itertools.pairwise([0, *itertools.accumulate(sizes)]))
 
-    def window(self, epoch: int, document: int, slot: int, wanted: int, backward: bool) -> list[list[int]]:
-        """Return the sentences of a window, cut where one reaches too far; backward, the text is reversed first."""
+    def window(
+        self, epoch: int, document: int, slot: int, wanted: int, backward: bool, at_most: int = 0
+    ) -> list[list[int]]:
+        """Return the sentences of a window, cut where one reaches too far; backward, the text is reversed first.
+
+        With `at_most`, the end is the border of sentences nearest to the wanted end, of those that are not too far.
+        """
         reach = self.budget // 2
         sentences = self.documents[document]
         slot_start, slot_stop = self.spans(epoch, document)[slot]
@@ -71,10 +76,13 @@ class PlainSampler:
         following = [b for b in begins if slot_start <= b < slot_stop and b - slot_start <= reach]
         before = max(b for b in begins if b <= slot_start)
         begin = following[0] if following else max(before, slot_start - reach)
-        end = begin
-        while end < min(begin + wanted, len(text)):
-            end = min(b for b in begins if b > end)
-        end = min(end, min(begin + wanted, len(text)) + reach)
+        full = min(begin + wanted, len(text))
+        later = [b for b in begins if b > begin]
+        end = next(b for b in later if b >= full)
+        if at_most:
+            near = [b for b in later if b <= end and b - begin <= at_most] or later[:1]
+            end = min(near, key=lambda b: (abs(b - full), -b))
+        end = min(end, full + reach)
         edges = [begin] + [b for b in begins if begin < b < end] + [end]
         window = [text[a:b] for a, b in itertools.pairwise(edges)]
         return [sentence[::-1] for sentence in window[::-1]] if backward else window
@@ -116,8 +124,10 @@ class PlainSampler:
                 first = second
             other = self.other_slot(epoch, document, number)
             start, stop = self.spans(epoch, document)[slot]
-            wanted = max(1, min(target, stop - start) - len(first))
-            second = concatenated(self.window(epoch, *other, wanted, self.coin(Stream.OTHER_SIDE, number)))
+            size = len(concatenated(sentences))
+            wanted = max(1, min(target, size if inner else stop - start) - len(first))
+            at_most = capacity - len(first) if size <= target else 0
+            second = concatenated(self.window(epoch, *other, wanted, self.coin(Stream.OTHER_SIDE, number), at_most))
         return *self.truncated(number, first, second, capacity), is_random
 
     def sentence_order(
@@ -129,9 +139,9 @@ class PlainSampler:
             cut = len(concatenated(sentences[: 1 + self.draw(len(sentences) - 1, Stream.CUT, number)]))
         else:
             cut = 1 if len(text) == 1 else 1 + self.draw(len(text) - 1, Stream.CUT, number)
-        first, second = self.truncated(number, text[:cut], text[cut:], capacity)
         swapped = self.coin(Stream.SWAP, number) and len(text) > 1
-        return (second, first, True) if swapped else (first, second, False)
+        first, second = (text[cut:], text[:cut]) if swapped else (text[:cut], text[cut:])
+        return *self.truncated(number, first, second, capacity), swapped
 
     def sentences(self, number: int, epoch: int, document: int, slot: int, capacity: int) -> tuple[list[int], bool]:
         start, stop = self.spans(epoch, document)[slot]

@@ -10,7 +10,7 @@ from sampled_examples import leading_tokens, sampled, sampler_of, slots_of, text
 from scipy import stats
 
 from bert_jax.batches.hashing import Stream, random_bits, uniform_floats
-from bert_jax.batches.layout import make_slots, slot_lengths, slot_span
+from bert_jax.batches.layout import make_slots, slot_lengths, slot_of_token, slot_span
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, truncate_pair_lengths
 from tests.helpers.memory_corpus import FIRST_TOKEN, SEP, MemorySplit, random_documents
 
@@ -118,6 +118,39 @@ def test_half_of_the_orders_are_swapped(long_documents):
     first, second = leading_tokens(examples).T
     assert np.array_equal(first > second, examples.labels == 1)
     assert stats.binomtest(int(examples.labels.sum()), 20_000, 0.5).pvalue > ALPHA
+
+
+@pytest.mark.parametrize("seq_len", [128, 512])
+def test_the_order_cannot_be_read_from_the_lengths(long_documents, seq_len):
+    """Of pairs that differ by one token, as truncation leaves them, the second text is shorter, swapped or not."""
+    examples = sampled(sampler_of(MemorySplit(long_documents), seq_len, 0.0, "sentence_order"), 0, np.arange(20_000))
+    first, second = examples.lengths.T
+    swapped = examples.labels[(first + second == seq_len - 3) & (np.abs(first - second) == 1)]
+    assert len(swapped) > 300
+    assert stats.binomtest(int(swapped.sum()), len(swapped), 0.5).pvalue > ALPHA
+
+
+def test_the_next_sentence_cannot_be_read_from_the_lengths_of_short_documents():
+    """Documents of 2 to 4 sentences fill no sequence: the best threshold of a length tells little about the label."""
+    split = MemorySplit(random_documents(9, 4_000, (2, 4), (8, 39)))
+    examples = sampled(sampler_of(split, 256), 0, np.arange(4_000))
+    for lengths in (*examples.lengths.T, examples.lengths.sum(axis=1)):
+        right = [((lengths > threshold) == examples.labels).mean() for threshold in np.unique(lengths)]
+        assert max(*right, *(1 - np.array(right))) < 0.57
+
+
+def test_the_slot_of_every_token():
+    """Long documents whose slots slide, by whichever offset, and documents with a short slot."""
+    for tokens in (29, 100, 29 * 9, 29 * 9 + 1, 29 * 9 + 15, 29 * 12 - 1):
+        layout = sampler_of(MemorySplit([[tokens], [3]]), 32).layout
+        for epoch in range(60):
+            slots = np.arange(layout.first_slot[1])
+            zeros = np.zeros(len(slots), np.int64)
+            start, stop = slot_span(layout, 0, zeros + epoch, zeros, slots)
+            zeros = np.zeros(tokens, np.int64)
+            slot = slot_of_token(layout, 0, zeros + epoch, zeros, np.arange(tokens))
+            assert (start[slot] <= np.arange(tokens)).all()
+            assert (np.arange(tokens) < stop[slot]).all()
 
 
 # The original's rules (google-research/bert, create_pretraining_data.py), in order, on lengths alone.

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import numpy as np
+import peft
 import pytest
 import sentence_transformers
 from sentence_transformers.base.modules.normalize import Normalize
@@ -51,6 +52,22 @@ def in_old_words(directory, pooling, length):
     name = "pooling_mode_cls_token" if pooling == "cls" else f"pooling_mode_{pooling}_tokens"
     (directory / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 16, name: True}))
     shutil.rmtree(directory / "2_Normalize", ignore_errors=True)  # was empty, and so in no repository
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+def test_an_adapter_keeps_pooling_norm_prompt_and_length(encoder, tmp_path):
+    prompts = {"prompts": {"query": "d e "}, "default_prompt_name": "query"}
+    model = save_theirs(encoder, tmp_path / "whole", "cls", normalize=True, length=7, **prompts)
+    lora = peft.LoraConfig(
+        task_type="FEATURE_EXTRACTION", r=4, target_modules=["query", "value"], init_lora_weights=False
+    )
+    adapted = peft.get_peft_model(model[0].model, lora)
+    shutil.copytree(tmp_path / "whole", tmp_path / "adapter", ignore=shutil.ignore_patterns("config.json", "model.*"))
+    shutil.copytree(tmp_path / "whole" / "1_Pooling", tmp_path / "adapter" / "1_Pooling", dirs_exist_ok=True)
+    adapted.save_pretrained(tmp_path / "adapter")  # where sentence-transformers saves an adapter
+    model[0].model = adapted.merge_and_unload()
+    ours = bert_jax.load(tmp_path / "adapter").encode(TEXTS, truncate=True)
+    np.testing.assert_allclose(ours, model.encode(TEXTS), atol=1e-5)
 
 
 @pytest.mark.parametrize("words", ["old", "new"])
