@@ -5,16 +5,19 @@ import math
 from typing import Any
 
 MAX_NUMBER = 3.4e38  # largest number in a field, the range of float32
+MAX_WHOLE_NUMBER = 2**63 - 1  # largest whole number in a field, the range of int64
+MIN_POSITIVE = 1.2e-38  # smallest number above 0 in a field; float32 has no smaller normal number
 
 Range = tuple[float, float]
 FROM_0_TO_1: Range = (0.0, 1.0)
 FROM_0_BELOW_1: Range = (0.0, math.nextafter(1.0, 0.0))
-ABOVE_0_TO_1: Range = (1e-6, 1.0)
-ABOVE_0_BELOW_1: Range = (1e-6, FROM_0_BELOW_1[1])
-ABOVE_0_TO_HALF: Range = (1e-6, 0.5)
-ABOVE_0: Range = (1e-6, math.inf)
+ABOVE_0_TO_1: Range = (MIN_POSITIVE, 1.0)
+ABOVE_0_BELOW_1: Range = (MIN_POSITIVE, FROM_0_BELOW_1[1])
+ABOVE_0_TO_HALF: Range = (MIN_POSITIVE, 0.5)
+ABOVE_0: Range = (MIN_POSITIVE, math.inf)
 AT_LEAST_0: Range = (0, math.inf)
 AT_LEAST_1: Range = (1, math.inf)
+NUM_STEPS: Range = (1, 2**31 - 1)  # steps are int32
 AT_LEAST_4: Range = (4, math.inf)
 AT_LEAST_8: Range = (8, math.inf)
 
@@ -48,6 +51,7 @@ def field(
     replaced_by: str | None = None,
     replaced_by_phase: str | None = None,
     still_read_by: ReadBy | None = None,
+    is_path: bool = False,
 ) -> Any:
     """Return a dataclass field with its meaning, its allowed values, and the conditions under which it has an effect.
 
@@ -63,6 +67,8 @@ def field(
             set.
         replaced_by_phase: a field of PhaseConfig that replaces the new field if every phase sets it.
         still_read_by: condition under which the field has an effect even if every phase replaces it.
+        is_path: True if the value is a path, or several paths separated by commas; a model card leaves out the
+        directories of paths.
     """
     metadata = {
         "meaning": meaning,
@@ -72,5 +78,6 @@ def field(
         "replaced_by": replaced_by,
         "replaced_by_phase": replaced_by_phase,
         "still_read_by": still_read_by,
+        "is_path": is_path,
     }
     return dataclasses.field(default=default, metadata=metadata)
