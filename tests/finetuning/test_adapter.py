@@ -234,7 +234,7 @@ def test_an_exported_adapter_predicts_as_its_model(run, tmp_path):
     output = tmp_path / "adapter"
     assert main(["export", "--workdir", str(run), "--format", "peft", "--output", str(output)]) == 0
     assert read_weights(output).labels == ("yes", "no", "perhaps")
-    texts = ["abc", {"text": "hij", "text_pair": "c"}]
+    texts = [{"text": "abc", "text_pair": "j"}, {"text": "hij", "text_pair": "c"}]
     for found, expected in zip(load(output).predict(texts), load(run).predict(texts), strict=True):
         assert found == expected
     assert main(["export", "--workdir", str(output), "--format", "peft", "--output", str(tmp_path / "no")]) == 2
