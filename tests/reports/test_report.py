@@ -417,6 +417,7 @@ def test_a_grid_of_fine_tuning_shows_each_training(tmp_path: pathlib.Path) -> No
     assert "f1, held out: lr2e-05_seed0 from 0.7 at step 10 to 0.8 at step 20" in text
     assert "bert-jax finetune --config recipe.py" in page.text
     made.task.random_weights, runs[1]["scores"]["threshold"] = True, 0.4
+    mean["2e-05"]["threshold"] = {"mean": 0.4, "standard_deviation": 0.0}
     recorded = {"config": to_json(resolve(FinetuneConfig, made)), "fingerprint": {"tokenizer": "beef"}}
     (tmp_path / "grid" / "run.json").write_text(json.dumps(recorded))
     (tmp_path / "grid" / "results.json").write_text(json.dumps(results))
