@@ -28,7 +28,9 @@ def get_config() -> ml_collections.ConfigDict:
         {"seq_len": 64, "fraction": 0.8, "mask_probability": 0.3, "mask_probability_end": 0.2},
         {"seq_len": 128, "fraction": 0.2, "mask_probability": 0.2, "mask_probability_end": 0.15, "batch_size": 32},
     )
-    config.optimizer.update(name="muon", peak_learning_rate=2e-3, warmup_fraction=0.05, schedule="linear")
+    # These rates are Adam's, which trains the token table, the norms and the head; Muon keeps its own rate.
+    config.optimizer.update(name="muon", peak_learning_rate=8e-3, beta2=0.98, weight_decay=0.05)
+    config.optimizer.update(warmup_fraction=0.05, schedule="linear")
     config.evaluate.update(every=200, num_sequences=1_000, batch_size=64)
     config.checkpoint.update(every=200, keep=2)
     return config
