@@ -397,6 +397,8 @@ not_answered() {  # says nothing about the run, which continues without ssh: it 
 
 give_up() {  # STATUS REASON
     if [[ $slice == READY ]]; then limit=$state_timeout on_workers all "$(worker log 20)" >&2 || true; fi
+    if [[ $slice == ABSENT ]]; then look; fi  # a request that has failed here may have reached the cloud
+    [[ $slice != ABSENT ]] || die "$2. There is no slice: fix the cause and run babysit again" "$1"
     die "$2. The slice still costs money: fix the cause and run babysit again, or run \`launch/tpu_pod.sh delete\`" "$1"
 }
 
@@ -468,7 +470,13 @@ check_workers() {
         say_once "running on $running of $count hosts that answer; step $newest of $total is saved"
     elif ((finished)); then
         say "finished: step $newest is saved in ${of[WORKDIR]}"
-        if ((delete_when_done)); then delete; fi
+        if ((delete_when_done)); then
+            # A request that has failed here may have reached the cloud.
+            until delete || { look; [[ $slice == ABSENT ]]; }; do
+                failed "the slice could not be deleted"
+                sleep "$poll"
+            done
+        fi
         exit 0
     elif [[ $refused ]]; then
         give_up 2 "$refused"

@@ -1,5 +1,6 @@
 """Every Python snippet of README.md and docs/ runs, every command is one, and the site has every page."""
 
+import configparser
 import contextlib
 import functools
 import http.server
@@ -130,6 +131,14 @@ def test_the_recipes_of_each_objective_train_a_model_that_can_be_exported() -> N
             check_exportable(config.model, config.objective, config.data.sentence_pairs, {"pad": padding, "sep": 3})
             if config.objective != "distillation":  # which needs a teacher
                 make_objective(config)
+
+
+def test_the_guide_names_every_marker() -> None:
+    (line,) = (line for line in (ROOT / "CONTRIBUTING.md").read_text().splitlines() if "The pytest markers" in line)
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read(ROOT / "setup.cfg")
+    markers = re.findall(r"^(\w+):", settings["tool:pytest"]["markers"], re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)` \(", line)) == sorted(markers)
 
 
 def test_the_site_has_every_page() -> None:

@@ -1,6 +1,7 @@
 """Verbs that train (`pretrain`, `finetune`), print a recipe (`config`), or estimate memory and time (`compile`)."""
 
 import argparse
+import contextlib
 import dataclasses
 import pathlib
 import sys
@@ -311,22 +312,25 @@ def _apply_data_options(args: argparse.Namespace) -> None:
         if not args.config:
             args.parser.error("give --config RECIPE, or your own file: --data FILE --text COLUMN --label COLUMN")
         return
-    from bert_jax.finetuning.own_labels import OwnFile, column_names_text, infer_task_of_own_file
+    from bert_jax.config import FinetuneConfig, read_config
+    from bert_jax.finetuning.own_labels import OwnFile, choices_text, column_names_text, infer_task_of_own_file
 
     if missing := [f"--{name} COLUMN" for name in ("text", "label") if not getattr(args, name)]:
         delimiter = DELIMITERS.get(args.delimiter, args.delimiter)
         raise UserError(f"give {' and '.join(missing)}; {args.data} has {column_names_text(args.data, delimiter)}")
 
     values_of_keys = {override.partition("=")[0]: override.partition("=")[2] for override in args.overrides}
+    for key, options in {"train": "--data", "columns": "--text and --label"}.items():
+        if f"--config.task.{key}" in values_of_keys:
+            args.parser.error(f"--config.task.{key} is given twice, also by {options}")
+    for name in ("kind", "label_separator", "delimiter", "dev", "dev_fraction", "skip_unlabeled"):
+        if getattr(args, name) not in (None, False) and f"--config.task.{name}" in values_of_keys:
+            args.parser.error(f"--{name} is given twice, also as --config.task.{name}")
     choices = {
-        name: values_of_keys.get(f"--config.task.{name}") for name in ("kind", "label_separator", "delimiter", "dev")
+        name: getattr(args, name) or values_of_keys.get(f"--config.task.{name}")
+        for name in ("kind", "label_separator", "delimiter", "dev")
     }
     choices = {name: None if value == "None" else value for name, value in choices.items()}
-    for name, value in choices.items():
-        if (option := getattr(args, name)) is not None:
-            if value is not None:
-                args.parser.error(f"--{name} is given twice, also as --config.task.{name}")
-            choices[name] = option
     delimiter = choices.pop("delimiter")
     described = infer_task_of_own_file(
         OwnFile(
@@ -341,13 +345,16 @@ def _apply_data_options(args: argparse.Namespace) -> None:
     )
     args.config = args.config or described.recipe
     values = {f"--config.task.{key}": value for key, value in described.task.items()}
+    replaced = {f"--config.task.{name}" for name in (*choices, "delimiter")} & {*values}
     args.overrides = [
-        *(f"{key}={value}" for key, value in values.items() if key not in values_of_keys),
-        *args.overrides,
+        *(f"{key}={value}" for key, value in values.items() if key in replaced or key not in values_of_keys),
+        *(override for override in args.overrides if override.partition("=")[0] not in replaced),
     ]
     if not args.process_id:
-        for line in described.lines:
-            print(escaped(line), file=sys.stderr)
+        print(escaped(described.content), file=sys.stderr)
+        with contextlib.suppress(UserError):  # `_run_in_processes` raises it where the other processes learn of it
+            task = read_config(FinetuneConfig, args.config, args.overrides).task
+            print(escaped(choices_text(task, args.config)), file=sys.stderr)
 
 
 def run_finetune(args: argparse.Namespace) -> None:

@@ -48,6 +48,7 @@ def field(
     replaced_by: str | None = None,
     replaced_by_phase: str | None = None,
     still_read_by: ReadBy | None = None,
+    is_path: bool = False,
 ) -> Any:
     """Return a dataclass field with its meaning, its allowed values, and the conditions under which it has an effect.
 
@@ -63,6 +64,8 @@ def field(
             set.
         replaced_by_phase: a field of PhaseConfig that replaces the new field if every phase sets it.
         still_read_by: condition under which the field has an effect even if every phase replaces it.
+        is_path: True if the value is a path, or several paths separated by commas; a model card leaves out the
+        directories of paths.
     """
     metadata = {
         "meaning": meaning,
@@ -72,5 +75,6 @@ def field(
         "replaced_by": replaced_by,
         "replaced_by_phase": replaced_by_phase,
         "still_read_by": still_read_by,
+        "is_path": is_path,
     }
     return dataclasses.field(default=default, metadata=metadata)

@@ -35,15 +35,18 @@ class DataConfig:
         None,
         "corpus directory made by `prepare`; several directories, separated by commas, or a glob pattern, are mixed; "
         "DIR@FINGERPRINT is a snapshot of a corpus that has grown",
+        is_path=True,
     )
     text: str | None = field(
         None,
         "text inputs as for `prepare --input`, separated by commas; a first trial can use them instead of a corpus",
+        is_path=True,
     )
     tokenizer: str | None = field(
         None,
         "directory of the tokenizer for `data.text`; None: a WordPiece tokenizer trained on the text",
         read_by=ReadBy("text", not_values=(None,)),
+        is_path=True,
     )
     snapshots: int | None = field(
         None,
@@ -137,6 +140,7 @@ class ReplacedTokensConfig:
         None,
         "weights from which the generator starts; None: the generator in the work directory init_from, "
         "otherwise random weights",
+        is_path=True,
     )
     weight: float = field(
         50.0, "weight of the loss of replaced tokens; the weight of the generator's loss is 1", ABOVE_0
@@ -148,7 +152,9 @@ class DistillationConfig:
     """The teacher, and the weights of the loss terms; the loss of masked tokens has weight 1."""
 
     teacher: str | None = field(
-        None, "model directory of the teacher, of any family; `compile` also takes the name of a preset, such as base"
+        None,
+        "model directory of the teacher, of any family; `compile` also takes the name of a preset, such as base",
+        is_path=True,
     )
     temperature: float = field(
         2.0, "temperature of the teacher's and the student's softmax when their probabilities are compared", ABOVE_0
@@ -381,6 +387,7 @@ class EvaluateConfig:
         None,
         "corpus to evaluate on, with the tokenizer of the run: its held-out documents, or all if it holds out none; "
         "None: the held-out documents of data.corpus",
+        is_path=True,
     )
     num_sequences: int = field(
         10_000, "number of held-out sequences per evaluation, at most one epoch of the held-out documents", AT_LEAST_1
@@ -389,6 +396,7 @@ class EvaluateConfig:
         None,
         "minimal pairs that evaluations also score (docs/score.md): a file, a directory, or zorro_small, which comes "
         "with bert-jax; None: no pairs",
+        is_path=True,
     )
     num_pairs: int = field(230, "number of minimal pairs to score, distributed over the paradigms", AT_LEAST_1)
 
@@ -452,12 +460,15 @@ class _SharedConfig:
 
     seed: int = field(0, "seed of parameters, sequences and dropout", AT_LEAST_0)
     recipe: str | None = field(
-        None, "file of your own recipe, recorded by --config; None: a recipe that comes with bert-jax, or no recipe"
+        None,
+        "file of your own recipe, recorded by --config; None: a recipe that comes with bert-jax, or no recipe",
+        is_path=True,
     )
     init_from: str | None = field(
         None,
         "initial weights: an export, a work directory, a Hugging Face directory, or OWNER/NAME of the Hub; None: "
         "random weights",
+        is_path=True,
     )
     compute: ComputeConfig = field(ComputeConfig(), "precision and compilation of the model")
     optimizer: OptimizerConfig = field(OptimizerConfig(), "optimizer and learning rate")

@@ -29,17 +29,18 @@ class TaskConfig:
     name: str | None = field(None, "name of a task in bert_jax/tasks/table.py, such as mrpc or squad2; or custom")
     kind: str | None = field(None, "kind of a custom task", table="bert_jax.tasks.kinds.KINDS")
     data: str | None = field(
-        None, "directory of the task's published files, plain or .gz; or tfds:NAME, tfds:NAME@DATA_DIR"
+        None, "directory of the task's published files, plain or .gz; or tfds:NAME, tfds:NAME@DATA_DIR", is_path=True
     )
     train: str | None = field(
         None,
         "training file, relative to task.data or absolute; similarity: one or more files, separated by commas, and "
         "each batch has pairs of one file; None: the published name",
+        is_path=True,
     )
     train_weights: tuple[float, ...] | None = field(
         None, "similarity: sampling weight of each file of task.train; None: in proportion to the number of batches"
     )
-    dev: str | None = field(None, "development file; None: the published name")
+    dev: str | None = field(None, "development file; None: the published name", is_path=True)
     dev_fraction: float | None = field(
         None,
         "fraction of the training file that is held out as the dev set, stratified by label; None: a file",
@@ -48,7 +49,7 @@ class TaskConfig:
     dev_seed: int = field(
         0, "seed of the dev set that is held out", AT_LEAST_0, read_by=ReadBy("dev_fraction", not_values=(None,))
     )
-    test: str | None = field(None, "test file, predicted at the end; None: the published name")
+    test: str | None = field(None, "test file, predicted at the end; None: the published name", is_path=True)
     columns: str | None = field(None, "columns of a custom task: 'text=sentence1,text_pair=sentence2,label=gold'")
     delimiter: str | None = field(None, "character between the columns of CSV and TSV; None: found in the header")
     skip_unlabeled: bool = field(
@@ -206,6 +207,7 @@ class TaskConfig:
         None,
         "similarity: collection in the layout of BEIR that every evaluation searches; task.metric=ndcg@10 then chooses "
         "the best model; None: no search",
+        is_path=True,
     )
     retrieval_split: str | None = field(
         None,
@@ -232,6 +234,7 @@ class TaskConfig:
         None,
         "model directory of a teacher that was fine-tuned on the task; the model learns from the teacher and "
         "the labels; None: only from the labels",
+        is_path=True,
     )
     soft_fraction: float = field(
         0.5,

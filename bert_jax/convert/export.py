@@ -66,12 +66,12 @@ def export_directory(
         head: the only head to write; None: all heads. If no class of transformers has all heads, the heads of the class
         with the most heads are written.
         part: an auxiliary model that a run of `pretrain` trains, such as "generator".
-        card_facts: facts for the model card of a directory of transformers.
+        card_facts: facts for the model card, which only the format "huggingface" has.
         measure: True to write to README.md the output of its code, and the latency of each installed runtime.
 
     Raises:
-        UserError: the format is unknown, `model` holds no model, the format cannot express the model or has no runtime
-            to measure, or `output` exists and is not empty.
+        UserError: the format is unknown, `model` holds no model, the format cannot express the model, has no runtime
+            to measure or has no model card, or `output` exists and is not empty.
     """
     check_output(output)
     if target not in FORMATS:
@@ -79,11 +79,15 @@ def export_directory(
     if measure and not FORMATS[target].title:
         programs = ", ".join(name for name, row in FORMATS.items() if row.title)
         raise UserError(f"--measure: only for the formats {programs}")
+    is_huggingface = FORMATS[target].write is write_huggingface
+    given = [f"--{name}" for name, value in vars(card_facts).items() if value is not None]
+    if given and not is_huggingface:
+        raise UserError(f"{given[0]}: only for --format huggingface, whose README.md is a model card")
     sealed = resolve_model_dir(model)
     # Every byte of the model is checked, because the output gets new digests.
     files.check_sums(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)
     row, weights = FORMATS[target], read_weights(model, console=console, step=step, part=part)
-    exported, is_huggingface = with_exported_heads(weights, row.is_class, head), row.write is write_huggingface
+    exported = with_exported_heads(weights, row.is_class, head)
     sentences = exported.sentences
     if sentences and VECTOR_HEADS[sentences.vector_head].has_token_vectors and not is_huggingface:
         raise UserError(

@@ -3,13 +3,13 @@
 import collections
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.custom import NAME
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.records import is_missing_label
 from bert_jax.tasks.reading.formats import read_file_records
 from bert_jax.tasks.table import KINDS_OF_WORDS
@@ -35,11 +35,11 @@ class OwnFile:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnTask:
-    """A recipe, the values of `config.task` that describe a user's file, and lines about the choices."""
+    """A recipe, the values of `config.task` that describe a user's file, and a line about the content of the file."""
 
     recipe: str
     task: dict[str, Any]
-    lines: tuple[str, ...]
+    content: str
 
 
 def infer_task_of_own_file(file: OwnFile) -> OwnTask:
@@ -93,8 +93,12 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     if not file.dev and file.dev_fraction is None:
         task["dev_fraction"] = DEV_FRACTION if len(labels) >= SMALL else SMALL_DEV_FRACTION
     task = {key: value for key, value in task.items() if value is not None}
+    counts = "".join(f", {count} {note}" for note, count in notes.items())
     return OwnTask(
-        recipe=kind.recipe, task=task, lines=_describe_choices(file, kind, task, len(rows), len(labels), notes)
+        recipe=kind.recipe,
+        task=task,
+        content=f"{file.path}: {len(rows):,} rows{counts}; texts in {' and '.join(file.text)}, labels in "
+        f"{len(labels):,} rows of {file.label}",
     )
 
 
@@ -119,18 +123,12 @@ def _has_skewed_labels(labels: Sequence[Any]) -> bool:
     return max(counts) >= SKEW * min(counts)
 
 
-def _describe_choices(
-    file: OwnFile, kind: TaskKind, task: Mapping[str, Any], num_rows: int, num_labels: int, notes: Mapping[str, int]
-) -> tuple[str, ...]:
-    """Return lines about the file and each choice, with the option that sets the choice."""
-    where = "".join(f", {count} {note}" for note, count in notes.items())
-    metric = task.get("metric") or kind.default_metrics(())[1]
-    dev = (
-        f"the dev set is {task['dev']}" if "dev" in task else f"{task['dev_fraction']:.0%} of the rows are the dev set"
-    )
+def choices_text(task: TaskConfig, recipe: str) -> str:
+    """Return a line about each choice in the settings of a task of a user's file, with the option of the choice."""
+    assert task.kind
+    metric = task.metric or KINDS[task.kind].default_metrics(())[1]
+    dev = f"the dev set is {task.dev}" if task.dev else f"{task.dev_fraction or 0:.0%} of the rows are the dev set"
     return (
-        f"{file.path}: {num_rows:,} rows{where}; texts in {' and '.join(file.text)}, labels in {num_labels:,} rows of "
-        f"{file.label}",
-        f"kind {task['kind']} (--kind), recipe {kind.recipe} (--config), metric {metric} (--config.task.metric); {dev} "
-        "(--dev, --dev_fraction)",
+        f"kind {task.kind} (--kind), recipe {recipe} (--config), metric {metric} (--config.task.metric); {dev} "
+        "(--dev, --dev_fraction)"
     )

@@ -15,7 +15,7 @@ from bert_jax.corpus.manifest import parse_corpus_and_snapshot, read_manifest
 from bert_jax.corpus.mixture import find_corpora
 from bert_jax.errors import UserError
 from bert_jax.reports.run.cost import AssumedPower, cost_rows
-from bert_jax.reports.run.record import PretrainingFacts, Run, read_workdir
+from bert_jax.reports.run.record import PretrainingFacts, Run, published_paths, read_workdir
 from bert_jax.training.metrics import NOT_SCORES
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
@@ -77,7 +77,7 @@ def _pretraining_provenance_fields(run: Run, facts: PretrainingFacts, step: int)
     if (count := facts.data.snapshots or 1) > 1:
         corpus += f" This is the first of {count} snapshots of a growing corpus, which the run reads in turn."
     objective = facts.objective.replace("_", " ")
-    start = f"weights of {os.path.basename(run.init_from)}" if run.init_from else "random weights"
+    start = f"weights of {published_paths(run.init_from)}" if run.init_from else "random weights"
     max_seq_len = max(phase.seq_len for phase in facts.phases if phase.begin < max(step, 1))
     return {
         "origin": f"Pretrained by {objective} from {start}: step {step:,} of {facts.phases[-1].end:,}, on sequences "
@@ -102,7 +102,7 @@ def _finetuning_provenance_fields(run: Run) -> dict[str, Any]:
             NamedScore(name.replace("_", " ") + suffix, results.mean_and_deviation(name)) for name in best["scores"]
         ]
     return {
-        "origin": f"Fine-tuned for {task} from the weights of {os.path.basename(run.init_from)}, with learning rate "
+        "origin": f"Fine-tuned for {task} from the weights of {published_paths(run.init_from)}, with learning rate "
         f"{best['learning_rate']:g} and seed {best['seed']}: the best of {len(results.trainings)} by {results.metric} "
         "on the dev set.",
         "eval_set": f"The dev set of {task}, which also chose this model.",

@@ -46,7 +46,7 @@ class Mirror:
     def __init__(self, url: str) -> None:
         self.url = url
         with writing(user_cache(), "set XDG_CACHE_HOME to a directory on another disk"):
-            self.directory = _locked_cache_directory(url)
+            self.directory = _locked_cache_directory(url).resolve()  # `reports` compares resolved paths
         self._fetched: dict[str, str] = {}  # name -> version of a downloaded file
         self._pushed: dict[str, _FileStat] = {}  # name -> size and time of a file that equals the file at the URL
         self._owner = b""

@@ -166,6 +166,9 @@ def test_a_model_with_the_tokenizer_of_another(world, tmp_path, refused) -> None
 def test_an_export_has_a_card_whose_code_runs(world, tmp_path, run, refused, monkeypatch) -> None:
     argv = ["export", "--workdir", world.run, "--output", tmp_path / "made", "--license"]
     refused(*argv, "My License", says=("--license My License", "apache-2.0"), after=1)
+    for option in ("--license", "--base_model", "--bias", "--retrieval"):  # the files need not exist
+        words = [*argv[:-1], "--format", "onnx", option, "absent"]
+        refused(*words, says=(f"{option}: only for --format huggingface, whose README.md is a model card",))
     assert run(*argv, "mit")[0] == 0
     text = (tmp_path / "made" / "README.md").read_text()
     assert "license: mit" in text

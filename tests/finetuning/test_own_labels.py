@@ -1,5 +1,6 @@
 """A user's own file with labels, by a few options: what is found in the file, refusals, and a run of tickets."""
 
+import contextlib
 import csv
 import json
 import random
@@ -12,7 +13,7 @@ import transformers
 from bert_jax.cli.main import main
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.finetuning.own_labels import OwnFile, infer_task_of_own_file
+from bert_jax.finetuning.own_labels import OwnFile, choices_text, infer_task_of_own_file
 from bert_jax.tasks.table import resolve_task
 from tests.helpers.finetuning_runs import read_lines
 from tests.helpers.tiny_models import LETTERS, save
@@ -79,7 +80,7 @@ def test_kind_and_metric_are_found(tmp_path, name, rows, kind, metric):
     assert own.recipe == ("token_classification" if kind == "token_classification" else "glue")
     fields = ("tokens", "labels") if kind == "token_classification" else ("text", "label")
     assert own.task["columns"] == f"{fields[0]}=text,{fields[1]}=label"
-    assert f"kind {kind} (--kind)" in own.lines[1]
+    assert f"kind {kind} (--kind), recipe my.py (--config)" in choices_text(TaskConfig(**own.task), "my.py")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
@@ -111,7 +112,15 @@ def test_a_number_with_a_fraction_is_no_class(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("dev", "dev.csv"), ("kind", "regression"), ("label_separator", ";"), ("delimiter", "|")]
+    ("key", "value"),
+    [
+        ("dev", "dev.csv"),
+        ("kind", "regression"),
+        ("label_separator", ";"),
+        ("delimiter", "|"),
+        ("dev_fraction", "0.3"),
+        ("skip_unlabeled", "True"),
+    ],
 )
 def test_a_choice_as_a_field_of_the_config_equals_the_option(tmp_path, capsys, monkeypatch, key, value):
     monkeypatch.chdir(tmp_path)
@@ -121,13 +130,31 @@ def test_a_choice_as_a_field_of_the_config_equals_the_option(tmp_path, capsys, m
     argv = ["finetune", "--data=train.csv", "--text=text", "--label=label", "--workdir=run", "--init_from=absent"]
     said = []
     for option in ("--", "--config.task."):
-        assert main([*argv, f"{option}{key}={value}"]) == 2
+        assert main([*argv, f"{option}{key}" if (option, value) == ("--", "True") else f"{option}{key}={value}"]) == 2
         said.append(capsys.readouterr().err.replace(str(tmp_path) + "/", ""))
     assert said[0] == said[1]
     assert "absent: no model here" in said[0]
     with pytest.raises(SystemExit):
-        main([*argv, f"--{key}={value}", f"--config.task.{key}={value}"])
+        main([*argv, f"--{key}" if value == "True" else f"--{key}={value}", f"--config.task.{key}={value}"])
     assert f"--{key} is given twice, also as --config.task.{key}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--config.task.metric=accuracy"], "metric accuracy (--config.task.metric)"),
+        (["--config.task.dev_fraction=0.5"], "50% of the rows are the dev set"),
+        (["--config=roberta_glue"], "recipe roberta_glue (--config)"),
+        (["--config.task.train=b.csv"], "--config.task.train is given twice, also by --data"),
+        (["--config.task.columns=text=label"], "--config.task.columns is given twice, also by --text and --label"),
+    ],
+)
+def test_the_printed_choices_are_the_settings_of_the_run(tmp_path, capsys, monkeypatch, more, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"x,{'yes' if n % 9 else 'no'}\n" for n in range(40)))
+    with contextlib.suppress(SystemExit):
+        main(["finetune", "--data=a.csv", "--text=text", "--label=label", "--workdir=run", "--init_from=absent", *more])
+    assert says in capsys.readouterr().err
 
 
 def test_choices_of_the_user_stay(tmp_path):

@@ -137,6 +137,16 @@ def test_failures_without_a_new_checkpoint_end_it(cluster, in_bucket) -> None:
     assert (cluster.workdir / "checkpoints" / "40").is_dir()
 
 
+def test_a_failure_where_nothing_can_be_written_ends_it(cluster) -> None:
+    """The count of failures would stay 0, and the job would be requeued forever."""
+    (cluster.workdir / "slurm_failures").mkdir(parents=True)  # as on a full disk, this file cannot be written
+    cluster.script_of((75, 15), (1, 15))
+    assert cluster.job()[0] == 0  # a new checkpoint is saved: there is no failure to count
+    status, out = cluster.job()
+    assert (status, cluster.requeued()) == (1, 1)
+    assert f"{cluster.workdir} cannot be written; not requeued" in out
+
+
 def test_a_mistake_of_the_user_is_not_repeated(cluster) -> None:
     cluster.script_of((2, None))
     status, out = cluster.job()

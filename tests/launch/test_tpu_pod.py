@@ -474,11 +474,23 @@ def test_the_end_of_another_run_is_not_the_end_of_this_run(cloud, change: str) -
     assert len(cloud.starts()) == 2
 
 
+@pytest.mark.parametrize("num_refusals", [2, 3, -1])
+def test_babysit_repeats_the_request_to_delete_the_slice(cloud, num_refusals: int) -> None:
+    (cloud.cloud / "undeletable").write_text(f"{num_refusals}")
+    out = cloud.call("babysit", *FAST, "--delete_when_done", status=1 if num_refusals == 3 else 0)
+    assert cloud.steps() == STEPS
+    assert cloud.verbs().count("create") == 1
+    assert cloud.verbs().count("delete") == (1 if num_refusals == -1 else 3)
+    assert ("The slice still costs money" in out) == (cloud.cloud / NAME).exists() == (num_refusals == 3)
+
+
 def test_babysit_without_quota_or_with_a_failed_request(cloud) -> None:
     (cloud.cloud / "refuse").touch()
     out = cloud.call("babysit", *FAST, status=1)
     assert out.count("Quota limit") == 3
     assert "the slice could not be created" in out
+    assert "There is no slice: fix the cause and run babysit again" in out
+    assert "costs money" not in out
     (cloud.cloud / "refuse").unlink()
     cloud.call("create")
     (cloud.cloud / NAME / "state").write_text("FAILED")

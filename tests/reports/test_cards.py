@@ -1,8 +1,12 @@
 """Model cards: metadata that the Hub's own library reads, and text that stays text."""
 
 import dataclasses
+import functools
 import json
+import operator
 import pathlib
+import runpy
+from typing import Any
 
 import markdown_it
 import numpy as np
@@ -12,13 +16,23 @@ import transformers
 from huggingface_hub import ModelCard
 
 from bert_jax.checkpoints.load_model import Weights, weights_digest
-from bert_jax.config import EncoderConfig, FinetuneConfig, finetune_config, resolve, to_json
+from bert_jax.config import (
+    EncoderConfig,
+    FinetuneConfig,
+    PretrainConfig,
+    fields_of,
+    finetune_config,
+    flatten,
+    resolve,
+    to_json,
+)
 from bert_jax.corpus.manifest import manifest_fingerprint, manifest_seal
 from bert_jax.errors import UserError
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head
 from bert_jax.reports.card import model_card
 from bert_jax.reports.provenance import DATASETS
+from bert_jax.reports.run.record import read_workdir
 from bert_jax.tasks.table import TASKS
 from tests.helpers.written_pages import HOSTILE, curve, write_run
 
@@ -81,7 +95,7 @@ def test_the_card_of_a_fine_tuned_model(tmp_path: pathlib.Path) -> None:
     place = tmp_path / "qnli"
     place.mkdir()
     made = finetune_config()
-    made.init_from, made.task.name, made.task.data = str(tmp_path / "start"), "qnli", str(tmp_path / "glue")
+    made.init_from, made.task.name, made.task.data = "google-bert/bert-tiny", "qnli", str(tmp_path / "glue")
     run = {"config": to_json(resolve(FinetuneConfig, made)), "fingerprint": {"task": "f00", "tokenizer": "beef"}}
     (place / "run.json").write_text(json.dumps(run))
     runs = [{"learning_rate": 3e-5, "seed": seed, "scores": {"accuracy": 0.5 + 0.1 * seed}} for seed in (0, 1)]
@@ -98,9 +112,66 @@ def test_the_card_of_a_fine_tuned_model(tmp_path: pathlib.Path) -> None:
     assert "No license was given" in card.text
     assert "| accuracy | 60.0% |" in card.text
     assert "| accuracy, mean and deviation of 2 seeds | 55.0% ± 7.1% |" in card.text
-    assert "from the weights of start" in card.text
+    assert "from the weights of google-bert/bert-tiny, with" in card.text
     assert "## Cost" not in card.text  # no line of metrics says what it took
     assert str(tmp_path) not in str(card)
+
+
+# Key of a config -> a text that is no path, and that a card shows unchanged.
+TEXTS = {
+    "profile.steps": "10:13",
+    "task.name": "custom",
+    "task.columns": "text=in/out,label=gold",
+    "task.delimiter": "/",
+    "task.labels": "TCP/IP,HTTP",
+    "task.label_separator": "/",
+    "task.template": "{text} Pros/cons: [MASK].",
+    "task.verbalizers": "TCP/IP=net/work|line,HTTP=web",
+    "task.class_weights": "TCP/IP=5,HTTP=1",
+    "task.metric": "accuracy",
+    "task.query_prompt": "query/question: ",
+    "task.document_prompt": "passage/text: ",
+    "task.retrieval_split": "dev",
+    "adapter.targets": "query,value",
+}
+# Key of a config -> a path, and the path in a card.
+PATHS = {
+    "init_from": ("google-bert/bert-base-uncased@refs/pr/1", "google-bert/bert-base-uncased@refs/pr/1"),
+    "data.corpus": ("/home/me/books@c0ffee, gs://bucket/news/", "books@c0ffee,news"),
+    "data.text": ("/home/me/a.txt,tfds:wiki/en@/home/me/tfds#train[:9]", "a.txt,tfds:wiki/en#train[:9]"),
+    "data.tokenizer": ("/home/me/tokenizer", "tokenizer"),
+    "replaced_tokens.generator_from": ("/home/me/runs/small", "small"),
+    "distillation.teacher": ("answerdotai/ModernBERT-base", "answerdotai/ModernBERT-base"),
+    "evaluate.corpus": ("/home/me/held/out", "out"),
+    "evaluate.pairs": ("zorro_small", "zorro_small"),
+    "task.data": ("tfds:glue/mrpc@/home/me/tfds", "tfds:glue/mrpc"),
+    "task.train": ("/home/me/a.jsonl,/home/me/b.jsonl", "a.jsonl,b.jsonl"),
+    "task.dev": ("../dev/dev.tsv", "dev.tsv"),
+    "task.test": ("/home/me/test.tsv", "test.tsv"),
+    "task.retrieval": ("/home/me/nfcorpus/", "nfcorpus"),
+    "task.teacher": ("s3://bucket/runs/teacher", "teacher"),
+}
+
+
+@pytest.mark.parametrize("config_class", [PretrainConfig, FinetuneConfig])
+def test_the_published_recipe_is_the_recipe_without_the_directories_of_paths(
+    config_class: type[Any], tmp_path: pathlib.Path
+) -> None:
+    """A new field of the config that holds any text needs a row of TEXTS or of PATHS."""
+    keys = [
+        key
+        for key, field, kind in fields_of(config_class)
+        if kind in (str, str | None) and not field.metadata["table"] and not field.metadata["allowed"]
+    ]
+    keys.remove("recipe")  # not a part of recipes
+    values = to_json(config_class())
+    for key in keys:
+        *sections, name = key.split(".")
+        functools.reduce(operator.getitem, sections, values)[name] = PATHS[key][0] if key in PATHS else TEXTS[key]
+    (tmp_path / "run.json").write_text(json.dumps({"config": values, "fingerprint": {"tokenizer": "beef"}}))
+    (tmp_path / "recipe.py").write_text(read_workdir(tmp_path).published_recipe)
+    published = flatten(runpy.run_path(str(tmp_path / "recipe.py"))["get_config"]().to_dict())
+    assert {key: published[key] for key in keys} == {key: PATHS[key][1] if key in PATHS else TEXTS[key] for key in keys}
 
 
 def test_a_directory_that_says_nothing_has_a_card_that_says_so(tmp_path: pathlib.Path) -> None:

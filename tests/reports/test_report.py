@@ -10,10 +10,11 @@ import struct
 import numpy as np
 import pytest
 
+from bert_jax.config import FinetuneConfig, finetune_config, resolve, to_json
 from bert_jax.console import Console
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.manifest import manifest_seal
-from bert_jax.errors import UserError
+from bert_jax.errors import SHOWN, UserError
 from bert_jax.reports.corpus.examples import sequence_examples
 from bert_jax.reports.run import predictions
 from bert_jax.reports.run.cost import AssumedPower
@@ -90,6 +91,18 @@ def test_hostile_text_stays_text(hostile, monkeypatch) -> None:
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", page.text)
 
 
+def test_the_page_of_a_run_in_a_bucket_names_the_bucket(hostile, tmp_path, monkeypatch) -> None:
+    """The local copy of the run holds no checkpoints, and is emptied at the next start."""
+    run = tmp_path / "runs" / "base"
+    write_run(run, curve(1000, 20), train=STEPS)
+    shutil.copytree(hostile.parent / "tokenizer", run / "tokenizer")
+    monkeypatch.setitem(SHOWN, str(run), "gs://bucket/runs/base")
+    text = report(run)
+    assert "The model is in gs://bucket/runs/base." in text
+    assert "bert-jax export    --workdir gs://bucket/runs/base --output gs://bucket/runs/base-export" in text
+    assert str(tmp_path) not in text
+
+
 def test_the_page_loads_nothing_and_runs_nothing(hostile) -> None:
     text = report(hostile)
     page = Page(text)
@@ -130,7 +143,14 @@ WRONG = {
     "gradient": ([line | {"grad_norm": 1.3 ** (line["step"] / 40)} for line in HEALTHY], "the gradient norm grows"),
     "repeats": (
         [line | ({"mlm_loss": 3 + line["step"] / 500} if line["split"] == "heldout" else {}) for line in HEALTHY],
-        "rose from 3.20 to 5.00",
+        "the held-out masked-token loss rose from 3.20 to 5.00",
+    ),
+    "repeats, left to right": (
+        [
+            line | ({"next_token_loss": 3 + line["step"] / 500} if line["split"] == "heldout" else {})
+            for line in HEALTHY
+        ],
+        "the held-out next token loss rose from 3.20 to 5.00",
     ),
 }
 
@@ -143,6 +163,49 @@ def test_each_fault_of_a_run_gives_one_warning(name: str, tmp_path: pathlib.Path
     assert len(found.warnings) == 1
     assert says in found.warnings[0]
     assert found.sentences[2].startswith("Something looks wrong")
+
+
+def test_the_sentence_about_a_healthy_run_names_only_checks_with_data(tmp_path: pathlib.Path) -> None:
+    """A run without held-out documents, and a run of a few steps."""
+    write_run(tmp_path / "run", HEALTHY, train=STEPS)
+    write_run(tmp_path / "training only", [line for line in HEALTHY if line["split"] == "train"], train=STEPS)
+    write_run(tmp_path / "short", [line for line in HEALTHY if line["split"] == "train"][:9], train=STEPS)
+    finite, norm = "losses and gradients are finite", "the gradient norm ends below 10 times its usual value"
+    checked = [
+        summarize_run(run).checked
+        for run in read_runs([tmp_path / "run", tmp_path / "training only", tmp_path / "short"])
+    ]
+    assert checked == [
+        f"{finite}, the held-out masked-token loss does not rise and {norm}",
+        f"{finite} and {norm}",
+        finite,
+    ]
+
+
+def test_a_warning_about_the_best_model_is_given_once(tmp_path: pathlib.Path) -> None:
+    made = finetune_config()
+    made.init_from, made.task.name, made.task.data = str(tmp_path / "start"), "qnli", str(tmp_path)
+    run = {"config": to_json(resolve(FinetuneConfig, made)), "fingerprint": {"task": "f00", "tokenizer": "beef"}}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    for name in ("lr0.001_seed0", "lr0.001_seed1"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        line = {"step": 1, "split": "train", "loss": 1.0}
+        (tmp_path / "runs" / name / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    row = {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 9, "predicted": 0}
+    labels = {"labels": [row | {"label": "a/b, <x>"}], "calibration": {"ece": 0.0, "bins": []}}
+    (tmp_path / "labels.json").write_text(json.dumps({"dev": labels}))
+    found = summarize_run(read_runs([tmp_path])[0])
+    assert found.warnings == ("the best model finds no example of the labels 'a/b, <x>' in the dev set",)
+
+
+def test_a_run_has_read_the_lengths_of_the_phases_that_have_begun(tmp_path: pathlib.Path) -> None:
+    phases = [{"seq_len": length, "fraction": fraction} for length, fraction in ((64, 0.2), (32, 0.8), (512, 0.0))]
+    for steps, lengths in ((150, "64"), (900, "64, then 32"), (1000, "64, then 32")):
+        write_run(
+            tmp_path / f"{steps}", [line for line in HEALTHY if line["step"] <= steps], train=STEPS | {"phases": phases}
+        )
+        (run,) = read_runs([tmp_path / f"{steps}"])
+        assert summarize_run(run).sentences[1].endswith(f"in sequences of {lengths}.")
 
 
 def test_three_sentences_of_a_healthy_run(tmp_path: pathlib.Path) -> None:

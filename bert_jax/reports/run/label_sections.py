@@ -15,7 +15,7 @@ from bert_jax.reports.html.markup import (
     small_paragraph,
     table,
 )
-from bert_jax.reports.run.record import Run, Training
+from bert_jax.reports.run.record import Run
 
 LABELS_FILE = "labels.json"  # file of `finetune`: name of a set -> values of tasks/label_report.py
 MAX_TEXT = 200  # characters of a text in the list of errors
@@ -44,15 +44,15 @@ def label_section(run: Run) -> Html:
     return section("Labels", *parts) if parts else Html("")
 
 
-def check_labels_without_recall(training: Training, run: Run) -> str:
-    """Return a warning about labels of a dev set that the best model never predicts correctly, or ""."""
+def check_labels_without_recall(run: Run) -> str:
+    """Return a warning about labels of a dev set that the best model of a run never predicts correctly, or ""."""
     lost = [
         row["label"]
         for report in read_label_reports(run.path).values()
         for row in report["labels"]
         if row["support"] >= MIN_SUPPORT and row["recall"] == 0
     ]
-    return f"no example of the labels {', '.join(map(repr, lost))} is found in the dev set" if lost else ""
+    return f"the best model finds no example of the labels {', '.join(map(repr, lost))} in the dev set" if lost else ""
 
 
 def _label_report_html(report: dict[str, Any]) -> Html:

@@ -32,7 +32,7 @@ from bert_jax.reports.run.sections import (
     settings_section,
 )
 from bert_jax.reports.run.tiles import run_tiles, tiles_html, tiles_table
-from bert_jax.reports.run.warnings import HEALTHY_REASON, RunSummary, comparison_warnings, summarize_run
+from bert_jax.reports.run.warnings import RunSummary, comparison_warnings, summarize_run
 from bert_jax.training.metrics import Line
 
 NUM_SEQUENCES = 20
@@ -109,8 +109,9 @@ def _overview(run: Run, assumed: AssumedPower) -> list[Html]:
 
 
 def _health_html(summary: RunSummary) -> Html:
-    """Return the verdict on a run, and its reasons: the warnings, or a text that all checks passed."""
-    return verdict_html(summary.verdict, bool(summary.warnings), summary.warnings or (HEALTHY_REASON,))
+    """Return the verdict on a run, and its reasons: the warnings, or the checks that passed."""
+    reasons = summary.warnings or (f"{summary.checked.capitalize()}.",)
+    return verdict_html(summary.verdict, bool(summary.warnings), reasons)
 
 
 def _comparison_overview(runs: Sequence[Run], assumed: AssumedPower) -> list[Html]:

@@ -15,8 +15,6 @@ from bert_jax.config import (
     PretrainConfig,
     check_run_table_rows,
     fields_of,
-    from_json,
-    to_json,
 )
 from bert_jax.config.schema import WITH_MUON
 from bert_jax.config.write_recipe import recipe_text, values_and_defaults
@@ -25,6 +23,8 @@ from bert_jax.errors import UserError
 from bert_jax.files import read_file
 from bert_jax.models import Head
 from bert_jax.objectives import OBJECTIVES
+from bert_jax.readers import data_sets
+from bert_jax.readers.hub import parse_hub_name
 from bert_jax.reports.html.point_values import Point
 from bert_jax.training.checkpoint import saved_steps
 from bert_jax.training.metrics import Line, damaged_lines, read_metrics
@@ -190,7 +190,7 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
         init_from=config.init_from or "",
         settings=tuple(settings),
         recipe=recipe_text(config),
-        published_recipe=recipe_text(from_json(_strip_directories_from_paths(to_json(config)))),
+        published_recipe=recipe_text(_with_published_paths(config)),
         pretraining=pretraining,
         task=task,
         random_weights=random_weights,
@@ -261,12 +261,26 @@ def _read_results(path: pathlib.Path) -> FinetuningResults | None:
     return results
 
 
-def _strip_directories_from_paths(value: Any) -> Any:
-    """Return a config value in which each path is cut to its last part."""
-    if isinstance(value, dict):
-        return {key: _strip_directories_from_paths(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_strip_directories_from_paths(item) for item in value)
-    if not isinstance(value, str):
-        return value
-    return ",".join(os.path.basename(path.rstrip("/")) or path for path in value.split(","))
+def _with_published_paths(section: Any) -> Any:
+    """Return a config, or a section of a config, with `published_paths` in the fields that hold paths."""
+    changes = {}
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        if dataclasses.is_dataclass(value):
+            changes[field.name] = _with_published_paths(value)
+        elif value and field.metadata["is_path"]:
+            changes[field.name] = published_paths(value)
+    return dataclasses.replace(section, **changes)
+
+
+def published_paths(paths: str) -> str:
+    """Return paths, separated by commas, without their directories; names of the Hub and of data sets stay complete."""
+    return ",".join(map(_published_path, paths.split(",")))
+
+
+def _published_path(path: str) -> str:
+    path = path.strip()
+    if path.startswith(data_sets.PREFIX):
+        data_set = data_sets.parse_data_set_name(path)
+        return f"{data_sets.PREFIX}{data_set.name}{f'#{data_set.split}' if data_set.split else ''}"
+    return path if parse_hub_name(path) else os.path.basename(path.rstrip("/")) or path

@@ -10,7 +10,7 @@ from bert_jax.console import format_metric
 from bert_jax.corpus.copies import count_duplicates
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.statistics import QUANTILES, document_sizes, length_distribution
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, shown
 from bert_jax.reports.html.chart import number_text
 from bert_jax.reports.html.markup import Html, collapsible, element, section, small_paragraph, table
 from bert_jax.reports.next_commands import commands_for_finetuned_model, commands_for_pretrained_model, masked_sentence
@@ -192,7 +192,7 @@ def cost_section(run: Run, assumed: AssumedPower) -> Html:
 
 def model_use_section(run: Run) -> Html:
     """Return the section with the directory of the model, and with commands for the use of the model."""
-    path = str(run.path)
+    path = shown(str(run.path))
     if not (run.pretraining or run.results):
         return section("Use it", small_paragraph("A fine-tuned model is there when the run has ended."))
     try:

@@ -12,6 +12,7 @@ from bert_jax.models import Head, count_parameters
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.reports.run.label_sections import check_labels_without_recall
 from bert_jax.reports.run.record import PretrainingFacts, Run, Training
+from bert_jax.training.metrics import WEIGHTED
 from bert_jax.training.plateau import MASKED_LOSS
 
 MAX_NORM_GROWTH = 10.0  # median gradient norm at the end of a run, relative to the median in its middle
@@ -19,12 +20,7 @@ MIN_NORMS = 20  # lines of metrics; with fewer lines, growth is not checked
 MAX_RISE = 0.1  # nats by which a held-out loss may exceed its lowest value
 MAX_SKIPPED = 0.01  # fraction of the steps of a run
 MAX_NAMED_RESTARTS = 3
-_CHECKED = (
-    "losses and gradients are finite, the held-out loss does not rise, and the gradient norm ends below "
-    f"{MAX_NORM_GROWTH:g} times its usual value"
-)
-HEALTHY_REASON = f"{_CHECKED.capitalize()}."
-HEALTHY = f"Nothing looks wrong: {_CHECKED}. Fine-tuning and bert-jax score show the quality of the model."
+NOT_LEARNED = ("unigram_loss", *WEIGHTED)  # held-out losses whose rise is no sign of memorized text
 # Part of the fingerprint -> warning for runs of the same verb that differ in this part.
 DIFFERENCES = {
     "tokenizer": "different vocabularies. Losses, accuracies and numbers of tokens then count different units",
@@ -35,10 +31,14 @@ NOT_SCORES = ("step", "split", "seq_len")  # fields of a held-out line of a fine
 
 
 class RunSummary(NamedTuple):
-    """A summary of a run in three sentences, and its warnings; a healthy run has no warnings."""
+    """A summary of a run in three sentences, its warnings, and a clause about the checks that found data.
+
+    A healthy run has no warnings.
+    """
 
     sentences: tuple[str, str, str]
     warnings: tuple[str, ...]
+    checked: str
 
     @property
     def verdict(self) -> str:
@@ -54,14 +54,53 @@ def summarize_run(run: Run) -> RunSummary:
         for check in RUN_CHECKS
         if (warning := check(training, run))
     )
+    if warning := check_labels_without_recall(run):
+        warnings += (warning,)
     if run.pretraining:
         training = run.trainings[0]
         subject, progress = _pretraining_sentences(run.pretraining, run.init_from, training)
         result = _describe_accuracy_and_loss(training, run.pretraining)
     else:
         subject, progress, result = _finetuning_sentences(run)
-    health = "Something looks wrong (below)." if warnings else HEALTHY
-    return RunSummary((subject, progress, f"{health} {result}"), warnings)
+    checked = _describe_checks(run.trainings)
+    health = f"Nothing looks wrong: {checked}. Fine-tuning and bert-jax score show the quality of the model."
+    if warnings:
+        health = "Something looks wrong (below)."
+    return RunSummary((subject, progress, f"{health} {result}"), warnings, checked)
+
+
+def _describe_checks(trainings: Sequence[Training]) -> str:
+    """Return a clause about the checks of trainings without warnings; a check without data is left out."""
+    losses = dict.fromkeys(name for training in trainings for name in _heldout_losses(training))
+    clauses = ["losses and gradients are finite", *(f"the held-out {_loss_in_words(n)} does not rise" for n in losses)]
+    if all(len(_gradient_norms(training)) >= MIN_NORMS for training in trainings):
+        clauses.append(f"the gradient norm ends below {MAX_NORM_GROWTH:g} times its usual value")
+    return " and ".join([", ".join(clauses[:-1]), clauses[-1]]) if len(clauses) > 1 else clauses[0]
+
+
+def _gradient_norms(training: Training) -> list[float]:
+    return [value for _, value in training.points("grad_norm", "train") if value is not None]
+
+
+def _heldout_losses(training: Training) -> dict[str, list[float]]:
+    """Return name -> values of each held-out loss with several evaluations at the last sequence length.
+
+    A loss that the config weights is left out: its scale depends on the weight, and the loss of replaced tokens may
+    rise because the generator improves.
+    """
+    lines = [line for line in training.lines if line["split"] == "heldout"]
+    names = [name for name in training.names("heldout") if name.endswith("_loss") and name not in NOT_LEARNED]
+    measured = {name: [line for line in lines if line.get(name) is not None] for name in names}
+    values = {
+        name: [line[name] for line in lines if line.get("seq_len") == lines[-1].get("seq_len")]
+        for name, lines in measured.items()
+        if lines
+    }
+    return {name: losses for name, losses in values.items() if len(losses) > 1}
+
+
+def _loss_in_words(name: str) -> str:
+    return "masked-token loss" if name == MASKED_LOSS else name.replace("_", " ")
 
 
 def _check_not_finite(training: Training, run: Run) -> str:
@@ -93,7 +132,7 @@ def _check_on_plateau(training: Training, run: Run) -> str:
 
 def _check_gradient_grows(training: Training, run: Run) -> str:
     """Return a warning if the gradient norm at the end of a run is far above the norm in the middle."""
-    norms = [value for _, value in training.points("grad_norm", "train") if value is not None]
+    norms = _gradient_norms(training)
     if len(norms) < MIN_NORMS:
         return ""
     middle = statistics.median(norms[len(norms) // 4 : len(norms) * 3 // 4])
@@ -104,13 +143,13 @@ def _check_gradient_grows(training: Training, run: Run) -> str:
 
 
 def _check_heldout_rises(training: Training, run: Run) -> str:
-    """Return a warning if the held-out loss rose, compared only among evaluations at the last sequence length."""
-    lines = [line for line in training.lines if line["split"] == "heldout" and line.get(MASKED_LOSS) is not None]
-    losses = [line[MASKED_LOSS] for line in lines if line.get("seq_len") == lines[-1].get("seq_len")]
-    if not losses or losses[-1] < min(losses) + MAX_RISE:
-        return ""
-    rise = f"{min(losses):.2f} to {losses[-1]:.2f}"
-    return f"the held-out masked-token loss rose from {rise}: the model memorizes its training text"
+    """Return a warning if a held-out loss rose."""
+    rises = [
+        f"the held-out {_loss_in_words(name)} rose from {min(losses):.2f} to {losses[-1]:.2f}"
+        for name, losses in _heldout_losses(training).items()
+        if losses[-1] >= min(losses) + MAX_RISE
+    ]
+    return f"{' and '.join(rises)}: the model memorizes its training text" if rises else ""
 
 
 def comparison_warnings(runs: Sequence[Run]) -> list[str]:
@@ -136,7 +175,6 @@ RUN_CHECKS: tuple[Callable[[Training, Run], str], ...] = (
     _check_on_plateau,
     _check_gradient_grows,
     _check_heldout_rises,
-    check_labels_without_recall,
 )
 
 
@@ -158,7 +196,8 @@ def _pretraining_sentences(facts: PretrainingFacts, init_from: str, training: Tr
         f"{_describe_size(model, facts.heads)} was pretrained by {facts.objective.replace('_', ' ')}{pairs} on "
         f"{_short_paths(facts.data.corpus or '')}, from {start}."
     )
-    lengths = ", then ".join(dict.fromkeys(f"{phase.seq_len:,}" for phase in facts.phases))
+    begun = [phase for phase in facts.phases if phase.begin < max(step, 1)]
+    lengths = ", then ".join(dict.fromkeys(f"{phase.seq_len:,}" for phase in begun))
     done = "all of its" if step >= total else f"{step / total:.0%} of its"
     tokens = f"{facts.tokens_read(step):,} tokens including padding, in sequences of {lengths}"
     return _PretrainingSentences(
