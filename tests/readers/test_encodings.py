@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tarfile
+import zipfile
 
 import pytest
 
@@ -41,6 +42,45 @@ def test_a_directory_is_read_by_the_suffixes_of_known_formats(tmp_path):
         (tmp_path / name).unlink()
     with pytest.raises(UserError, match=r"contains no file to read, but files of no known format: 2 \.svg"):
         find_files([str(tmp_path)])
+
+
+def test_the_hidden_files_of_a_directory_are_not_read(tmp_path):
+    """As in a pattern: a clone, a checkpoint of a notebook, a lock of an editor, and the metadata of macOS."""
+    kept = ["a.txt", "sub/b.jsonl", "link/c.txt"]
+    hidden = [".git/COMMIT_EDITMSG", ".git/logs/HEAD", "sub/.ipynb_checkpoints/b-checkpoint.txt", ".DS_Store"]
+    for name in (*kept[:2], *hidden, ".cache/real/c.txt", "sub/._b.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write(tmp_path / name, b"text")
+    (tmp_path / "link").symlink_to(tmp_path / ".cache" / "real")
+    (tmp_path / ".#a.txt").symlink_to("nobody@nowhere.1")
+    expected = {*kept}
+    for options in (ReadOptions(), ReadOptions(format="jsonl")):
+        said = []
+        found = find_files([str(tmp_path)], options, said.append)
+        assert {os.path.relpath(path, tmp_path) for path in found} == expected
+        (line,) = said
+        assert "not read are hidden files and directories: 1 " in line
+        for label in (".git", ".cache", ".ipynb_checkpoints", ".DS_Store", "._b.jsonl", ".#a.txt"):
+            assert f"1 {label}" in line
+    assert find_files([f"{tmp_path}/.git"]) == [f"{tmp_path}/.git/COMMIT_EDITMSG", f"{tmp_path}/.git/logs/HEAD"]
+    (tmp_path / "empty/.hidden").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"contains no file to read, but hidden files and directories: 1 \.hidden"):
+        find_files([f"{tmp_path}/empty"])
+
+
+def test_the_hidden_members_of_an_archive_are_counted_as_hidden(tmp_path):
+    names = ["./a.txt", "./._a.txt", ".git/config", "__MACOSX/a.txt", "sub/b.txt"]
+    with tarfile.open(tmp_path / "a.tar", "w") as archive, zipfile.ZipFile(tmp_path / "a.zip", "w") as zip_archive:
+        for name in names:
+            info = tarfile.TarInfo(name)
+            info.size = 4
+            archive.addfile(info, io.BytesIO(b"text"))
+            zip_archive.writestr(name, "text")
+        folder = tarfile.TarInfo(".git")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+    for name in ("a.tar", "a.zip"):
+        assert read(tmp_path / name) == ["text", "hidden", "hidden", "hidden", "text"]
 
 
 SAMPLES = {

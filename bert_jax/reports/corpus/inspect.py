@@ -15,6 +15,7 @@ from bert_jax.batches.pipeline import Sequences, make_sequences, special_ids_and
 from bert_jax.config import DataConfig, PretrainConfig, check_choices, read_config, refuse_fields_without_effect
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, open_mixture
+from bert_jax.corpus.statistics import EVALUATED_FRACTION
 from bert_jax.errors import UserError, escaped
 from bert_jax.reports.corpus.checks import corpus_warnings
 from bert_jax.reports.corpus.examples import SequenceExample, sequence_examples
@@ -42,13 +43,20 @@ class Inspection:
     sequences: Sequences | None
     no_sequences: str  # the reason if there are no sequences
     sequence_number: int | None  # number of the only sequence to show; None: the first sequences
+    evaluated_fraction: float  # fraction of the held-out tokens that an evaluation predicts
     console: Console
 
     def figures(self) -> CorpusFigures:
         """Count all tokens of the corpus, and return its figures."""
         with self.console.working("counting"):
             return corpus_figures(
-                self.mixture, self.tokenizer, self.sequences, self.no_sequences, self.seq_len, self.data
+                self.mixture,
+                self.tokenizer,
+                self.sequences,
+                self.no_sequences,
+                self.seq_len,
+                self.data,
+                self.evaluated_fraction,
             )
 
     def examples(self) -> dict[int, tuple[SequenceExample, ...]]:
@@ -75,7 +83,7 @@ def open_inspection(
         UserError: `sequence_number` is out of range, or a called function raises UserError.
     """
     config = read_config(PretrainConfig, recipe, overrides)
-    data, phase, train = config.data, config.train.phases[0], config.train
+    data, phase, train = config.data, config.train.phases[min(config.train.used_phases)], config.train
     check_choices(data, "config.data")
     refuse_fields_without_effect(data, "config.data")
     if any(override.startswith("--config.data.corpus") for override in overrides):
@@ -107,6 +115,7 @@ def open_inspection(
         sequences=sequences,
         no_sequences=no_sequences,
         sequence_number=sequence_number,
+        evaluated_fraction=1.0 if config.model.causal else EVALUATED_FRACTION,
         console=console,
     )
 
