@@ -24,6 +24,7 @@ from bert_jax.config.checks import (
 from bert_jax.config.encoder import ComputeConfig, EncoderConfig, fill_inherited_fields
 from bert_jax.config.free_fields import MUTABLE_AFTER_CURRENT_STEP
 from bert_jax.config.load import (
+    check_frozen_config,
     command_line_key,
     config_differences,
     fields_of,
@@ -82,6 +83,7 @@ __all__ = [
     "TrainConfig",
     "WatchdogConfig",
     "check_choices",
+    "check_frozen_config",
     "check_run_table_rows",
     "check_warmup",
     "command_line_key",

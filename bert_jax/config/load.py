@@ -145,7 +145,19 @@ def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Col
 
     `given` has the keys on the command line; a key that has no effect, because another field has a value, is an error.
     """
-    built = section_from_values(kind, _as_plain_values(config), "config")
+    return _checked_config(kind, _as_plain_values(config), given)
+
+
+def check_frozen_config(config: AnyConfig) -> AnyConfig:
+    """Return the frozen config; raise UserError for a value that `resolve` refuses.
+
+    Dataclasses check no values, so `dataclasses.replace` makes configs that no reader of run.json accepts.
+    """
+    return _checked_config(type(config), to_json(config), ())
+
+
+def _checked_config(kind: type[AnyConfig], values: dict[str, Any], given: Collection[str]) -> AnyConfig:
+    built = section_from_values(kind, values, "config")
     refuse_fields_without_effect(built, given=given, with_tables=False)
     if isinstance(built, PretrainConfig):
         check_pretraining(built)
