@@ -13,9 +13,10 @@ from bert_jax.config import (
     Config,
     FinetuneConfig,
     PretrainConfig,
-    check_frozen_config,
+    build_checked_config,
     refuse_fields_without_effect,
     resolve,
+    to_json,
     with_vocab_size,
 )
 from bert_jax.console import Console, notebook_table
@@ -177,4 +178,4 @@ def as_config(
         return resolve(kind, config)
     if not isinstance(config, kind):
         raise UserError(f"config is a {type(config).__name__}; give a {kind.__name__}, a ConfigDict or a recipe")
-    return check_frozen_config(config)
+    return build_checked_config(kind, to_json(config))

@@ -145,18 +145,14 @@ def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Col
 
     `given` has the keys on the command line; a key that has no effect, because another field has a value, is an error.
     """
-    return _checked_config(kind, _as_plain_values(config), given)
+    return build_checked_config(kind, _as_plain_values(config), given)
 
 
-def check_frozen_config(config: AnyConfig) -> AnyConfig:
-    """Return the frozen config; raise UserError for a value that `resolve` refuses.
+def build_checked_config(kind: type[AnyConfig], values: dict[str, Any], given: Collection[str] = ()) -> AnyConfig:
+    """Return the frozen config of plain values, such as the values of `to_json`; otherwise as `resolve`.
 
-    Dataclasses check no values, so `dataclasses.replace` makes configs that no reader of run.json accepts.
+    Dataclasses check no values, so a config of `dataclasses.replace` may have values that no reader of run.json accepts.
     """
-    return _checked_config(type(config), to_json(config), ())
-
-
-def _checked_config(kind: type[AnyConfig], values: dict[str, Any], given: Collection[str]) -> AnyConfig:
     built = section_from_values(kind, values, "config")
     refuse_fields_without_effect(built, given=given, with_tables=False)
     if isinstance(built, PretrainConfig):
