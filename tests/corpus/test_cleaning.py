@@ -417,8 +417,9 @@ def test_other_mistakes(trial, tmp_path):
     inputs = [str(trial[0] / "texts")]
     with pytest.raises(UserError, match="no such file or recipe of cleaning; did you mean 'web'"):
         read_recipe("webb")
-    with pytest.raises(UserError, match=r"--deduplicate exact: .* has near; leave one of them out"):
-        prepare(inputs, trial[2], tmp_path / "c", deduplicate="exact", clean=tmp_path / "r.toml")
+    for choice in ("exact", "split", "none"):
+        with pytest.raises(UserError, match=rf"--deduplicate {choice}: .* has near; leave one of them out"):
+            prepare(inputs, trial[2], tmp_path / "c", deduplicate=choice, clean=tmp_path / "r.toml")
     words = (
         "0 of 123 documents .*: 120 gopher_quality: gopher_short_doc, 2 (nothing left|no tokens), 1 broken JSON; "
         "change the recipe"

@@ -74,7 +74,7 @@ def make_settings(read_options: ReadOptions, options: Mapping[str, Any], recipe:
     given = {name: value for name, value in options.items() if value is not None}
     settings = PrepareSettings(read_options=read_options, **given)
     if recipe and recipe.deduplicate != "none":
-        if given.get("deduplicate", "none") not in ("none", recipe.deduplicate):
+        if given.get("deduplicate", recipe.deduplicate) != recipe.deduplicate:
             raise UserError(
                 f"--deduplicate {settings.deduplicate}: {recipe.name} has {recipe.deduplicate}; leave one of them out"
             )
