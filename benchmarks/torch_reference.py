@@ -30,7 +30,7 @@ import transformers
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.config import OptimizerConfig, PretrainConfig, read_config, with_vocab_size
 from bert_jax.corpus.mixture import Mixture, open_mixture
-from bert_jax.corpus.statistics import unigram_loss
+from bert_jax.corpus.statistics import token_counts, unigram_loss
 from bert_jax.errors import UserError
 from bert_jax.interop import huggingface
 from bert_jax.objectives import OBJECTIVES, make_objective
@@ -199,11 +199,12 @@ def compare(config: PretrainConfig, corpus: Mixture, output: pathlib.Path) -> di
             eval_uses_training_masks=OBJECTIVES[config.objective].eval_uses_training_masks,
         ),
     )
+    counts = [token_counts(corpus.split(name), corpus.vocab_size) for name in ("train", "heldout")]
     start = output / "start"
     shutil.rmtree(start, ignore_errors=True)
     return {
         "steps": config.train.steps,
-        "unigram_loss": unigram_loss(corpus.split("train"), corpus.split("heldout"), corpus.vocab_size),
+        "unigram_loss": unigram_loss(*counts),
         "ours": ours(config, corpus, data, start),
         "theirs": theirs(config, data, start),
     }

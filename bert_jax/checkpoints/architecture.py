@@ -38,8 +38,9 @@ def read_architecture(path: str | os.PathLike[str]) -> EncoderConfig:
 def read_run_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[str]) -> AnyConfig:
     """Return the config of a run, as `read_config` does, but accept the override `--config.model=from_init`.
 
-    The override `--config.model=from_init` takes all fields of `config.model` from the architecture of
-    `config.init_from`. Overrides of single fields of `config.model` also apply.
+    The override `--config.model=from_init` takes all fields of `config.model` except `vocab_size` from the architecture
+    of `config.init_from`. The tokenizer of the corpus determines `vocab_size`, because the tables of the weights may
+    have unused rows. Overrides of single fields of `config.model` also apply.
 
     Raises:
         UserError: `read_config` raises it, or `config.init_from` is not set or describes no architecture.
@@ -51,5 +52,5 @@ def read_run_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequen
     init_from = read_config(kind, recipe, [word for word in others if not word.startswith("--config.model.")]).init_from
     if not init_from:
         raise UserError(f"{FROM_INIT} needs weights: give --config.init_from=DIR, or OWNER/NAME of the Hub")
-    fields = dataclasses.asdict(read_architecture(init_from))
+    fields = dataclasses.asdict(read_architecture(init_from)) | {"vocab_size": None}
     return read_config(kind, recipe, [*(f"--config.model.{name}={value}" for name, value in fields.items()), *others])

@@ -89,7 +89,7 @@ def refuse_fields_without_effect(
         with_tables: also check conditions on rows of tables, which imports the tables.
     """
     settings = {setting.key: setting for setting in field_values(config, path)}
-    phases = config.train.phases if isinstance(config, PretrainConfig) else ()
+    phases = config.train.used_phases if isinstance(config, PretrainConfig) else {}
 
     def choice_of(setting: FieldValue, name: str) -> FieldValue | None:
         """Return the field `name` of the setting's section; if it is absent or None, the config's field."""
@@ -117,11 +117,11 @@ def refuse_fields_without_effect(
             raise UserError(f"{setting.key} has no effect with {replacement}; add --{replacing.key}=None")
         condition, name = metadata["still_read_by"], metadata["replaced_by_phase"]
         choice = condition and choice_of(setting, condition.choice)
-        is_replaced = name and phases and all(getattr(phase, name) is not None for phase in phases)
+        is_replaced = name and phases and all(getattr(phase, name) is not None for phase in phases.values())
         if is_replaced and not (choice and holds(condition, choice)):
             raise UserError(
                 f"{setting.key} has no effect: every phase has its own {name}; set "
-                f"{path}.train.phases[0].{setting.field.name}"
+                f"{path}.train.phases[{min(phases)}].{setting.field.name}"
             )
 
 
@@ -137,12 +137,12 @@ def phase_warnings(config: PretrainConfig, given: Collection[str]) -> Iterator[s
         for setting in field_values(config, "config")
         if setting.key.removeprefix("config.") in given and setting.field.metadata["replaced_by_phase"]
     ]
-    for index, phase in enumerate(config.train.phases):
+    for index, phase in config.train.used_phases.items():
         key = f"train.phases[{index}]"
         replaced = {  # field -> the field of the phase that replaces it
             setting: setting.field.metadata["replaced_by_phase"]
             for setting in replaceable
-            if phase.fraction and f"{key}.{setting.field.name}" not in given
+            if f"{key}.{setting.field.name}" not in given
         }
         replaced = {setting: name for setting, name in replaced.items() if getattr(phase, name) is not None}
         if replaced:
@@ -174,7 +174,7 @@ def check_pretraining(config: PretrainConfig) -> None:
     if not math.isclose(total := sum(phase.fraction for phase in train.phases), 1.0, abs_tol=1e-6):
         raise UserError(f"config.train.phases: the fractions add up to {total:g}; they must add up to 1")
     check_warmup(config.optimizer, train.steps)
-    for index, phase in enumerate(train.phases):
+    for index, phase in train.used_phases.items():
         key = f"config.train.phases[{index}]"
         if not 8 <= phase.seq_len <= model.max_positions:
             raise UserError(

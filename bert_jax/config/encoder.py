@@ -1,6 +1,7 @@
 """The fields of an architecture and of its computation."""
 
 import dataclasses
+import math
 
 from bert_jax.config.field import (
     ABOVE_0,
@@ -213,6 +214,11 @@ class EncoderConfig:
     def attention_width(self) -> int:
         """The number of features of all heads of a layer together."""
         return self.num_heads * self.head_dim
+
+    @property
+    def max_dense_length(self) -> float:
+        """The number of tokens above which attention is block-sparse (models/attention/patterns.py)."""
+        return (5 + 2 * self.random_blocks) * self.block_size if self.block_size else math.inf
 
     @property
     def masked_width(self) -> int:

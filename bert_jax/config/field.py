@@ -5,16 +5,19 @@ import math
 from typing import Any
 
 MAX_NUMBER = 3.4e38  # largest number in a field, the range of float32
+MAX_WHOLE_NUMBER = 2**63 - 1  # largest whole number in a field, the range of int64
+MIN_POSITIVE = 1.2e-38  # smallest number above 0 in a field; float32 has no smaller normal number
 
 Range = tuple[float, float]
 FROM_0_TO_1: Range = (0.0, 1.0)
 FROM_0_BELOW_1: Range = (0.0, math.nextafter(1.0, 0.0))
-ABOVE_0_TO_1: Range = (1e-6, 1.0)
-ABOVE_0_BELOW_1: Range = (1e-6, FROM_0_BELOW_1[1])
-ABOVE_0_TO_HALF: Range = (1e-6, 0.5)
-ABOVE_0: Range = (1e-6, math.inf)
+ABOVE_0_TO_1: Range = (MIN_POSITIVE, 1.0)
+ABOVE_0_BELOW_1: Range = (MIN_POSITIVE, FROM_0_BELOW_1[1])
+ABOVE_0_TO_HALF: Range = (MIN_POSITIVE, 0.5)
+ABOVE_0: Range = (MIN_POSITIVE, math.inf)
 AT_LEAST_0: Range = (0, math.inf)
 AT_LEAST_1: Range = (1, math.inf)
+NUM_STEPS: Range = (1, 2**31 - 1)  # steps are int32
 AT_LEAST_4: Range = (4, math.inf)
 AT_LEAST_8: Range = (8, math.inf)
 

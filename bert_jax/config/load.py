@@ -21,7 +21,7 @@ from absl import flags
 from ml_collections import config_dict, config_flags
 
 from bert_jax.config.checks import check_pretraining, refuse_fields_without_effect
-from bert_jax.config.field import FROM_0_BELOW_1, MAX_NUMBER
+from bert_jax.config.field import FROM_0_BELOW_1, MAX_NUMBER, MAX_WHOLE_NUMBER, MIN_POSITIVE
 from bert_jax.config.free_fields import FREE_TO_CHANGE
 from bert_jax.config.schema import Config, FinetuneConfig, PhaseConfig, PretrainConfig
 from bert_jax.config.suggestions import suggestion_text
@@ -248,7 +248,9 @@ def _build_value(kind: Any, value: Any, path: str) -> Any:
         return tuple(_build_value(typing.get_args(kind)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
     if type(value) is not kind and not (kind is float and type(value) is int):
         raise UserError(f"{path}={value!r}: give {IN_WORDS[kind]}")
-    if kind in (int, float) and not -MAX_NUMBER <= value <= MAX_NUMBER:
+    if kind is int and not -MAX_WHOLE_NUMBER <= value <= MAX_WHOLE_NUMBER:
+        raise UserError(f"{path}={value!r:.40}: give a whole number up to {MAX_WHOLE_NUMBER}")
+    if kind is float and not -MAX_NUMBER <= value <= MAX_NUMBER:
         raise UserError(f"{path}={value!r:.40}: give a finite number, up to {MAX_NUMBER:g}")
     return float(value) if kind is float else value
 
@@ -416,7 +418,8 @@ def _as_plain_values(config: Any) -> Any:
 
 
 def range_in_words(lowest: float, highest: float) -> str:
-    """Return a range as a verb phrase, such as `be at least 1` or `lie from 0 to below 1`."""
-    if highest == math.inf:
-        return "be above 0" if lowest == 1e-6 else f"be at least {lowest:g}"
-    return f"lie from {lowest:g} to {'below ' if highest == FROM_0_BELOW_1[1] else ''}{highest:g}"
+    """Return a range as a verb phrase, such as `be at least 1`, `be above 0 and at most 1` or `lie from 0 to 1`."""
+    below = "below " if highest == FROM_0_BELOW_1[1] else ""
+    if lowest == MIN_POSITIVE:
+        return "be above 0" if highest == math.inf else f"be above 0 and {below or 'at most '}{highest:g}"
+    return f"be at least {lowest:g}" if highest == math.inf else f"lie from {lowest:g} to {below}{highest:.10g}"

@@ -15,6 +15,7 @@ from bert_jax.config.field import (
     AT_LEAST_1,
     FROM_0_BELOW_1,
     FROM_0_TO_1,
+    NUM_STEPS,
     ReadBy,
     field,
 )
@@ -193,7 +194,7 @@ class PhaseConfig:
     """A phase of the run; a field that is None takes the value in `train`, `optimizer` or `data`."""
 
     seq_len: int = field(128, "tokens per sequence in this phase", AT_LEAST_1)
-    fraction: float = field(1.0, "fraction of train.steps in this phase", FROM_0_TO_1)
+    fraction: float = field(1.0, "fraction of train.steps in this phase; 0: no such phase", FROM_0_TO_1)
     batch_size: int | None = field(None, "sequences per step in this phase; None: train.batch_size", AT_LEAST_1)
     grad_accum_steps: int | None = field(
         None, "micro-batches per step in this phase; None: train.grad_accum_steps", AT_LEAST_1
@@ -273,13 +274,14 @@ class FinetuneTrainConfig:
 class TrainConfig(FinetuneTrainConfig):
     """Steps, phases and batches of a pretraining."""
 
-    steps: int = field(1_000_000, "number of optimizer steps in the whole run", AT_LEAST_1)
+    steps: int = field(1_000_000, "number of optimizer steps in the whole run", NUM_STEPS)
     phases: tuple[PhaseConfig, ...] = field((PhaseConfig(),), "phases of the run in order; their fractions add up to 1")
     plateau_steps: int | None = field(
         None,
         "step at which the run warns if the loss is still at the unigram loss; None: after the warmup and a "
         "twentieth of the run, at least 300 steps",
         AT_LEAST_1,
+        read_by=ReadBy("objective", not_values=("left_to_right",)),
     )
     z_loss: float = field(
         0.0,
@@ -287,6 +289,11 @@ class TrainConfig(FinetuneTrainConfig):
         "PaLM uses 1e-4",
         AT_LEAST_0,
     )
+
+    @property
+    def used_phases(self) -> dict[int, PhaseConfig]:
+        """The phases with a fraction above 0, by their index in `phases`."""
+        return {index: phase for index, phase in enumerate(self.phases) if phase.fraction}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -398,7 +405,12 @@ class EvaluateConfig:
         "with bert-jax; None: no pairs",
         is_path=True,
     )
-    num_pairs: int = field(230, "number of minimal pairs to score, distributed over the paradigms", AT_LEAST_1)
+    num_pairs: int = field(
+        230,
+        "number of minimal pairs to score, distributed over the paradigms",
+        AT_LEAST_1,
+        read_by=ReadBy("pairs", not_values=(None,)),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

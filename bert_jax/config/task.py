@@ -161,7 +161,7 @@ class TaskConfig:
     )
     learned_temperature: bool = field(
         False,
-        "similarity: train the temperature, which starts at task.temperature and stays above 0.01",
+        "similarity: train the temperature, which starts at task.temperature and is at least 0.01",
         read_by=ReadBy("vector_loss", values=("info_nce",)),
     )
     symmetric: bool = field(

@@ -89,9 +89,8 @@ def compress_model(
         else:
             card = f"# {os.path.basename(os.path.realpath(model))}: {compressed.description}"
         with output_directory(output) as partial:
-            for path in compressed.directory.iterdir():
-                if path.name not in ("SHA256SUMS", CARD):
-                    shutil.copyfile(path, partial / path.name)
+            other_files = shutil.ignore_patterns("SHA256SUMS", CARD)
+            shutil.copytree(compressed.directory, partial, ignore=other_files, dirs_exist_ok=True)
             if METHODS[method] is _quantize:  # `verify --run` compares the ONNX file with these outputs
                 (partial / FILE).write_bytes(serialize_expected_outputs(compute_outputs_of_bert_jax(weights, method)))
             (partial / CARD).write_text(f"{card.rstrip()}\n\n{compression_card_section(lines)}", encoding="utf-8")

@@ -179,17 +179,17 @@ def _count_tokens_in_short_and_long_words(
     return np.array([sizes[(sizes > 1) & ~is_long].sum(), sizes[is_long].sum()])
 
 
-def unigram_loss(train: Split, heldout: Split, vocab_size: int) -> float:
-    """Return the loss on held-out tokens, in nats, of a model that knows only the frequencies of the training tokens.
+def unigram_loss(train_counts: np.ndarray, counts: np.ndarray) -> float:
+    """Return the loss on a text, in nats, of a model that knows only the frequencies of the training tokens.
 
+    The arguments are the counts of each token in the training text and in the text of the loss, `[vocab_size]` each.
     The frequencies are smoothed as by Witten and Bell (1991, method C): a text of n tokens with d distinct tokens has
     the weight n / (n + d), and the uniform distribution has the rest. So a token that does not occur in the training
     text has a finite loss.
     """
-    counts = token_counts(train, vocab_size)
-    distinct = np.count_nonzero(counts)
-    smoothed = (counts + distinct / vocab_size) / (counts.sum() + distinct)
-    return -math.fsum(token_fractions(heldout, vocab_size) * np.log(smoothed))
+    distinct = np.count_nonzero(train_counts)
+    smoothed = (train_counts + distinct / len(train_counts)) / (train_counts.sum() + distinct)
+    return -math.fsum(counts / counts.sum() * np.log(smoothed))
 
 
 def token_fractions(split: Split, vocab_size: int) -> np.ndarray:
@@ -198,15 +198,23 @@ def token_fractions(split: Split, vocab_size: int) -> np.ndarray:
     return counts / counts.sum()
 
 
-def token_counts(split: Split, vocab_size: int, limit: int = MAX_COUNTED_TOKENS) -> np.ndarray:
-    """Return how often each token occurs in a split: int64 `[vocab_size]`.
+def token_counts(
+    split: Split, vocab_size: int, passes_per_source: np.ndarray | None = None, limit: int = MAX_COUNTED_TOKENS
+) -> np.ndarray:
+    """Return how often each token occurs in a split: float64 `[vocab_size]`.
 
-    If the split has more than `limit` tokens, a random sample of records, with a fixed seed, is counted.
+    If the split has more than `limit` tokens, a random sample of records, with a fixed seed, is counted. A token of
+    source k counts `passes_per_source[k]` times, float64 `[sources]`, or once if the argument is None.
     """
-    records, counts = random_indices_within_cost(split.tokens_per_record, limit), np.zeros(vocab_size, np.int64)
+    num_sources = len(split.source_documents) - 1
+    passes = np.ones(num_sources) if passes_per_source is None else passes_per_source
+    passes_of_record = np.repeat(passes, np.diff(split.first_record[split.source_documents]))
+    records, counts = random_indices_within_cost(split.tokens_per_record, limit), np.zeros(vocab_size)
     for first in range(0, len(records), _RECORDS_AT_ONCE):
-        tokens, *_ = split.read(records[first : first + _RECORDS_AT_ONCE])
-        counts += np.bincount(tokens, minlength=vocab_size)
+        read = records[first : first + _RECORDS_AT_ONCE]
+        tokens, *_ = split.read(read)
+        weights = np.repeat(passes_of_record[read], split.tokens_per_record[read])
+        counts += np.bincount(tokens, weights, minlength=vocab_size)
     return counts
 
 

@@ -11,6 +11,7 @@ import jax
 
 from bert_jax.batches.masking import data_config_of_phase
 from bert_jax.batches.pipeline import ArrayShape, batch_shapes
+from bert_jax.checkpoints.architecture import read_architecture
 from bert_jax.config import (
     ComputeConfig,
     FinetuneConfig,
@@ -122,7 +123,8 @@ class Total:
 def pretraining_compile_inputs(config: PretrainConfig) -> CompileInputs:
     """Return the inputs to compile a pretraining recipe.
 
-    If the recipe has neither a corpus nor a vocabulary size, the vocabulary of BERT is assumed.
+    If the recipe has neither a corpus nor a vocabulary size, the vocabulary size of `config.init_from` or, without
+    initial weights, of BERT is assumed.
 
     Raises:
         UserError: a field has a value that is not among its choices, a field has no effect, or the corpus cannot be
@@ -134,8 +136,9 @@ def pretraining_compile_inputs(config: PretrainConfig) -> CompileInputs:
     if config.data.corpus:
         config = with_vocab_size(config, open_mixture(config.data.corpus).tokenizer().vocab_size)
     elif not config.model.vocab_size:
-        config = with_vocab_size(config, DEFAULT_VOCAB_SIZE)
-        notes = (f"no corpus and no config.model.vocab_size: assuming a vocabulary of {DEFAULT_VOCAB_SIZE:,}",)
+        size = read_architecture(config.init_from).vocab_size if config.init_from else DEFAULT_VOCAB_SIZE
+        config = with_vocab_size(config, size)
+        notes = (f"no corpus and no config.model.vocab_size: assuming a vocabulary of {size:,}",)
     data, phase_settings = config.data, config.train.phases
 
     def batch_shapes_of_phase(phase: Phase) -> dict[str, ArrayShape]:

@@ -56,6 +56,7 @@ TRANSFORMER_FIELDS = {
     "transformer_task": "feature-extraction",
     "modality_config": {"text": OF_TEXT},
     "module_output_name": "token_embeddings",
+    "unpad_inputs": None,  # changes the speed alone
 }
 CROSS_ENCODER_FIELDS = TRANSFORMER_FIELDS | {
     "transformer_task": "sequence-classification",
@@ -66,6 +67,8 @@ SPARSE_FIELDS = TRANSFORMER_FIELDS | {"transformer_task": "fill-mask", "modality
 # Field of a SpladePooling -> the only value that can be read.
 SPLADE_FIELDS = {"pooling_strategy": "max", "activation_function": "relu"}
 MULTI_VECTOR_FIELDS = TRANSFORMER_FIELDS | LENGTH_FIELDS
+# Fields of config_sentence_transformers.json that make sentence-transformers shorten each vector.
+SHORTENING_FIELDS = ("truncate_dim", "max_active_dims")
 LIBRARY = "sentence_transformers"
 
 # Names of a Transformer module's file; early versions of the library had a name for each model family.
@@ -398,8 +401,17 @@ class _PromptsAndSimilarity(NamedTuple):
 
 
 def _read_prompts_and_similarity(path: pathlib.Path) -> _PromptsAndSimilarity:
-    """Return the prompts, the name of the default prompt, and the name of the similarity."""
+    """Return the prompts, the name of the default prompt, and the name of the similarity.
+
+    Raises UserError for prompts that are not texts, and for a field that shortens the vectors.
+    """
     fields = read_object(path) if path.is_file() else {}
+    for name in SHORTENING_FIELDS:
+        if fields.get(name) is not None:
+            raise UserError(
+                f"{path}: {name} is {fields[name]!r}; bert_jax does not shorten vectors. Remove the field to get whole "
+                "vectors"
+            )
     prompts, default = fields.get("prompts") or {}, fields.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise UserError(f"{path}: prompts are not names with texts")

@@ -25,7 +25,7 @@ Matrices = dict[str, Any]  # "a": float32 [..., inputs, rank]; "b": float32 [...
 class Target(NamedTuple):
     """A linear map with an adapter: one tensor of a file, which may hold several kernels of our parameter tree."""
 
-    name: str  # of the module in transformers; `{layer}` stands for the index of a layer
+    name: str  # of the module in a file of transformers; `{layer}` stands for the index of a layer
     path: str  # of the matrices in the tree of the adapter
     kernels: tuple[str, ...]  # paths of the linear maps in the parameter tree, in the order of the parts of the tensor
 

@@ -210,7 +210,7 @@ def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
 
 def _num_attended_pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
     """Return the number of query-key pairs of a sequence that the attention of a block computes."""
-    if config.block_size and seq_len > (5 + 2 * config.random_blocks) * config.block_size:
+    if config.block_size and seq_len > config.max_dense_length:
         size = config.block_size
         return (
             2 * size * seq_len + (seq_len - 2 * size) * 5 * size - 2 * size * size
@@ -280,6 +280,8 @@ def _has_contradiction_by_message(config: EncoderConfig) -> dict[str, bool]:
         ),
         f"model.separator_id={config.separator_id} and model.block_size={config.block_size}: blocks have no maps of "
         "global tokens; set one of them": config.separator_id is not None and config.block_size is not None,
+        "model.trigram_embeddings=True shows a causal model the next token; choose an objective with masks, or set "
+        "model.trigram_embeddings=False": (config.causal and config.trigram_embeddings),
         f"model.masked_extra_table=True has no effect with a token table of {config.table_width} features for "
         f"{config.hidden_size}; set model.embedding_size below model.hidden_size": (
             config.masked_extra_table and config.table_width >= config.hidden_size

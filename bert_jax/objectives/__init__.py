@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from bert_jax.batches.masking import phase_mask_rates
-from bert_jax.config import EncoderConfig, PretrainConfig, ReplacedTokensConfig
+from bert_jax.config import EncoderConfig, PhaseConfig, PretrainConfig, ReplacedTokensConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head
 from bert_jax.objectives import distillation, left_to_right, masked_tokens, replaced_tokens
@@ -107,12 +107,14 @@ def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None)
     """Return the objective that `config.objective` names, for the encoder that `config.model` describes.
 
     The argument `teacher` is the architecture of the model in `config.distillation.teacher`. Raise UserError if
-    `config.model.causal` does not fit the objective, or if a phase has an objective but the objective of the run is not
-    masked_tokens.
+    `config.model.causal` does not fit the objective, if a phase has an objective but the objective of the run is not
+    masked_tokens, or if block-sparse attention would read packed sequences.
     """
     row = OBJECTIVES[config.objective]
     if config.model.causal != row.causal:
         raise UserError(f"config.objective={config.objective} needs config.model.causal={row.causal}")
+    for encoder in (config.model, teacher) if teacher else (config.model,):
+        _refuse_packed_block_sparse_attention(encoder, config.data.packing, config.train.used_phases)
     ingredients = Ingredients(
         model=config.model,
         compute=config.compute,
@@ -126,9 +128,26 @@ def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None)
         has_init_weights=bool(config.init_from),
     )
     objective = row.make(ingredients)
-    others = {index: phase.objective for index, phase in enumerate(config.train.phases) if phase.objective}
+    others = {index: phase.objective for index, phase in config.train.used_phases.items() if phase.objective}
     for index in others:
         if config.objective != "masked_tokens":
             raise UserError(f"config.train.phases[{index}].objective needs config.objective=masked_tokens")
     phases = {index: PHASE_OBJECTIVES[name].make(ingredients, objective) for index, name in others.items()}
-    return dataclasses.replace(objective, phases=phases)
+
+    def flops(seq_len: int, index: int) -> float:
+        return phases.get(index, objective).flops(seq_len, index)
+
+    return dataclasses.replace(objective, phases=phases, flops=flops)
+
+
+def _refuse_packed_block_sparse_attention(
+    encoder: EncoderConfig, packing: int, phases: Mapping[int, PhaseConfig]
+) -> None:
+    """Raise UserError if sequences are packed and long enough for sparse attention, which is defined for one text."""
+    for index, phase in phases.items():
+        if packing > 1 and phase.seq_len > encoder.max_dense_length:
+            raise UserError(
+                f"config.data.packing={packing}: attention in blocks of {encoder.block_size} tokens reads packed "
+                f"sequences of up to {encoder.max_dense_length} tokens, and config.train.phases[{index}].seq_len="
+                f"{phase.seq_len}; set config.data.packing=1"
+            )

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from bert_jax.errors import UserError, with_message
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import Batch, Ingredients, LossAndMetrics, Normalizers, Objective, Rngs
@@ -51,11 +52,13 @@ def make_left_to_right_phase(ingredients: Ingredients, run: Objective) -> Object
     """Return the objective of a left-to-right phase in a run of masked tokens: causal attention, and no masks.
 
     The masked-token head predicts the next token in this phase (as in GPT-BERT: Charpentier and Samuel 2024). So both
-    objectives train the same parameters.
+    objectives train the same parameters. Raise UserError if the model cannot be causal.
     """
-    causal = make_left_to_right_objective(
-        dataclasses.replace(ingredients, model=dataclasses.replace(ingredients.model, causal=True))
-    )
+    model = dataclasses.replace(ingredients.model, causal=True)
+    try:
+        causal = make_left_to_right_objective(dataclasses.replace(ingredients, model=model))
+    except UserError as error:  # the user has not set model.causal
+        raise with_message(error, f"a phase with objective=left_to_right has a causal model: {error}") from None
 
     def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
         renamed = {"next_token" if name == "masked_token" else name: part for name, part in params.items()}

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.errors import UserError
 from bert_jax.models import Model, model_flops
 from bert_jax.objectives.base import Batch, LossAndMetrics, Normalizers, Objective, Params, Rngs, WholeBatchLoss
 from bert_jax.objectives.losses import Mean
@@ -18,7 +19,7 @@ OUTPUT = "sentence_vectors"  # of the heads in VECTOR_HEADS
 SCORE_OUTPUT = "pair_scores"
 FLOPS_FACTOR = "flops_factor"  # key of the factor of the regularization, in the normalizers of a step
 LOG_TEMPERATURE = "log_temperature"  # name of the parameter, float32 [1], if the temperature is learned
-MIN_TEMPERATURE = 0.01  # of a learned temperature, as in CLIP (Radford et al. 2021)
+MIN_TEMPERATURE = 0.01  # minimum of a learned temperature, as in CLIP (Radford et al. 2021)
 
 
 class FlopsWeights(NamedTuple):
@@ -53,7 +54,15 @@ def make_vector_objective(
         learns_temperature: True to train the temperature, starting at `temperature`; the parameters then have its log.
         freeze_encoder: True if gradients stop at the head.
         flops_weights: weights of the regularization of sparse vectors; None: no regularization.
+
+    Raises:
+        UserError: a learned temperature starts below its minimum.
     """
+    if learns_temperature and temperature < MIN_TEMPERATURE:
+        raise UserError(
+            f"config.task.temperature={temperature:g}: a learned temperature is at least {MIN_TEMPERATURE:g}; raise "
+            "config.task.temperature, or set config.task.learned_temperature=False"
+        )
     row = VECTOR_LOSSES[loss_name]
 
     def weights_of_examples(batch: Batch) -> jax.Array:
@@ -73,7 +82,9 @@ def make_vector_objective(
         weights, metrics = weights_of_examples(batch), {}
         divisor: jax.Array | float = temperature
         if learns_temperature:
-            divisor = jnp.maximum(jnp.exp(params[LOG_TEMPERATURE][0]), MIN_TEMPERATURE)
+            unbounded = jnp.exp(params[LOG_TEMPERATURE][0])
+            # The bound changes the value and keeps the gradient, so that the temperature can rise again.
+            divisor = unbounded + jax.lax.stop_gradient(jnp.maximum(unbounded, MIN_TEMPERATURE) - unbounded)
             metrics["temperature"] = Mean(divisor, jnp.ones(()))
         labels = VectorLabels(weights, batch["text_ids"], batch.get("grades"), batch.get("scores"))
         losses, correct = vector_losses(loss_name, vectors, labels, divisor, options)

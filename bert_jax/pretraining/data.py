@@ -77,6 +77,16 @@ def training_batches(
     return functools.partial(batches_by_snapshot, corpus, num_snapshots, phases, preparation, split_batches)
 
 
+def passes_per_source(split: Split, rules: SequenceRules, phase: Phase) -> np.ndarray:
+    """Return how often an epoch of training reads the text of each source of a mixture: float64 `[sources]`."""
+    if len(split.source_documents) == 2:  # one source; the plan of its sequences may take seconds
+        return np.ones(1)
+    data = data_config_of_phase(rules.data, rules.phases[phase.index])
+    sequences = make_sequences(split, rules.symbols, phase.seq_len, rules.seed, data, rules.num_token_types)
+    passes: np.ndarray = sequences.num_per_source / np.maximum(1, sequences.num_items)
+    return passes
+
+
 class _SequencesAndEnd(NamedTuple):
     """The sequences of an evaluation, and the number of the first sequence that the evaluation leaves out."""
 

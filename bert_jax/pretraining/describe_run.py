@@ -53,11 +53,11 @@ def describe_run(
         )
     if len(corpus.corpora) > 1:
         shares, epochs = np.zeros((len(phases), len(corpus.corpora))), np.zeros(len(corpus.corpora))
-        for phase in phases:
+        for index, phase in enumerate(phases):
             sequences = make_sequences(split, symbols, phase.seq_len, rules.seed, data)
-            shares[phase.index] = sequences.num_per_source / sequences.num_per_epoch
+            shares[index] = sequences.num_per_source / sequences.num_per_epoch
             num_sequences = (phase.end - phase.begin) * phase.batch_size
-            epochs += num_sequences * shares[phase.index] / np.maximum(1, sequences.num_items)
+            epochs += num_sequences * shares[index] / np.maximum(1, sequences.num_items)
         for (name, source), share, times in zip(corpus.sources(), shares[0].tolist(), epochs.tolist(), strict=True):
             yield (
                 f"  {os.path.basename(name)}: {source.num_tokens / split.num_tokens:.2%} of the tokens, "

@@ -11,20 +11,20 @@ from bert_jax.checkpoints.load_model import restore_run
 from bert_jax.config import EncoderConfig, EvaluateConfig, MeshConfig, check_run_table_rows
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, open_mixture
-from bert_jax.corpus.statistics import unigram_loss
+from bert_jax.corpus.statistics import token_counts, unigram_loss
 from bert_jax.corpus.store import Split
 from bert_jax.errors import UserError, with_message
 from bert_jax.models import Head
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import Batch, Objective, Params
 from bert_jax.parallel import sharding
-from bert_jax.pretraining.data import heldout_batches, sequence_rules
+from bert_jax.pretraining.data import SequenceRules, heldout_batches, passes_per_source, sequence_rules
 from bert_jax.pretraining.teacher import Teacher, read_teacher
 from bert_jax.scoring.score import make_pairs_accuracy
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
 from bert_jax.training.evaluation import Evaluate, evaluation_batch_size, make_evaluate
-from bert_jax.training.schedules import plan_phases
+from bert_jax.training.schedules import Phase, plan_phases
 
 
 def make_evaluation(
@@ -144,7 +144,8 @@ def evaluate_checkpoint(
         batches = _with_progress(heldout.batches(phase), heldout.num_batches(phase), console)
         metrics = measure(params, frozen, batches)
     about = {"step": step, "seq_len": phase.seq_len, "documents": split.num_documents}
-    return about | metrics | _unigram_loss_of_run(config.data.corpus, split, corpus.vocab_size, console)
+    rules = sequence_rules(config, tokenizer)
+    return about | metrics | _unigram_loss_of_run(config.data.corpus, rules, phases[0], split, console)
 
 
 def open_evaluation_corpus(path: str, trained_on: str, tokenizer_sha256: str, min_documents: int) -> Split:
@@ -174,14 +175,26 @@ def check_corpus_tokenizer(path: str, corpus: Mixture, trained_on: str, tokenize
         )
 
 
-def _unigram_loss_of_run(corpus: str, heldout: Split, vocab_size: int, console: Console) -> dict[str, float]:
-    """Return the unigram loss on `heldout`, by the token counts of the training text; {} if the text is missing."""
+def _unigram_loss_of_run(
+    corpus: str, rules: SequenceRules, first_phase: Phase, heldout: Split, console: Console
+) -> dict[str, float]:
+    """Return the unigram loss on `heldout`, by the token counts of the training text; {} if the text is missing.
+
+    Args:
+        corpus: corpora of the run.
+        rules: settings for the sequences of the run.
+        first_phase: first phase of the run.
+        heldout: the text of the evaluation.
+        console: console that prints a line if the training text is missing.
+    """
+    vocab_size = rules.symbols.vocabulary.size
     try:
         train = open_mixture(corpus).split("train")
     except UserError as error:
         console.say(f"no unigram loss: it needs the corpus of the run: {error}")
         return {}
-    return {"unigram_loss": unigram_loss(train, heldout, vocab_size)}
+    counts = token_counts(train, vocab_size, passes_per_source(train, rules, first_phase))
+    return {"unigram_loss": unigram_loss(counts, token_counts(heldout, vocab_size))}
 
 
 def _with_progress(batches: Iterable[Batch], total: int, console: Console) -> Iterator[Batch]:

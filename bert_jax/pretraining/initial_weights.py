@@ -9,6 +9,7 @@ import numpy as np
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.checkpoints.load_model import Weights, read_weights, trains_auxiliary_model
 from bert_jax.checkpoints.longer_positions import with_longer_positions
+from bert_jax.checkpoints.unused_rows import without_unused_rows
 from bert_jax.config import EncoderConfig, fill_inherited_fields, flatten
 from bert_jax.console import Console
 from bert_jax.errors import UserError
@@ -114,11 +115,12 @@ def read_initial_weights(
         UserError: the architecture or the vocabulary of the weights differs from the run's.
     """
     weights = read_weights(init_from, heads, jax.random.key(seed), console)
-    if load_tokenizer(weights.directory).tokens != tokenizer.tokens:  # the architecture below has the vocabulary size
+    if load_tokenizer(weights.directory).tokens != tokenizer.tokens:
         raise UserError(
             f"{corpus} was prepared with another vocabulary than {init_from}; prepare it again with --tokenizer "
             f"{weights.directory}, or give the weights its vocabulary (`bert-jax vocabulary`)"
         )
+    weights = without_unused_rows(weights, tokenizer.vocab_size, console)
     weights = with_longer_positions(weights, model, console)
     _check_architecture(weights.config, model, f"--config.init_from={init_from}", "config.model")
     print_initial_weights_summary(init_from, weights, console.say)
@@ -130,6 +132,7 @@ def read_initial_weights(
             part_params = draw_missing(part.config, part.heads, {}, key)
         else:
             weights = read_weights(path, part.heads, key, console, part=None if part.init_from else name)
+            weights = without_unused_rows(weights, tokenizer.vocab_size, console)
             weights = with_longer_positions(weights, part.config, console)
             _check_architecture(weights.config, part.config, f"the {name} in {path}", name)
             print_initial_weights_summary(path, weights, console.say)

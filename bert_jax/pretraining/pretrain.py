@@ -18,11 +18,11 @@ from bert_jax.config import (
 )
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, corpus_setting_with_snapshots, find_corpora, open_mixture
-from bert_jax.corpus.statistics import unigram_loss
+from bert_jax.corpus.statistics import token_counts, unigram_loss
 from bert_jax.errors import UserError
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
-from bert_jax.pretraining.data import heldout_batches, sequence_rules, training_batches
+from bert_jax.pretraining.data import heldout_batches, passes_per_source, sequence_rules, training_batches
 from bert_jax.pretraining.describe_run import describe_run, evaluation_size_line, long_cpu_run_warning
 from bert_jax.pretraining.evaluate import make_evaluation, open_evaluation_corpus
 from bert_jax.pretraining.initial_weights import (
@@ -144,16 +144,15 @@ def pretrain_in_directory(
     unigram_losses, remarks = dict[str, float](), no_remarks
     if is_first:
         train_split = corpus.split("train")
-        measured = {"train": train_split} | ({"heldout": heldout_split} if has_heldout else {})
-        unigram_losses = {name: unigram_loss(train_split, split, corpus.vocab_size) for name, split in measured.items()}
+        counts = token_counts(train_split, corpus.vocab_size, passes_per_source(train_split, rules, phases[0]))
+        unigram_losses = {"train": unigram_loss(counts, counts)}
+        if has_heldout:
+            unigram_losses["heldout"] = unigram_loss(counts, token_counts(heldout_split, corpus.vocab_size))
         # Trained weights have left the plateau before, also weights of a phase of another objective.
         if not (config.init_from or copies_teacher or objective.phases):
-            causes = likely_causes(
-                config.model,
-                config.optimizer.peak_learning_rate,
-                phases[0].seq_len,
-                config.train.phases[0].mask_probability or config.data.mask_probability,
-            )
+            mask_probability = rules.phases[phases[0].index].mask_probability or config.data.mask_probability
+            peak = config.optimizer.peak_learning_rate
+            causes = likely_causes(config.model, peak, phases[0], mask_probability)
             expected = expected_end_of_plateau(config.train.plateau_steps, config.optimizer, phases)
             remarks = Plateau(expected, plan.last_step, causes).remarks
     heldout, evaluate, heads = None, None, objective_row.heads(config.data.sentence_pairs)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from bert_jax.checkpoints.load_model import digest_of_config_and_params, read_weights
+from bert_jax.checkpoints.unused_rows import without_unused_rows
 from bert_jax.config import EncoderConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError, with_message
@@ -44,16 +45,18 @@ def read_teacher(path: str | None, tokenizer: Tokenizer, max_seq_len: int, corpu
             f"config.distillation.teacher={path} reads {weights.config.max_positions} tokens, and a phase has "
             f"sequences of {max_seq_len}; lower its seq_len, or choose another teacher"
         )
+    weights = without_unused_rows(weights, tokenizer.vocab_size, console)
     return Teacher(weights.config, weights.params, {"teacher": digest_of_config_and_params(weights)})
 
 
 def read_teacher_architecture(path: str | None, vocab_size: int) -> EncoderConfig | None:
     """Return the architecture of a teacher for a dry run; `path` is a model directory or the name of a preset.
 
-    A preset gets the run's vocabulary size.
+    A preset gets the run's vocabulary size. A model directory gets it if its tables have more rows.
     """
     if path is None:
         return None
     if path in PRESETS:
         return dataclasses.replace(PRESETS[path], vocab_size=vocab_size)
-    return read_weights(path, (Head("masked_token"),)).config
+    config = read_weights(path, (Head("masked_token"),)).config
+    return dataclasses.replace(config, vocab_size=min(config.vocab_size, vocab_size))  # without unused rows

@@ -25,15 +25,20 @@ NARROW = 512
 LONG, SHORT, MANY_MASKS = 256, 32, 0.5
 
 
-def likely_causes(model: EncoderConfig, peak_learning_rate: float, seq_len: int, mask_probability: float) -> list[str]:
+def likely_causes(
+    model: EncoderConfig, peak_learning_rate: float, first_phase: Phase, mask_probability: float
+) -> list[str]:
     """Return the likely causes of a long plateau with their remedies, the most likely cause first.
 
     Args:
         model: architecture of the run.
         peak_learning_rate: peak learning rate of the run.
-        seq_len: sequence length of the first phase.
+        first_phase: first phase of the run, which may have its own peak learning rate.
         mask_probability: mask probability of the first phase.
     """
+    seq_len, peak_key = first_phase.seq_len, "config.optimizer"
+    if first_phase.peak_learning_rate is not None:
+        peak_learning_rate, peak_key = first_phase.peak_learning_rate, f"config.train.phases[{first_phase.index}]"
     narrow = model.hidden_size < NARROW
     neighbors = can_init_neighbor_heads(model) and model.embedding_size is None and not init_scales(model).neighbors
     causes = [
@@ -48,7 +53,7 @@ def likely_causes(model: EncoderConfig, peak_learning_rate: float, seq_len: int,
         ),
         (
             True,
-            f"config.optimizer.peak_learning_rate={peak_learning_rate:g} is too low, or so high that grad_norm grows: "
+            f"{peak_key}.peak_learning_rate={peak_learning_rate:g} is too low, or so high that grad_norm grows: "
             "try 3 times as much and a third",
         ),
         (

@@ -36,13 +36,13 @@ class Phase:
 def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
     """Return the phases of a pretraining run in order; together they have exactly `train.steps` steps.
 
-    The end of each phase is rounded to a whole number of steps.
+    The end of each phase is rounded to a whole number of steps. A phase with `fraction=0` is left out.
     """
     phases: list[Phase] = []
     fraction, begin, sequence = 0.0, 0, 0
-    for index, settings in enumerate(train.phases):
+    for index, settings in train.used_phases.items():
         fraction += settings.fraction
-        end = train.steps if index == len(train.phases) - 1 else round(fraction * train.steps)
+        end = train.steps if index == max(train.used_phases) else round(fraction * train.steps)
         phase = Phase(
             begin=begin,
             end=end,

@@ -23,6 +23,7 @@ def test_from_init_takes_the_architecture_of_the_weights(tmp_path, family):
     assert read_architecture(tmp_path) == expected
     words = [FROM_INIT, f"--config.init_from={tmp_path}", "--config.train.phases[0].seq_len=32"]
     config = read_run_config(PretrainConfig, None, words)
+    expected = dataclasses.replace(expected, vocab_size=None)  # of the corpus
     assert config.model == expected
     changed = read_run_config(PretrainConfig, None, [*words, "--config.model.dropout=0.25"])
     assert changed.model == dataclasses.replace(expected, dropout=0.25)

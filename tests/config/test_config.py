@@ -4,11 +4,13 @@ import dataclasses
 import pathlib
 import re
 
+import numpy as np
 import pytest
 
 from bert_jax import config as c
 from bert_jax.config.checks import phase_warnings
 from bert_jax.errors import UserError
+from bert_jax.training.schedules import plan_phases
 
 ROOT = pathlib.Path(__file__).parents[2]
 BASE = str(ROOT / "configs" / "bert_base.py")
@@ -42,7 +44,7 @@ def test_overrides_reach_every_level() -> None:
         ("--confg.train.steps=1", ["not an option"]),
         ("--config.train.steps", ["VALUE"]),
         ("--config.train.steps=abc", ["config.train.steps=abc: give a whole number"]),
-        ("--config.train.steps=0", ["config.train.steps=0 must be at least 1"]),
+        ("--config.train.steps=0", ["config.train.steps=0 must lie from 1 to 2147483647"]),
         ("--config.train.phases[0].seq_len=513", ["seq_len=513", "max_positions"]),
         ("--config.train.phases[7].seq_len=64", ["phases[7].seq_len", "did you mean 'train.phases[1].seq_len'"]),
         ("--config.train.phases.1.seq_len=64", ["did you mean 'train.phases[1].seq_len'"]),
@@ -58,7 +60,11 @@ def test_overrides_reach_every_level() -> None:
         ("--config.data.mask_probability=0.0", ["config.data.mask_probability"]),
         ("--config.train.phases[0].fraction=0.5", ["add up to 0.6"]),
         ("--config.train.steps=9000", ["warmup_steps=10000", "the run has 9000 steps"]),
-        ("--config.optimizer.epsilon=0.0", ["config.optimizer.epsilon=0.0"]),
+        ("--config.optimizer.epsilon=0.0", ["config.optimizer.epsilon=0.0 must be above 0"]),
+        ("--config.optimizer.layer_decay=0.0", ["config.optimizer.layer_decay=0.0 must be above 0 and at most 1"]),
+        ("--config.optimizer.ema_decay=1.0", ["config.optimizer.ema_decay=1.0 must be above 0 and below 1, or None"]),
+        ("--config.seed=9223372036854775808", ["config.seed=9223372036854775808: give a whole number up to"]),
+        ("--config.train.steps=2147483648", ["config.train.steps=2147483648 must lie from 1 to 2147483647"]),
         ("--config.model.num_heads=7", ["num_heads=7", "hidden_size=768"]),
         ("--config.model=3", ["no key 'model'"]),
         ("--config.data.mask_token_fraction=0.95", ["more than 1"]),
@@ -74,6 +80,31 @@ def test_bad_override_is_refused_by_name(override: str, words: list[str]) -> Non
     with pytest.raises(UserError) as error:
         read(override)
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+@pytest.mark.parametrize("kind", [c.PretrainConfig, c.FinetuneConfig])
+def test_a_range_begins_with_a_whole_number_or_with_the_smallest_positive_number(kind: type) -> None:
+    """So 1e-8, the usual epsilon of Adam, is above 0."""
+    ranges = [field.metadata["allowed"] for _, field, _ in c.fields_of(kind)]
+    lowest = {allowed[0] for allowed in ranges if allowed and not isinstance(allowed[0], str)}
+    fractions = [value for value in lowest if value % 1]
+    assert fractions == [pytest.approx(np.finfo(np.float32).tiny, rel=0.03)]
+    assert read("--config.optimizer.epsilon=1e-8").optimizer.epsilon == 1e-8
+
+
+def test_a_phase_of_no_steps_is_not_read() -> None:
+    """Its sequences may be longer than the model allows, and its own values replace nothing."""
+    whole = ["--config.train.phases[0].fraction=1", "--config.train.phases[1].fraction=0"]
+    config = read(*whole, "--config.model.max_positions=128", "--config.train.phases[1].warmup_steps=None")
+    (phase,) = plan_phases(config.train)
+    assert (phase.begin, phase.end, phase.seq_len, phase.index) == (0, config.train.steps, 128, 0)
+    with pytest.raises(UserError, match=r"phases\[1\].seq_len=512: sequences have 8 to 128 tokens"):
+        read("--config.model.max_positions=128")
+    last = ["--config.train.phases[0].fraction=0", "--config.train.phases[1].fraction=1"]
+    with pytest.raises(UserError, match=r"every phase has its own batch_size; set config.train.phases\[1\].batch_size"):
+        read(*last, "--config.train.phases[1].batch_size=8", "--config.train.batch_size=16")
+    (phase,) = plan_phases(read(*last, "--config.train.phases[1].batch_size=8").train)
+    assert (phase.begin, phase.end, phase.index, phase.batch_size) == (0, config.train.steps, 1, 8)
 
 
 def test_bad_recipe_files(tmp_path: pathlib.Path) -> None:

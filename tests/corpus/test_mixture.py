@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from bert_jax.batches.pipeline import make_sequences, special_ids_and_vocabulary
-from bert_jax.config import DataConfig, PretrainConfig, read_config
+from bert_jax.config import DataConfig, PretrainConfig, phases, pretrain_config, read_config, resolve
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.mixture import find_corpora, open_mixture
+from bert_jax.corpus.statistics import token_counts, unigram_loss
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
-from bert_jax.pretraining.data import sequence_rules
+from bert_jax.objectives.losses import original_tokens
+from bert_jax.pretraining.data import passes_per_source, sequence_rules
 from bert_jax.pretraining.describe_run import describe_run
 from bert_jax.readers import ReadOptions
 from bert_jax.tokenizer import Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
@@ -59,6 +61,26 @@ def languages(batch) -> np.ndarray:
     highest, lowest = found.max(axis=1), np.where(found < 0, 9, found).min(axis=1)
     assert np.array_equal(highest, lowest)
     return highest
+
+
+@pytest.mark.parametrize("weights", [None, (1.0, 1.0, 2.0), (0.0, 1.0, 0.0)])
+def test_the_unigram_loss_has_the_frequencies_of_the_sequences_of_an_epoch(corpora, weights):
+    """Of the original tokens of all sequences, without special tokens; a language of weight 0 is unknown."""
+    made = pretrain_config()
+    made.data.update(weights=weights, sentence_pairs="full_sentences")
+    made.train.phases = phases({"seq_len": 32})
+    config, mixture = resolve(PretrainConfig, made), open_mixture(f"{corpora}/*")
+    rules, split = sequence_rules(config, mixture.tokenizer()), mixture.split("train")
+    sequences = make_sequences(split, rules.symbols, 32, 0, config.data)
+    ids = np.asarray(original_tokens(sequences.batch(np.arange(sequences.num_per_epoch))))
+    wanted = np.bincount(ids[ids >= 5], minlength=mixture.vocab_size)
+    found = token_counts(split, mixture.vocab_size, passes_per_source(split, rules, plan_phases(config.train)[0]))
+    np.testing.assert_allclose(found / found.sum(), wanted / wanted.sum(), rtol=0.02)
+    english = open_mixture(str(corpora / "en")).split("train")
+    loss = unigram_loss(found, token_counts(english, mixture.vocab_size))
+    known = {None: 100 / 525, (1.0, 1.0, 2.0): 1 / 4, (0.0, 1.0, 0.0): 1.0}[weights]
+    dots = 6 / 78  # of 12 words and a full stop in a sentence
+    assert loss == pytest.approx(-(1 - dots) * np.log((1 - dots) / 2 * known) - dots * np.log(dots), abs=0.05)
 
 
 @pytest.mark.parametrize("config", [DataConfig(), DataConfig(smoothing=0.3), DataConfig(weights=(1.0, 1.0, 2.0))])

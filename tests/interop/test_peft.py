@@ -19,6 +19,7 @@ from bert_jax.interop.huggingface.peft import find_adapter_targets, peft_files
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Adapter, Head, make_model
 from bert_jax.models.adapters import merge_adapter_into_weights, with_adapter
+from tests.helpers.family_cases import CASES, PREFIXES, model_of
 from tests.helpers.tiny_models import CLASSES, save
 
 # `peft` reads an old name of transformers.
@@ -57,11 +58,20 @@ def randomize(model):
                 parameter += 0.3 * torch.randn_like(parameter)
 
 
+def save_base(directory, family):
+    """A base model of random weights; the vocabulary of the families without a tiny tokenizer is a number alone."""
+    if family in CLASSES:
+        save(directory, family)
+    else:
+        model_of(CASES[family], f"{PREFIXES[family]}ForSequenceClassification").save_pretrained(directory)
+
+
 def save_peft(directory, family, **settings):
     """The base model in `directory`/base, and an adapter with random matrices and a random head beside it."""
-    save(directory / "base", family)
+    save_base(directory / "base", family)
     base = transformers.AutoModelForSequenceClassification.from_pretrained(directory / "base", num_labels=LABELS)
-    settings = {"task_type": "SEQ_CLS", "r": 4, "lora_alpha": 6, "target_modules": TARGETS[family]} | settings
+    targets = TARGETS.get(family, "all-linear")
+    settings = {"task_type": "SEQ_CLS", "r": 4, "lora_alpha": 6, "target_modules": targets} | settings
     model = peft.get_peft_model(base, peft.LoraConfig(**settings))
     randomize(model)
     model.save_pretrained(directory / "adapter")
@@ -74,16 +84,28 @@ def compare_merged(model, directory):
     inputs = batch(loaded.config.vocab_size)
     ours = make_model(loaded.config, ComputeConfig(), loaded.heads).apply(loaded.params, inputs, None)
     np.testing.assert_allclose(ours["sequence_logits"], torch_logits(model, inputs), rtol=0, atol=2e-5)
-    merged = model.merge_and_unload().state_dict()
-    for name, tensor in to_tensors(loaded.params, loaded.config, loaded.heads).items():
-        np.testing.assert_allclose(tensor, merged[name].numpy(), rtol=0, atol=1e-6, err_msg=name)
+    compare_tensors(loaded.params, loaded.config, loaded.heads, merged_file(model, directory.parent / "merged"))
+
+
+def merged_file(model, directory):
+    """The tensors of the merged model under their names in a file, which may differ from the names of modules."""
+    model.merge_and_unload().save_pretrained(directory)
+    return safetensors.numpy.load_file(directory / "model.safetensors")
+
+
+def compare_tensors(params, config, heads, expected):
+    for name, tensor in to_tensors(params, config, heads).items():
+        np.testing.assert_allclose(tensor, expected[name], rtol=0, atol=1e-6, err_msg=name)
 
 
 # The last layer of a head that a base model of masked tokens lacks has to be saved with the adapter.
 SAVED = {"bert": ["pooler"], "albert": ["pooler"], "electra": None, "roberta": None}
 
 
-@pytest.mark.parametrize("family", CLASSES)
+OTHERS = ("mpnet", "deberta-v2", "longformer", "big_bird", "mobilebert", "nomic_bert")
+
+
+@pytest.mark.parametrize("family", [*CLASSES, *OTHERS])
 def test_an_adapter_of_peft_is_read_as_peft_merges_it(tmp_path, family):
     compare_merged(save_peft(tmp_path, family, modules_to_save=SAVED.get(family)), tmp_path / "adapter")
 
@@ -95,11 +117,27 @@ def test_an_adapter_of_peft_is_read_as_peft_merges_it(tmp_path, family):
         {"rank_pattern": {"query": 2}, "alpha_pattern": {"layer.1.attention.self.query": 5, "query": 3}},
         {"lora_dropout": 0.5, "layers_to_transform": [0, 2]},
         {"target_modules": r".*\.attention\.self\.(query|key)"},
+        {"modules_to_save": ["pooler", "LayerNorm", "intermediate"]},
     ],
     ids=lambda settings: next(iter(settings)),
 )
 def test_settings_of_peft(tmp_path, settings):
-    model = save_peft(tmp_path, "bert", modules_to_save=["pooler"], **settings)
+    model = save_peft(tmp_path, "bert", **{"modules_to_save": ["pooler"]} | settings)
+    compare_merged(model, tmp_path / "adapter")
+
+
+@pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers` to `True`:UserWarning")
+@pytest.mark.parametrize("saved", [["pooler"], ["word_embeddings", "pooler"]], ids=len)
+def test_tokens_that_the_training_added(tmp_path, saved):
+    save_base(tmp_path / "base", "bert")
+    base = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=LABELS)
+    added = base.config.vocab_size + 3
+    base.resize_token_embeddings(added)
+    lora = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], modules_to_save=saved)
+    model = peft.get_peft_model(base, lora)
+    randomize(model)
+    model.save_pretrained(tmp_path / "adapter")
+    assert load_model(tmp_path / "adapter").config.vocab_size == added
     compare_merged(model, tmp_path / "adapter")
 
 
@@ -113,7 +151,7 @@ def test_the_base_of_an_adapter_is_its_tokenizer(tmp_path):
 
 def written(directory, family, names, head=HEAD):
     """A model, an adapter with random matrices, and the directory of `peft` in `directory`/adapter."""
-    save(directory / "base", family)
+    save_base(directory / "base", family)
     loaded = load_model(directory / "base", head, jax.random.key(0))
     adapter = Adapter(find_adapter_targets(loaded.config, names), rank=2, alpha=5.0, dropout=0.0)
     model = with_adapter(make_model(loaded.config, ComputeConfig(), head), adapter)
@@ -138,6 +176,8 @@ def written(directory, family, names, head=HEAD):
         ("distilbert", ("ffn.lin2", "q_lin")),
         ("electra", ("all-linear",)),
         ("modernbert", ("Wqkv", "Wi")),
+        ("nomic_bert", ("Wqkv", "fc12", "out_proj")),
+        *((family, None) for family in OTHERS),
     ],
 )
 def test_peft_opens_the_adapters_of_bert_jax(tmp_path, family, names):
@@ -148,12 +188,9 @@ def test_peft_opens_the_adapters_of_bert_jax(tmp_path, family, names):
     plain = make_model(model.config, ComputeConfig(), HEAD)
     for ours in (model.apply(params, inputs, None), plain.apply(merged, inputs, None)):
         np.testing.assert_allclose(ours["sequence_logits"], expected, rtol=0, atol=2e-5)
-    tensors = theirs.merge_and_unload().state_dict()
-    for name, tensor in to_tensors(merged, model.config, HEAD).items():
-        np.testing.assert_allclose(tensor, tensors[name].numpy(), rtol=0, atol=1e-6, err_msg=name)
-    read = to_tensors(load_model(tmp_path / "adapter").params, model.config, HEAD)
-    for name, tensor in read.items():
-        np.testing.assert_allclose(tensor, tensors[name].numpy(), rtol=0, atol=1e-6, err_msg=name)
+    tensors = merged_file(theirs, tmp_path / "merged")
+    for params in (merged, load_model(tmp_path / "adapter").params):
+        compare_tensors(params, model.config, HEAD, tensors)
 
 
 @pytest.mark.parametrize(

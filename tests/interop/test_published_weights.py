@@ -74,6 +74,30 @@ def test_a_tied_tensor_may_be_stored_under_its_other_name(family, one, tmp_path,
     same(load_model(tmp_path / "moved"), plain(family, one))
 
 
+# Tensors that published files hold and that transformers does not read: family -> names.
+LEFTOVERS = {
+    "deberta-v2": ["deberta.embeddings.position_embeddings.weight", "deberta.embeddings.word_embeddings._weight"],
+    "nomic_bert": ["nomic_bert.encoder.layers.0.attn.rotary_emb.inv_freq"],
+}
+
+
+@pytest.mark.parametrize("family", LEFTOVERS)
+@pytest.mark.parametrize("end", ["ForMaskedLM", "Model"])
+def test_tensors_that_no_model_reads(family, end, tmp_path):
+    """As microsoft/deberta-v3-base, microsoft/mdeberta-v3-base and early files of nomic-bert."""
+    one, prefix = f"{PREFIXES[family]}{end}", f"{FAMILIES[family].prefix}."
+    model_of(CASES[family], one).save_pretrained(tmp_path)
+    expected, path = load_model(tmp_path), tmp_path / "model.safetensors"
+    names = [name.removeprefix(prefix) if end == "Model" else name for name in LEFTOVERS[family]]
+    tensors = safetensors.torch.load_file(path) | {name: torch.ones(19, 24) for name in names}
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    _, report = getattr(transformers, one).from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["missing_keys"]
+    found = load_model(tmp_path)
+    assert found.unused == tuple(sorted(names))
+    same(dataclasses.replace(found, unused=()), expected)
+
+
 def test_names_with_and_without_the_prefix(tmp_path, plain):
     save(tmp_path / "prefixed", "bert", "BertModel", lambda t: {f"bert.{name}": x for name, x in t.items()})
     same(load_model(tmp_path / "prefixed"), plain("bert", "BertModel"))

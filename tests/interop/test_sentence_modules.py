@@ -142,6 +142,14 @@ def test_a_prompt_is_chosen_by_its_name(encoder, tmp_path):
         bert_jax.load(encoder).encode(["a"], prompt_name="query")
 
 
+def test_a_setting_of_speed_changes_nothing(encoder, tmp_path):
+    transformer = Transformer(str(encoder), unpad_inputs=False, max_seq_length=12)
+    model = sentence_transformers.SentenceTransformer(modules=[transformer, Pooling(16, "mean")], device="cpu")
+    model.save(str(tmp_path))
+    assert json.loads((tmp_path / "sentence_bert_config.json").read_text())["unpad_inputs"] is False
+    np.testing.assert_allclose(bert_jax.load(tmp_path).encode(TEXTS, truncate=True), model.encode(TEXTS), atol=1e-5)
+
+
 def test_the_file_of_a_transformer_had_other_names(encoder, tmp_path):
     save_theirs(encoder, tmp_path / "theirs", length=12)
     in_old_words(tmp_path / "theirs", "mean", 7)
@@ -199,6 +207,7 @@ REFUSED = {
     "case": ("sentence_bert_config.json", lambda x: {"do_lower_case": 1}, "do_lower_case is 1"),
     "field": ("sentence_bert_config.json", lambda x: {"query_length": 3}, "unknown field 'query_length'"),
     "output": ("sentence_bert_config.json", lambda x: {"module_output_name": "x"}, "module_output_name is 'x'"),
+    "shorter": ("config_sentence_transformers.json", lambda x: {"truncate_dim": 8}, "truncate_dim is 8"),
     "name": ("config_sentence_transformers.json", lambda x: {"default_prompt_name": "x"}, "no text of that name"),
 }
 

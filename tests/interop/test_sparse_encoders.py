@@ -124,6 +124,12 @@ def test_other_poolings_are_refused(masked_model, tmp_path, pooling, activation)
         bert_jax.load(tmp_path / "theirs")
 
 
+def test_a_limit_of_the_weights_is_refused(masked_model, tmp_path):
+    save_theirs(masked_model, tmp_path / "theirs", max_active_dims=4)
+    with pytest.raises(UserError, match="max_active_dims is 4; bert_jax does not shorten vectors"):
+        bert_jax.load(tmp_path / "theirs")
+
+
 @pytest.mark.parametrize("name", ["stablehlo", "onnx", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_exported_programs_give_the_vectors_of_a_sparse_encoder(masked_model, tmp_path, name, capsys):
     model = save_theirs(masked_model, tmp_path / "theirs", prompts=PROMPTS, default_prompt_name="query")
@@ -145,6 +151,25 @@ def test_exported_programs_give_the_vectors_of_a_sparse_encoder(masked_model, tm
         assert ast.literal_eval(line) == pytest.approx(
             dict(zip(tokens, vector[vector > 0].tolist(), strict=True)), abs=0.006
         )
+
+
+def test_a_smaller_sparse_encoder_opens_in_the_library(masked_model, tmp_path):
+    save_theirs(masked_model, tmp_path / "theirs", prompts=PROMPTS)
+    rng = np.random.default_rng(0)
+    (tmp_path / "texts").mkdir()
+    for number in range(20):
+        (tmp_path / "texts" / f"{number}.txt").write_text(" ".join(rng.choice(list("abcdefghij"), 60)) + ".")
+    corpus = ["--output", str(tmp_path / "corpus"), "--heldout_fraction", "0.3", "--workers", "1"]
+    paths = ["--input", str(tmp_path / "texts"), "--tokenizer", str(masked_model)]
+    assert main(["prepare", *paths, *corpus]) == 0
+    words = ["--method", "layers", "--amount", "0.25", "--examples", "4", "--data", str(tmp_path / "corpus")]
+    output = ["--output", str(tmp_path / "smaller")]
+    assert main(["compress", "--model", str(tmp_path / "theirs"), *output, *words]) == 0
+    smaller = sentence_transformers.SparseEncoder(str(tmp_path / "smaller"), device="cpu")
+    assert (len(smaller[0].model.bert.encoder.layer), smaller.prompts["query"]) == (3, PROMPTS["query"])
+    found = bert_jax.load(tmp_path / "smaller").encode(TEXTS, truncate=True)
+    np.testing.assert_allclose(all_rows(found), smaller.encode(TEXTS).to_dense(), rtol=0, atol=1e-5)
+    assert main(["verify", str(tmp_path / "smaller")]) == 0
 
 
 def test_verify_compares_the_logits_of_a_sparse_encoder_with_transformers(masked_model, tmp_path, capsys):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import transformers
 
+from bert_jax import config as c
 from bert_jax.config import ComputeConfig
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import load_model
@@ -16,6 +17,7 @@ from bert_jax.models.attention import local, xla
 from bert_jax.models.attention.inputs import AttentionMetadata, GlobalTokens, WindowSpec
 from bert_jax.models.attention.patterns import block_sparse_metadata
 from bert_jax.models.model import apply_with_attention_weights
+from bert_jax.objectives import make_objective
 from bert_jax.training.optimizers import make_param_info
 from tests.helpers.family_cases import (
     BIG_BIRD,
@@ -186,6 +188,28 @@ def test_packed_sequences_of_blocks_are_refused() -> None:
     with pytest.raises(UserError, match=r"packed sequences of 99 tokens: .* above 44 .*packing=1"):
         block_sparse_metadata(packed, 4, random_blocks=3)
     assert block_sparse_metadata(packed, 16, random_blocks=3) == packed
+
+
+@pytest.mark.parametrize("of_teacher", [False, True])
+def test_a_run_refuses_packed_sequences_of_blocks_in_any_phase(of_teacher: bool) -> None:
+    """Before its first step, and not when the step of a later phase is compiled."""
+    made = c.pretrain_config()
+    made.model.update(vocab_size=100, hidden_size=32, num_layers=1, num_heads=2, mlp_size=64, max_positions=256)
+    made.data.sentence_pairs = "full_sentences"
+    made.train.phases = c.phases({"seq_len": 44, "fraction": 0.9}, {"seq_len": 48, "fraction": 0.1})
+    dense = c.resolve(c.PretrainConfig, made).model
+    sparse, teacher = dataclasses.replace(dense, family="big_bird", block_size=4, random_blocks=3), None
+    if of_teacher:
+        made.update(objective="distillation", distillation={"teacher": "somewhere", "cosine_weight": 0.0})
+        teacher = sparse
+    else:
+        made.model.update(family="big_bird", block_size=4, random_blocks=3)
+    assert make_objective(c.resolve(c.PretrainConfig, made), teacher)
+    made.data.packing = 2
+    with pytest.raises(UserError, match=r"packing=2: .* of up to 44 tokens, and .*phases\[1\].seq_len=48; set .*=1"):
+        make_objective(c.resolve(c.PretrainConfig, made), teacher)
+    made.train.phases[0].fraction, made.train.phases[1].fraction = 1.0, 0.0
+    assert make_objective(c.resolve(c.PretrainConfig, made), teacher)
 
 
 def test_memory_grows_with_the_length_and_not_with_its_square() -> None:

@@ -18,7 +18,7 @@ from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
 from bert_jax.interop import huggingface
 from bert_jax.interop.tensors import to_tensors
-from bert_jax.models import make_model
+from bert_jax.models import Head, make_model
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import training_rngs
 from bert_jax.objectives.losses import original_tokens
@@ -27,6 +27,7 @@ from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import learning_rate, plan_phases
 from bert_jax.training.step import init_state, train_step
 from tests.helpers import torch_training
+from tests.helpers.family_cases import CASES, Case
 from tests.helpers.generated_corpus import generated_corpus
 from tests.helpers.run_data import batches_of
 from tests.helpers.synthetic import NO_DROPOUT, packed_batch, random_batch, unpacked
@@ -143,6 +144,26 @@ def test_no_token_reads_a_later_token(positions: str, scan_layers: bool) -> None
     found, changed = (np.asarray(jax.jit(model.apply)(params, b, None)["next_logits"]) for b in (batch, other))
     np.testing.assert_array_equal(found[:, :12], changed[:, :12])
     assert np.abs(found[:, 12:] - changed[:, 12:]).max(axis=-1).min() > 0
+
+
+@pytest.mark.parametrize(
+    "case", {case.ours.family: case for case in CASES.values()}.values(), ids=lambda x: x.ours.family
+)
+def test_no_token_of_a_causal_family_reads_a_later_token(case: Case) -> None:
+    """A family whose embeddings contain the next token is refused."""
+    config = dataclasses.replace(case.ours, causal=True)
+    if config.trigram_embeddings:
+        with pytest.raises(UserError, match=r"model\.trigram_embeddings=True shows a causal model the next token"):
+            make_model(config, c.ComputeConfig(), (Head("next_token"),))
+        return
+    model, random, half = make_model(config, c.ComputeConfig(), (Head("next_token"),)), np.random.default_rng(0), 4
+    params = jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32) / 5, model.shapes)
+    ids = np.tile(random.integers(5, 100, case.length, dtype=np.int32), (2, 1))
+    ids[1, half:] += 1
+    batch = {"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": 0 * ids + 1}
+    found, changed = np.asarray(jax.jit(model.apply)(params, batch, None)["next_logits"])
+    np.testing.assert_array_equal(found[:half], changed[:half])
+    assert np.abs(found[half:] - changed[half:]).max(axis=-1).min() > 0
 
 
 def test_flops_count_the_pairs_that_are_read() -> None:

@@ -19,6 +19,7 @@ from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
 from bert_jax.interop import huggingface
 from bert_jax.interop.tensors import to_tensors
+from bert_jax.models import model_flops
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.losses import original_tokens
 from bert_jax.tokenizer import load_tokenizer
@@ -126,6 +127,35 @@ def test_settings_that_cannot_be(corpus: pathlib.Path, tmp_path: pathlib.Path, c
     with pytest.raises(UserError, match=says):
         pretrain(two_phases(corpus, **changed), tmp_path / "run")
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "says"),
+    [
+        ("model", {"trigram_embeddings": True}, "trigram_embeddings=True shows a causal model the next token; choose"),
+        ("compute", {"attention": "cudnn", "dtype": "bfloat16"}, "needs config.model.causal=False; or set it to auto"),
+    ],
+)
+def test_a_phase_refuses_a_model_that_cannot_be_causal(section: str, values: dict[str, object], says: str) -> None:
+    config = two_phases()
+    config = dataclasses.replace(config, **{section: dataclasses.replace(getattr(config, section), **values)})
+    with pytest.raises(UserError, match=f"a phase with objective=left_to_right has a causal model: .*{says}"):
+        make_objective(config)
+    other_phase = dataclasses.replace(config.train, phases=tuple(map(with_masks, config.train.phases)))
+    assert make_objective(dataclasses.replace(config, train=other_phase))
+
+
+def test_the_flops_of_a_run_are_the_flops_of_each_phase() -> None:
+    """A left-to-right phase predicts all tokens but the first, and reads half of the pairs; `--budget` counts both."""
+    config = two_phases()
+    causal = dataclasses.replace(config.model, causal=True)
+    objective = make_objective(config)
+    assert objective.flops(32, 0) == model_flops(causal, 32, 31)
+    assert objective.flops(32, 1) == model_flops(config.model, 32, round(0.15 * 32))
+
+
+def with_masks(phase: c.PhaseConfig) -> c.PhaseConfig:
+    return dataclasses.replace(phase, objective=None)
 
 
 def test_other_objectives_have_no_phases_of_their_own() -> None:

@@ -1,5 +1,7 @@
 """Losses of sentence vectors: values and gradients beside the classes of sentence-transformers, and as loops."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ import transformers
 from sentence_transformers.sentence_transformer import losses as published
 
 from bert_jax.config import ComputeConfig, TaskConfig
+from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model
@@ -315,6 +318,26 @@ def test_the_gradient_of_a_learned_temperature_equals_torch(encoder):
     assert float(loss) == pytest.approx(expected.item(), abs=1e-5)
     assert gradients[LOG_TEMPERATURE].item() == pytest.approx(log_temperature.grad.item(), abs=1e-5)
     assert metrics["temperature"].value() == pytest.approx(TEMPERATURE)
+
+
+def test_a_learned_temperature_at_its_minimum_can_rise_again(encoder):
+    """The value is bounded, and the gradient is the gradient of exp, as in CLIP, which bounds after the update."""
+    _, model, _ = encoder
+    batch, minimum = encoder_batch(2), 0.01
+    settings = TaskConfig(temperature=minimum, learned_temperature=True)
+    objective = make_task_objective(model, "similarity", False, settings)
+    params = jax.jit(objective.init)(jax.random.key(0))
+    vectors = torch.tensor(np.asarray(jax.jit(model.apply)(params, batch, None)["sentence_vectors"]))
+    divisor = torch.tensor(minimum, requires_grad=True)
+    torch.nn.functional.cross_entropy(vectors[:, 0] @ vectors[:, 1].T / divisor, torch.arange(EXAMPLES)).backward()
+    gradient_of = jax.jit(jax.grad(objective.loss, has_aux=True))
+    for unbounded in (minimum, 0.004):
+        params[LOG_TEMPERATURE] = np.log([unbounded]).astype(np.float32)
+        gradients, metrics = gradient_of(params, (), batch, NO_DROPOUT, objective.normalizers(batch))
+        assert metrics["temperature"].value() == pytest.approx(minimum)
+        assert gradients[LOG_TEMPERATURE].item() == pytest.approx(divisor.grad.item() * unbounded, rel=1e-3)
+    with pytest.raises(UserError, match=r"task.temperature=0.005: a learned temperature is at least 0.01; raise"):
+        make_task_objective(model, "similarity", False, dataclasses.replace(settings, temperature=0.005))
 
 
 def test_every_row_has_a_published_reference():

@@ -308,6 +308,11 @@ def test_fields_that_the_budget_chooses_cannot_be_given(corpus, tmp_path) -> Non
     for key in ("train.steps", "model.hidden_size", "train.phases[0].batch_size"):
         with pytest.raises(UserError, match=r"--budget and config\."):
             config_for_budget(small(corpus), "30m", tmp_path, Console(io.StringIO()), given=(key,))
+    generator = dataclasses.replace(small(corpus).replaced_tokens, generator_from="somewhere")
+    for key, value in (("init_from", "somewhere"), ("replaced_tokens", generator)):
+        config = dataclasses.replace(small(corpus), **{key: value})
+        with pytest.raises(UserError, match=rf"--budget chooses the size of the model, but config\.{key}.* has a size"):
+            config_for_budget(config, "30m", tmp_path, Console(io.StringIO()))
     assert read_config(PretrainConfig, planning.DEFAULT_RECIPE, [])
 
 

@@ -5,6 +5,7 @@ import io
 import pathlib
 import shutil
 
+import jax
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -17,6 +18,8 @@ from bert_jax.config import EncoderConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.models import Head
+from bert_jax.pretraining.teacher import read_teacher, read_teacher_architecture
+from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.workdir import read_run
 from tests.helpers.finetuning_runs import finetune, make_world, read_lines
 from tests.helpers.generated_corpus import generated_corpus
@@ -118,6 +121,42 @@ def test_pretraining_goes_on_with_more_positions(world, tmp_path, capsys):
     assert after.shape == (70, 16)
     for row in range(70):
         np.testing.assert_array_equal(after[row], before[row % 32])
+
+
+@pytest.fixture
+def padded(world, tmp_path):
+    """The model with rows that no token of its tokenizer uses, as transformers adds them."""
+    shutil.copytree(world / "model", tmp_path / "padded")
+    model = transformers.BertForPreTraining.from_pretrained(world / "model")
+    model.resize_token_embeddings(pad_to_multiple_of=64)
+    model.cls.predictions.bias.data[150:] = 9.0  # no padding of the vocabulary may keep it
+    model.save_pretrained(tmp_path / "padded")
+    (tmp_path / "padded" / "SHA256SUMS").unlink()
+    return tmp_path / "padded"
+
+
+@pytest.mark.parametrize("architecture", [(), ("--config.model=from_init",)])
+def test_pretraining_goes_on_without_the_rows_that_no_token_uses(world, tmp_path, padded, capsys, architecture):
+    """Nothing is learned at a rate of 0, so the export has the tensors from before transformers added rows."""
+    more = [f"--config.init_from={padded}", "--config.optimizer.peak_learning_rate=0.0", *architecture]
+    assert main(pretrain_command(world, tmp_path / "run", *more)) == 0
+    assert "192 rows of the vocabulary cut to the 150 tokens of the tokenizer" in capsys.readouterr().err
+    assert main(["export", "--workdir", str(tmp_path / "run"), "--output", str(tmp_path / "model")]) == 0
+    assert len(tensors(padded)["bert.embeddings.word_embeddings.weight"]) == 192
+    before, after = tensors(world / "model"), tensors(tmp_path / "model")
+    assert before.keys() == after.keys()
+    for key, x in before.items():
+        np.testing.assert_array_equal(after[key], x, err_msg=key)
+
+
+def test_a_teacher_has_no_rows_that_no_token_uses(world, padded):
+    tokenizer = load_tokenizer(world / "model")
+    teachers = [
+        read_teacher(str(path), tokenizer, 32, "corpus", Console(silent=True)) for path in (world / "model", padded)
+    ]
+    assert teachers[0].config == teachers[1].config
+    jax.tree.map(np.testing.assert_array_equal, *(teacher.params for teacher in teachers))
+    assert read_teacher_architecture(str(padded), tokenizer.vocab_size) == teachers[0].config
 
 
 @pytest.mark.parametrize(

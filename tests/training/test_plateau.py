@@ -30,9 +30,8 @@ def recipe(steps: int = 2_000, warmup: int = 100, **train: object) -> PretrainCo
 def watch(config: PretrainConfig) -> Plateau:
     phases, masks = plan_phases(config.train), config.train.phases[0].mask_probability
     expected = expected_end_of_plateau(config.train.plateau_steps, config.optimizer, phases)
-    causes = likely_causes(
-        config.model, config.optimizer.peak_learning_rate, phases[0].seq_len, masks or config.data.mask_probability
-    )
+    peak, mask_probability = config.optimizer.peak_learning_rate, masks or config.data.mask_probability
+    causes = likely_causes(config.model, peak, phases[0], mask_probability)
     return Plateau(expected, phases[-1].end, causes)
 
 
@@ -136,6 +135,18 @@ def test_causes_name_the_fields_that_are_unusual() -> None:
     assert "config.model.initialization" not in causes(hidden_size=128, initialization="neighbors")
 
 
+def test_the_cause_names_the_learning_rate_that_the_first_phase_has() -> None:
+    """A command with the named key and three times the rate is accepted."""
+    for recipe, named in (
+        ("bert_large_lamb", "config.train.phases[0].peak_learning_rate=0.006"),
+        ("bert_large", "config.optimizer.peak_learning_rate=0.0001"),
+    ):
+        config = c.read_config(PretrainConfig, recipe, [])
+        assert f"{named} is too low" in "\n".join(watch(config).remarks(line(config.train.steps, 6.2)))
+        key, _, rate = named.partition("=")
+        assert c.read_config(PretrainConfig, recipe, [f"--{key}={3 * float(rate)}"])
+
+
 def small_run(corpus: pathlib.Path, steps: int = 8) -> PretrainConfig:
     made = c.pretrain_config()
     made.model.update(hidden_size=16, num_layers=1, num_heads=2, mlp_size=32, max_positions=32)
@@ -189,7 +200,8 @@ def test_the_unigram_loss_equals_a_literal_count(tmp_path: pathlib.Path) -> None
 
     assert math.fsum(map(probability, range(corpus.vocab_size))) == pytest.approx(1)
     wanted = -math.fsum(count / heldout.total() * math.log(probability(token)) for token, count in heldout.items())
-    assert unigram_loss(*splits, corpus.vocab_size) == pytest.approx(wanted, rel=1e-12)
+    counts = [token_counts(split, corpus.vocab_size) for split in splits]
+    assert unigram_loss(*counts) == pytest.approx(wanted, rel=1e-12)
     fractions = token_fractions(splits[1], corpus.vocab_size)
     assert fractions == pytest.approx([heldout[token] / heldout.total() for token in range(corpus.vocab_size)])
     sampled = token_counts(splits[0], corpus.vocab_size, limit=train.total() // 2)

@@ -73,9 +73,12 @@ class Family:
     follow_padding: bool = False  # whether positions start at the padding's id + 1
     project_equal: bool = False  # whether a projection exists even if embedding_size equals hidden_size
     spelling: Spelling | None = None
-    ignored: tuple[str, ...] = ()  # prefixes of the names of published tensors that no head reads
+    ignored: tuple[str, ...] = ()  # parts of the names of published tensors that no head and no encoder reads
     shared: frozenset[str] = frozenset()  # names of modules with one meaning in all classes of the family
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # alias -> the name in `fields`
+    # Module in a file -> the modules of transformers, and so of `peft`, that have equal parts of its tensor along the
+    # first axis. A family whose modules all have their names in the file has no rows.
+    peft_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     in_transformers: bool = True
     # Fields without influence on the results that other readers of `config.json` need: name -> written value.
     written: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -1,6 +1,8 @@
 """NomicBERT (Nussbaum et al. 2024): BERT, including its token types, with rotary positions and gated MLPs.
 
-Tensors have the names of the published files, which transformers 5 reads and writes.
+Tensors have the names of the published files, which transformers 5 reads and writes. The modules of transformers have
+other names, which `peft` writes into the files of adapters. These modules split the fused tensor of queries, keys and
+values.
 """
 
 from collections.abc import Mapping
@@ -30,6 +32,7 @@ BASE = 1_000.0
 def nomic_bert_family() -> Family:
     """Return the row of FAMILIES for nomic_bert."""
     layer, transform = "nomic_bert.encoder.layers.{layer}", "cls.predictions.transform"
+    module = "nomic_bert.layers.{layer}"
     linear = {
         "attention/output": "attn.out_proj",
         "mlp_gate": "mlp.fc12",
@@ -70,7 +73,18 @@ def nomic_bert_family() -> Family:
         | {"rope_theta": Field("rotary_base", BASE), "head_dim": Field("head_size", None)},
         constants={"positions": "rotary", "mlp": "gated", "attention_bias": False, "mlp_bias": False},
         fixed=FIXED,
+        ignored=(".inv_freq",),  # a buffer of rotary positions in the files of earlier programs
         spelling=Spelling(frozenset({"rope_parameters"}), read_rope_fields, write_rope_fields),
+        peft_names={
+            "nomic_bert.emb_ln": ("nomic_bert.embeddings.LayerNorm",),
+            f"{layer}.attn.Wqkv": tuple(f"{module}.self_attn.{name}_proj" for name in "qkv"),
+            f"{layer}.attn.out_proj": (f"{module}.self_attn.o_proj",),
+            f"{layer}.mlp.fc11": (f"{module}.mlp.up_proj",),
+            f"{layer}.mlp.fc12": (f"{module}.mlp.gate_proj",),
+            f"{layer}.mlp.fc2": (f"{module}.mlp.down_proj",),
+            f"{layer}.norm1": (f"{module}.post_attention_layernorm",),
+            f"{layer}.norm2": (f"{module}.post_mlp_layernorm",),
+        },
     )
 
 

@@ -375,7 +375,7 @@ def _unknown_tensors(
     """
     known = {tensor.name for tensor in iterate_stored_tensors(family.encoder, shapes) if tensor.name is not None}
     known |= {name for model in family.classes for module in model.modules for name in tensor_names(module)}
-    unknown = [name for name in originals if name not in known and not name.startswith(family.ignored)]
+    unknown = [name for name in originals if name not in known and not any(part in name for part in family.ignored)]
     for name in unknown:
         if name.startswith(f"{family.prefix}."):
             raise UserError(f"{where}: tensor '{originals[name]}' is not of a {source.name}{did_you_mean(name, known)}")

@@ -5,6 +5,7 @@ base model's weight plus the LoRA update (scale * B @ A). Modules in `modules_to
 not from the base model.
 """
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -18,7 +19,7 @@ import safetensors.numpy
 from bert_jax import strict_json
 from bert_jax.config import AdapterConfig, EncoderConfig
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.interop.families import FAMILIES, Family, ModelClass, NamedModule
+from bert_jax.interop.families import FAMILIES, VOCABULARY, Family, ModelClass, NamedModule
 from bert_jax.interop.huggingface.model_config import Labels, ModelConfig, read_model_config
 from bert_jax.interop.huggingface.weight_files import Tensors, read_safetensors_as_float32, read_weight_files
 from bert_jax.interop.tensors import (
@@ -39,6 +40,8 @@ PREFIX = "base_model.model."  # prefix of every tensor name
 ALL_LINEAR = "all-linear"
 QUERIES_AND_VALUES = ("attention/query", "attention/value")  # paths in a layer; a fused QKV tensor counts as one target
 LOW_RANK = re.compile(r"(.+)\.lora_([AB])\.weight")
+SAVED_COPY = re.compile(r"\.modules_to_save\.(default\.)?")
+LAYER_INDEX = re.compile(r"(?<=\.)\d+(?=\.)")
 MODULE_NAME = re.compile(r"[\w.]+")  # keys of alpha_pattern are regular expressions; only plain names are read
 # Head -> task_type. `peft` knows no type for the other heads.
 TASK_TYPES = {
@@ -150,11 +153,13 @@ def peft_files(
     for target in adapter.targets:
         a, b = (flat[f"adapter/{target.path}/{name}"] for name in ("a", "b"))
         layers = range(len(a)) if "{layer}" in target.name else (None,)
+        names = family.peft_names.get(target.name, (target.name,))
         for layer in layers:
             inner = slice(None) if layer is None else layer
-            name = target.name if layer is None else target.name.format(layer=layer)
-            tensors[f"{name}.lora_A.weight"] = a[inner].T
-            tensors[f"{name}.lora_B.weight"] = b[inner].reshape(adapter.rank, -1).T
+            rows = np.split(b[inner].reshape(adapter.rank, -1).T, len(names))
+            for name, part in zip((name.format(layer=layer) for name in names), rows, strict=True):
+                tensors[f"{name}.lora_A.weight"] = a[inner].T
+                tensors[f"{name}.lora_B.weight"] = part
     for stored in iterate_stored_tensors(model_class.modules, shapes):
         if stored.name is not None and not stored.path.startswith("encoder/"):
             x = flat[stored.path]
@@ -190,22 +195,24 @@ def _top_module_below_prefix(module_name: str, family: Family) -> str:
 
 
 def _shortest_target_suffixes(targets: Sequence[Target], num_layers: int, family: Family) -> list[str]:
-    """Return the shortest suffix of each target's name that matches no other linear map of the encoder.
+    """Return the shortest suffix of each target's name in `peft` that matches no other linear map of the encoder.
 
     A target without such a suffix is listed once per layer, with the index of the layer.
     """
-    chosen = {target.name for target in targets}
-    others = [module.name for module in family.encoder if module.kind == "linear" and module.name not in chosen]
+    stored = dict.fromkeys(module.name for module in family.encoder if module.kind == "linear")
+    linear = [name for stored_name in stored for name in family.peft_names.get(stored_name, (stored_name,))]
+    chosen = [name for target in targets for name in family.peft_names.get(target.name, (target.name,))]
+    others = [name for name in linear if name not in chosen]
     names = dict[str, None]()
-    for target in targets:
-        ends = reversed(_dotted_suffixes(target.name))
+    for target_name in chosen:
+        ends = reversed(_dotted_suffixes(target_name))
         short = next(
             (end for end in ends if not any(f".{untargeted}".endswith(f".{end}") for untargeted in others)), None
         )
         if short is not None:
             names[short] = None
         else:
-            inside = target.name.rpartition("{layer}.")[2]
+            inside = target_name.rpartition("{layer}.")[2]
             names |= dict.fromkeys(f"{layer}.{inside}" for layer in range(num_layers))
     return [*names]
 
@@ -234,30 +241,63 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
     merged = {name: stored[original] for name, original in originals.items()}
     adapter = _read_adapter_tensors(directory / WEIGHTS)
 
-    def name_in_base(name: str) -> str:
-        return name if name in merged or f"{family.prefix}.{name}" not in merged else f"{family.prefix}.{name}"
-
     for module, matrices in adapter.low_rank.items():
-        name = name_in_base(f"{module}.weight")
+        name, (part, num_parts) = _tensor_in_base(f"{module}.weight", family, merged)
         if matrices.keys() != {"A", "B"}:
             raise UserError(f"{where}: '{module}' has one of its two matrices; the file is damaged")
         (rank, inputs), (outputs, columns) = (matrices[x].shape for x in ("A", "B"))
-        if name not in merged or merged[name].shape != (outputs, inputs) or rank != columns:
+        if name not in merged or merged[name].shape != (num_parts * outputs, inputs) or rank != columns:
             reason = f"is {[*merged[name].shape]} there" if name in merged else "does not exist there"
             raise UserError(
                 f"{where}: the adapter of '{module}', {[outputs, inputs]}, belongs to another architecture than the "
                 f"model in {base}: the tensor {reason}; correct base_model_name_or_path in {CONFIG}"
             )
         product = np.matmul(matrices["B"], matrices["A"]) * np.float32(_lora_scaling(fields, module, rank))
-        merged[name] = merged[name] + product
-    merged |= {name_in_base(name): x for name, x in adapter.saved.items()}
-    model_class = _class_of_adapter(fields, family, adapter.saved, described, directory / CONFIG)
-    _check_saved_modules(adapter.saved, merged, model_class, family, where, base)
+        merged[name] = np.concatenate(
+            [x + product if i == part else x for i, x in enumerate(np.split(merged[name], num_parts))]
+        )
+    saved = {_tensor_in_base(name, family, merged).name: x for name, x in adapter.saved.items()}
+    merged |= saved
+    model_class = _class_of_adapter(fields, family, saved, described, directory / CONFIG)
+    _check_saved_modules(saved, merged, model_class, family, where, base)
     classes = _count_head_outputs(model_class, merged)
     of_base = described.labels if isinstance(described.labels, Labels) else Labels()
     names = of_base.names if len(of_base.names) == classes else ()
-    described = described._replace(architecture=model_class.name, labels=Labels(names, classes or of_base.classes))
+    encoder = described.encoder
+    if (table := next(module.name for module in family.encoder if module.kind == VOCABULARY)) in saved:
+        encoder = dataclasses.replace(encoder, vocab_size=len(saved[table]))  # the training added tokens
+    described = described._replace(
+        encoder=encoder, architecture=model_class.name, labels=Labels(names, classes or of_base.classes)
+    )
     return PeftDirectory(described, where, merged, base)
+
+
+class _TensorInBase(NamedTuple):
+    """A tensor of the base model, and the index and number of equal parts for a module that is a part of the tensor."""
+
+    name: str  # in families/
+    part: tuple[int, int] = (0, 1)
+
+
+def _tensor_in_base(name: str, family: Family, tensors: Tensors) -> _TensorInBase:
+    """Return the tensor in `tensors` of a tensor of `peft`; a tensor that the base model lacks keeps its name.
+
+    Names of a bare encoder lack the family's prefix in `peft`, and have the prefix in `tensors`.
+    """
+    modules = {
+        module: (stored, (part, len(names)))
+        for stored, names in family.peft_names.items()
+        for part, module in enumerate(names)
+    }
+    for full_name in (name, f"{family.prefix}.{name}"):
+        module, _, leaf = full_name.rpartition(".")
+        layer = LAYER_INDEX.search(module)
+        module = LAYER_INDEX.sub("{layer}", module, count=1)
+        stored, part = modules.get(module, (module, (0, 1)))
+        in_base = f"{stored}.{leaf}".replace("{layer}", layer[0] if layer else "{layer}")
+        if in_base in tensors:
+            return _TensorInBase(in_base, part)
+    return _TensorInBase(name)
 
 
 def base_model_directory(directory: pathlib.Path, fields: Mapping[str, Any] | None = None) -> pathlib.Path:
@@ -320,8 +360,8 @@ def _read_adapter_tensors(path: pathlib.Path) -> PeftTensors:
             low_rank.setdefault(match[1], {})[match[2]] = x
         elif "lora_" in inside:
             raise UserError(f"{path}: tensor '{name}' is of an adapter that is not beside a linear map")
-        else:
-            saved[inside.replace(".modules_to_save.default.", ".")] = x
+        elif ".original_module." not in inside:  # the weights before the training, which `peft` may add for tokens
+            saved[SAVED_COPY.sub(".", inside)] = x
     if not low_rank:
         raise UserError(f"{path} has no matrices of LoRA")
     return PeftTensors(low_rank, saved)
@@ -340,7 +380,8 @@ def _class_of_adapter(
             named = [model for model in family.classes if model.is_bare]
     else:
         named = [model for model in family.classes if model.heads == (wanted,)]
-    complete = [model for model in named if {n for m in model.modules for n in tensor_names(m)} >= saved.keys()]
+    of_heads = {name for name in saved if not name.startswith(f"{family.prefix}.")}
+    complete = [model for model in named if {n for m in model.modules for n in tensor_names(m)} >= of_heads]
     if not complete:
         kind = fields.get("task_type") or name
         raise UserError(

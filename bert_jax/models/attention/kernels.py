@@ -123,7 +123,7 @@ def check_kernel(config: EncoderConfig, compute: ComputeConfig) -> None:
     """Raise `UserError` if the chosen kernel cannot compute this architecture on any platform."""
     kernel = KERNELS[compute.attention]
     if not kernel.fallbacks and (unmet := unmet_kernel_settings(kernel, config, compute)):
-        raise UserError(f"config.compute.attention={compute.attention} needs {' and '.join(unmet)}")
+        raise UserError(f"config.compute.attention={compute.attention} needs {' and '.join(unmet)}; or set it to auto")
 
 
 def describe_used_kernel(config: EncoderConfig, compute: ComputeConfig, platform: str) -> str:

@@ -82,6 +82,12 @@ def config_for_budget(
         raise UserError(
             "--budget chooses the size of the model, but the teacher sets the size of a student; leave one of them out"
         )
+    generator_from = config.replaced_tokens.generator_from
+    for key, path in (("init_from", config.init_from), ("replaced_tokens.generator_from", generator_from)):
+        if path:
+            raise UserError(
+                f"--budget chooses the size of the model, but config.{key} has a size; leave one of them out"
+            )
     if config.model.bottleneck_size:
         raise UserError("--budget chooses one width, but config.model.bottleneck_size makes two; leave one of them out")
     if not config.data.corpus:
@@ -108,7 +114,7 @@ def config_for_budget(
     recorded = _broadcast_choice(_read_recorded_choice(directory, text) if jax.process_index() == 0 else None)
     if recorded is None:
         refuse_fields_without_effect(config)
-        longest = max(phase.seq_len for phase in config.train.phases)
+        longest = max(phase.seq_len for phase in config.train.used_phases.values())
         choice, rates = _choose_by_measuring_sizes(
             budget, tokens, candidate_sizes(config), longest * jax.device_count(), measured_rate, console
         )
@@ -139,8 +145,8 @@ def candidate_sizes(config: PretrainConfig) -> list[Candidate]:
             refused = error
             continue
         flops_per_token = sum(
-            settings.fraction * flops(phase.seq_len, phase.index) / phase.seq_len
-            for settings, phase in zip(config.train.phases, plan_phases(config.train), strict=True)
+            phase.fraction * flops(phase.seq_len, index) / phase.seq_len
+            for index, phase in config.train.used_phases.items()
         )
         possible.append(Candidate(layers, hidden, flops_per_token))
     if refused and not possible:
@@ -162,7 +168,8 @@ def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] 
         optimizer = dataclasses.replace(optimizer, warmup_steps=int(optimizer.warmup_steps * scale))
     evaluate_every = max(1, choice.steps // EVALUATIONS)
     # A forward pass is a third of a step.
-    sequences = round(3 * EVALUATED * choice.tokens / EVALUATIONS / train.phases[-1].seq_len)
+    last_seq_len = train.phases[max(train.used_phases)].seq_len
+    sequences = round(3 * EVALUATED * choice.tokens / EVALUATIONS / last_seq_len)
     batch_size = phases[0].batch_size
     assert batch_size
     return dataclasses.replace(

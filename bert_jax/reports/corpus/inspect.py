@@ -75,7 +75,7 @@ def open_inspection(
         UserError: `sequence_number` is out of range, or a called function raises UserError.
     """
     config = read_config(PretrainConfig, recipe, overrides)
-    data, phase, train = config.data, config.train.phases[0], config.train
+    data, phase, train = config.data, config.train.phases[min(config.train.used_phases)], config.train
     check_choices(data, "config.data")
     refuse_fields_without_effect(data, "config.data")
     if any(override.startswith("--config.data.corpus") for override in overrides):

@@ -216,7 +216,7 @@ def read_training(path: pathlib.Path, label: str) -> Training:
 
 def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
     """Return the values that the report needs from a pretraining config."""
-    phases, optimizer = plan_phases(config.train), config.optimizer
+    phases, optimizer, settings = plan_phases(config.train), config.optimizer, config.train.used_phases.values()
     uses_training_masks = OBJECTIVES[config.objective].eval_uses_training_masks
     has_two_rates = optimizer.name in WITH_MUON.values and optimizer.peak_learning_rate
     return PretrainingFacts(
@@ -230,7 +230,7 @@ def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
             for phase in config.train.phases
         ),
         num_eval_sequences=config.evaluate.num_sequences,
-        mask_rates=tuple(rate for phase in config.train.phases for rate in phase_mask_rates(config.data, phase)),
+        mask_rates=tuple(rate for phase in settings for rate in phase_mask_rates(config.data, phase)),
         matrix_rate_ratio=optimizer.muon_learning_rate / optimizer.peak_learning_rate if has_two_rates else None,
         plateau_end=min(expected_end_of_plateau(config.train.plateau_steps, optimizer, phases), phases[-1].end),
     )
