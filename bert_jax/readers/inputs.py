@@ -41,57 +41,82 @@ def read_documents(inputs: Sequence[str], options: ReadOptions = DEFAULT) -> Ite
 
 
 def find_files(
-    inputs: Sequence[str], options: ReadOptions = DEFAULT, say: Callable[[str], None] = lambda line: None
+    inputs: Sequence[str],
+    options: ReadOptions = DEFAULT,
+    say: Callable[[str], None] = lambda line: None,
+    outputs: Iterable[str | os.PathLike[str]] = (),
 ) -> list[str]:
     """Return the files that the inputs name, in order, without duplicates.
 
     Args:
         inputs: files, directories (all known files inside, sorted), globs, URLs of these, 'python-docs', or
         'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'; the last two are returned unchanged.
-        options: options of the readers; with a format other than 'auto', all files of directories are read.
+        options: options of the readers; with a format other than 'auto', all files of directories are read, except
+        hidden files.
         say: function that prints a line; it is called for each directory with files that are not read.
+        outputs: files and directories that bert_jax writes; if a directory of `inputs` contains them, they are not
+        read.
 
     Raises:
         UserError: an input matches nothing, or no file remains to be read.
     """
     path_by_identity: dict[str, str] = {}
+    own = tuple(os.path.realpath(output) + os.sep for output in outputs)
     for item in inputs:
         if _input_kind(item) is not _FILE:
             path_by_identity.setdefault(item, item)
             continue
         unknown: collections.Counter[str] = collections.Counter()
-        for path in _match_known_files(item, options, unknown):
+        for path in _match_known_files(item, options, own, unknown):
             path_by_identity.setdefault(path if storage.is_url(path) else os.path.realpath(path), path)
         if unknown:
-            say(f"{item}: not read are {_describe_unknown_files(unknown)}")
+            say(f"{item}: not read are {_describe_files_not_read(unknown)}")
     if not path_by_identity:
         raise UserError("no input: give files, directories, globs or python-docs with --input")
     return list(path_by_identity.values())
 
 
-def _match_known_files(item: str, options: ReadOptions, unknown: collections.Counter[str]) -> list[str]:
-    """Return the files of an input; count the files of unknown formats in directories by suffix."""
+def _match_known_files(
+    item: str, options: ReadOptions, own: tuple[str, ...], unknown: collections.Counter[str]
+) -> list[str]:
+    """Return the files of an input; count the other files of directories, which are not read.
 
-    def wanted(path: str) -> bool:
-        known = _is_archive(path) or has_known_format(archives.uncompressed_name(path), options)
-        if not known:
-            unknown[os.path.splitext(path)[1].lower() or os.path.basename(path)] += 1
-        return known
+    Args:
+        item: the input.
+        options: options of the readers.
+        own: beginnings of the paths of files that bert_jax writes.
+        unknown: takes the counts, by suffix for files of unknown formats, by the name of the hidden file or directory,
+        and for files in `own`.
+    """
+
+    def reason_not_to_read(path: str, below: str) -> str:
+        if hidden := next((name for name in below.split("/") if name.startswith(".")), ""):
+            return hidden
+        if own and not storage.is_url(item) and f"{os.path.realpath(path)}{os.sep}".startswith(own):
+            return "written by bert-jax"
+        if _is_archive(path) or has_known_format(archives.uncompressed_name(path), options):
+            return ""
+        return os.path.splitext(path)[1].lower() or os.path.basename(path)
+
+    def wanted(path: str, below: str) -> bool:
+        if reason := reason_not_to_read(path, below):
+            unknown[reason] += 1
+        return not reason
 
     try:
         return storage.match_files(item, wanted)
     except UserError:
         if unknown:
-            raise UserError(f"{item}: contains no file to read, but {_describe_unknown_files(unknown)}") from None
+            raise UserError(f"{item}: contains no file to read, but {_describe_files_not_read(unknown)}") from None
         raise
 
 
-def _describe_unknown_files(unknown: collections.Counter[str]) -> str:
-    """Return a message about files of unknown formats, counted by suffix."""
+def _describe_files_not_read(unknown: collections.Counter[str]) -> str:
+    """Return a message about the files of a directory that are not read, as `_match_known_files` counts them."""
     shown = ", ".join(f"{count:,} {suffix}" for suffix, count in unknown.most_common(_SUFFIXES_SHOWN))
     num_hidden = sum(unknown.values()) - sum(count for _, count in unknown.most_common(_SUFFIXES_SHOWN))
     rest = f" and {num_hidden:,} others" if num_hidden else ""
-    return f"files of no known format: {shown}{rest}; to read some, name them ('DIR/**/*.suffix') or give --format"
+    return f"hidden files and files of no known format: {shown}{rest}; to read some, name them ('DIR/**/*.suffix')"
 
 
 def check_read_options(files: Sequence[str], options: ReadOptions) -> None:

@@ -24,14 +24,15 @@ def is_url(path: str) -> bool:
     return "://" in path and not path.startswith("file://")
 
 
-def match_files(item: str, wanted: Callable[[str], bool] = lambda path: True) -> list[str]:
+def match_files(item: str, wanted: Callable[[str, str], bool] = lambda path, below: True) -> list[str]:
     """Return the regular files that a file name, directory or glob matches, sorted.
 
     Requests to object storage are tried `TRIES` times, here and in the functions below.
 
     Args:
         item: name or pattern of names.
-        wanted: function of a path; a file of a directory is returned only if the result is True.
+        wanted: function of the path of a file in a directory, and of this path relative to the directory; the file is
+        returned only if the result is True.
 
     Raises:
         UserError: `item` matches nothing, is not a file, or cannot be reached. StorageError: the storage does not
@@ -203,13 +204,15 @@ def _local_path(path: str) -> str:
     return path.removeprefix("file://")
 
 
-def _find_local_files(item: str, wanted: Callable[[str], bool]) -> list[str]:
+def _find_local_files(item: str, wanted: Callable[[str, str], bool]) -> list[str]:
     paths = [item] if os.path.exists(item) else sorted(glob.glob(item, recursive=True))
     if not paths:
         raise _no_such_file_error(item)
     files = []
     for start in paths:
-        matches = list(filter(wanted, _files_below(start))) if os.path.isdir(start) else [start]
+        matches = [start]
+        if os.path.isdir(start):
+            matches = [path for path in _files_below(start) if wanted(path, os.path.relpath(path, start))]
         for path in matches:
             if not os.path.isfile(path):
                 raise UserError(f"{path}: not a regular file, or a broken link; give files or directories")
@@ -236,13 +239,16 @@ def _raise_unreadable_directory(error: OSError) -> None:
     raise file_error(error, error.filename, "cannot be read", "check the permissions, or leave it out")
 
 
-def _find_remote_files(item: str, system: Any, inner: str, wanted: Callable[[str], bool]) -> list[str]:
+def _find_remote_files(item: str, system: Any, inner: str, wanted: Callable[[str, str], bool]) -> list[str]:
     paths = [inner] if system.exists(inner) else sorted(system.glob(inner))
     if not paths:
         raise _no_such_file_error(item)
     files: list[str] = []
     for start in paths:
-        files += sorted(filter(wanted, system.find(start))) if system.isdir(start) else [start]
+        matches = [start]
+        if system.isdir(start):
+            matches = [path for path in sorted(system.find(start)) if wanted(path, path.removeprefix(start).strip("/"))]
+        files += matches
     return [system.unstrip_protocol(path) for path in files]
 
 

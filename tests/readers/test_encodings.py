@@ -24,23 +24,30 @@ def read(path, **options):
 
 def test_a_directory_is_read_by_the_suffixes_of_known_formats(tmp_path):
     kept = ["README", "a.txt", "b.TXT.gz", "c.md", "d.jsonl", "sub/e.text", "sub/f.csv.xz", "sub/wiki_00", "g.tar.gz"]
-    left_out = ["a.py", "b.c", "c.svg", "d.SVG", ".hidden", "e.py.gz", "sub/notes.docx"]
+    left_out = ["a.py", "b.c", "c.svg", "d.SVG", ".hidden", "e.py.gz", "sub/notes.docx", ".b.txt", "own/SHA256SUMS"]
+    left_out += [".git/config", ".git/logs/HEAD", "sub/.cache/x.json"]
     for name in (*kept, *left_out):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         write(tmp_path / name, b"")
+    (tmp_path / "sub" / ".#f.csv").symlink_to("me@host")  # the lock of an editor
     said = []
-    found = find_files([str(tmp_path)], say=said.append)
+    found = find_files([str(tmp_path)], say=said.append, outputs=[tmp_path / "own", tmp_path / "absent"])
     assert {os.path.relpath(path, tmp_path) for path in found} == set(kept)
     (line,) = said
-    assert line.startswith(f"{tmp_path}: not read are files of no known format: 2 .svg, 1 ")
-    for count in ("1 .py,", "1 .c,", "1 .hidden", "1 .gz", "1 .docx"):
-        assert count in line
-    assert set(find_files([str(tmp_path)], ReadOptions(format="text"))) > set(found)
+    assert line.startswith(f"{tmp_path}: not read are hidden files and files of no known format: 2 .git, 2 .svg, 1 ")
+    assert " 1 written by bert-jax" in line
+    counts = re.findall(r" (\d+) (?=\.|others|written)", line)
+    assert sum(map(int, counts)) == len(left_out) + 1
+    every = {*kept, *(name for name in left_out if not any(part.startswith(".") for part in name.split("/")))}
+    assert {
+        os.path.relpath(path, tmp_path) for path in find_files([str(tmp_path)], ReadOptions(format="text"))
+    } == every
+    assert find_files([str(tmp_path / ".git")]) == [str(tmp_path / ".git" / "config"), str(tmp_path / ".git/logs/HEAD")]
     assert len(find_files([str(tmp_path / "*.py"), str(tmp_path / "c.svg")])) == 2
     for name in kept:
         (tmp_path / name).unlink()
-    with pytest.raises(UserError, match=r"contains no file to read, but files of no known format: 2 \.svg"):
-        find_files([str(tmp_path)])
+    with pytest.raises(UserError, match=r"contains no file to read, but hidden files and files of no known format: 2 "):
+        find_files([str(tmp_path)], outputs=[tmp_path / "own"])
 
 
 SAMPLES = {
