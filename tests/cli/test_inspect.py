@@ -131,6 +131,15 @@ def test_the_first_phase_sets_the_masks(corpus, run):
     assert figures == pytest.approx([0.15, 0.3], abs=0.01)
 
 
+@pytest.mark.parametrize("recipe", ["left_to_right_cpu", "phase"])
+def test_a_recipe_without_masks_is_refused(corpus, tmp_path, refused, recipe):
+    first = "{'seq_len': 32, 'fraction': 0.5, 'objective': 'left_to_right'}, {'seq_len': 32, 'fraction': 0.5}"
+    if recipe == "phase":
+        recipe = tmp_path / "phase.py"
+        recipe.write_text(RECIPE.replace('{"seq_len": 32}', first))
+    refused("inspect", corpus, "--config", recipe, says=("objective=left_to_right masks nothing", "leave --config out"))
+
+
 def test_packed_examples_are_shown_separately(texts, tmp_path, run):
     corpus = write_corpus(tmp_path, many(60, 3, words=4))
     packed = ["--config.data.packing=6", "--config.data.sentence_pairs=document_sentences"]

@@ -23,7 +23,7 @@ from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.build.signatures import choose_split, normal_form, normal_words, split_hash
 from bert_jax.corpus.build.summary import format_summary
 from bert_jax.errors import UserError
-from bert_jax.readers import ReadOptions
+from bert_jax.readers import RawDocument, ReadOptions
 from tests.helpers.preparation import TINY, TINY_PIECES, contents, make_tokenizer, set_sizes
 
 TEXTS = (
@@ -189,8 +189,6 @@ def test_similar_documents_stay_in_one_split():
 
 
 def sign(text):
-    from bert_jax.readers import RawDocument
-
     return signatures.compute_document_signatures([RawDocument(name="a", data=text.encode())], ReadOptions(), True)
 
 
@@ -275,6 +273,17 @@ def splits_of(tmp_path, inputs, heldout_fraction, deduplicate="split"):
     settings = PrepareSettings(deduplicate=deduplicate, heldout_fraction=heldout_fraction)
     found = find_copies(signed, plan_partitions(inputs, [1]), settings, 1, PassProgress(None, 1, 1))
     return found, [choose_split(value, heldout_fraction) for value in found.split_hashes.tolist()]
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_an_input_that_changes_after_the_search_is_an_error(tmp_path, change):
+    """The decisions of the next documents would apply to the new documents."""
+    found, _ = splits_of(tmp_path, write(tmp_path / "a.jsonl", planted(5)), 0.3)
+    documents = [RawDocument(name=f"{number}") for number in range(len(found.copy_of))]
+    assert len(list(found.apply(0, documents))) == len(documents)
+    documents = documents[:-1] if change < 0 else [*documents, RawDocument(name="new")]
+    with pytest.raises(UserError, match="an input has changed since the search for copies; repeat the command"):
+        list(found.apply(0, documents))
 
 
 def test_by_default_copies_are_in_one_split_and_no_document_is_removed(tmp_path, tokenizer):

@@ -49,7 +49,7 @@ def test_the_corpus_equals_the_corpus_of_the_verbs(text: str, tmp_path: pathlib.
     """Byte for byte, with a tokenizer that is trained and with one that is given; both fields are gone."""
     train_tokenizer([[text]], 50, tmp_path / "tokenizer")
     for tokenizer in (None, str(tmp_path / "tokenizer")):
-        found, _ = prepared(config(text=text, tokenizer=tokenizer))
+        found, _ = prepared(config(text=f"{text}, {text}", tokenizer=tokenizer))  # each file is read once
         by_verbs = tmp_path / f"corpus_{bool(tokenizer)}"
         prepare([text], tmp_path / "tokenizer", by_verbs)
         assert found.data.corpus is not None

@@ -13,12 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.corpus.build.signatures import BANDS, SKETCH, Signatures, choose_split, jaccard_similarity
+from bert_jax.errors import UserError
 from bert_jax.files import new_file
 from bert_jax.readers import RawDocument, storage
 
 THRESHOLD = 0.8  # Jaccard similarity of near copies
 # Minimum similarity of documents that must be in one split; lower than THRESHOLD, since similarity is an estimate.
 SAME_SPLIT_SIMILARITY = 0.7
+CHANGED_INPUT = (
+    "an input has changed since the search for copies; repeat the command when no program writes to the inputs"
+)
 EXACT, NEAR = "exact duplicate", "near duplicate"  # reasons of rejection
 # `--deduplicate` -> the copies that are removed.
 REMOVED_COPIES: dict[str, tuple[str, ...]] = {"none": (), "split": (), "exact": (EXACT,), "near": (EXACT, NEAR)}
@@ -104,17 +108,26 @@ class Decisions:
         return str(self.stored_names[np.searchsorted(self.stored_before, document, side="right") - 1])
 
     def apply(self, partition: int, documents: Iterable[RawDocument]) -> Iterator[DocumentAndHash]:
-        """Yield a partition's documents with their split hashes; a removed document has a reason instead of a text."""
+        """Yield a partition's documents with their split hashes; a removed document has a reason instead of a text.
+
+        Raises:
+            UserError: the partition has another number of documents than in the search for copies.
+        """
         index = int(self.partitions[partition]) - 1
+        end = int([*self.partitions, len(self.copy_of)][partition + 1])
         reason = ""
         for raw in documents:
             if raw.piece == 0:
                 index += 1
+                if index == end:
+                    raise UserError(CHANGED_INPUT)
                 reason = self.removal_reason(index)
             if not reason:
                 yield DocumentAndHash(raw, int(self.split_hashes[index]))
             elif raw.piece == 0:
                 yield DocumentAndHash(RawDocument(name=raw.name, rejected=reason, bytes_read=raw.bytes_read), 0)
+        if index + 1 < end:
+            raise UserError(CHANGED_INPUT)
 
 
 def save_decisions(decisions: Decisions, path: pathlib.Path) -> None:

@@ -212,7 +212,10 @@ def map_chunks(
             done, future = waiting.popleft()
             yield ChunkResult(done, future.result())
     except concurrent.futures.process.BrokenProcessPool:
-        raise UserError("a worker process was killed, perhaps for lack of memory; try fewer --workers") from None
+        raise UserError(
+            "a worker process ended, perhaps for lack of memory; try fewer --workers. In a script, call this function "
+            'below `if __name__ == "__main__":`, or with workers=1'
+        ) from None
     finally:
         executor.shutdown(cancel_futures=True)
         if is_safe_path_set_here:

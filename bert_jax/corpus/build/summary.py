@@ -286,8 +286,9 @@ def format_copies(manifest: Mapping[str, Any]) -> str:
     if exact + near:
         lines = (
             f"{format_count(exact, 'exact copy', 'exact copies')} and {format_count(near, 'near copy', 'near copies')} "
-            "of earlier documents are kept, on the same side of the split; --deduplicate near removes copies\n"
+            "of earlier documents are kept, on the same side of the split"
         )
+        lines += "\n" if settings["deduplicate"] == "near" else "; --deduplicate near removes copies\n"
     needs_sketches = settings["deduplicate"] == "split" and settings["heldout_fraction"] > 0 and "snapshots" in manifest
     if needs_sketches and SKETCHES not in [entry["name"] for entry in manifest["signatures"]]:
         lines += (

@@ -1,7 +1,6 @@
 """The command `bert-jax inspect`, which shows a corpus before training as text, JSON or an HTML page."""
 
 import dataclasses
-import json
 import os
 import shutil
 import sys
@@ -22,6 +21,7 @@ from bert_jax.reports.corpus.figures import CorpusFigures, corpus_figures, figur
 from bert_jax.reports.corpus.inspect_text import figures_lines, sequences_lines, warning_lines
 from bert_jax.reports.corpus.page import inspect_page
 from bert_jax.reports.html.markup import write_page
+from bert_jax.strict_json import json_line
 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
@@ -72,10 +72,17 @@ def open_inspection(
         console: console that prints progress for a large corpus.
 
     Raises:
-        UserError: `sequence_number` is out of range, or a called function raises UserError.
+        UserError: `sequence_number` is out of range, the objective masks nothing, or a called function raises
+            UserError.
     """
     config = read_config(PretrainConfig, recipe, overrides)
     data, phase, train = config.data, config.train.phases[min(config.train.used_phases)], config.train
+    objective = phase.objective or config.objective
+    if objective != PretrainConfig().objective and not _has_masks(objective):
+        raise UserError(
+            f"config.objective={objective} masks nothing, and inspect shows masked sequences; to see the figures of "
+            "the corpus, leave --config out"
+        )
     check_choices(data, "config.data")
     refuse_fields_without_effect(data, "config.data")
     if any(override.startswith("--config.data.corpus") for override in overrides):
@@ -111,6 +118,15 @@ def open_inspection(
     )
 
 
+def _has_masks(objective: str) -> bool:
+    """Return whether an objective masks tokens; raise UserError if no objective has this name."""
+    from bert_jax.objectives import OBJECTIVES  # loads JAX, which the objective of most recipes does not need
+
+    if objective not in OBJECTIVES:
+        raise UserError(f"config.objective={objective}: choose from {', '.join(OBJECTIVES)}")
+    return OBJECTIVES[objective].has_masks
+
+
 def inspection_json(inspection: Inspection) -> dict[str, Any]:
     """Return all figures, the warnings, and the sequences to show, as JSON values."""
     figures = inspection.figures()
@@ -136,7 +152,7 @@ def inspect_corpus(inspection: Inspection, as_json: bool, html: str | None = Non
         print(escaped(write_page(html, lambda: inspection_page(inspection))))
         return
     if as_json:
-        print(json.dumps(inspection_json(inspection)))
+        print(json_line(inspection_json(inspection)))
         return
     examples, sequences = inspection.examples(), inspection.sequences
     width = min(max(MIN_WIDTH, shutil.get_terminal_size().columns), MAX_WIDTH)
