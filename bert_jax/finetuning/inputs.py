@@ -136,7 +136,7 @@ def read_task_inputs(
     model_class_for_heads(weights.config, weights.heads)  # refuses heads as which the best model could not be written
     if kind.loss.whole_batch:
         _check_sentence_modules(weights)
-        check_matryoshka_sizes(settings.matryoshka_sizes, weights.config.hidden_size)
+        check_matryoshka_sizes(settings.matryoshka_sizes, head.classes or weights.config.hidden_size)
     if settings.bilstm and head.name not in OF_TASKS:
         raise no_effect_error("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
     if freeze_encoder and head.name in WITHOUT_PARAMETERS and not settings.bilstm:

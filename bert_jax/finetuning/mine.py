@@ -226,9 +226,9 @@ def _excluded_documents(pairs: Sequence[QueryAndPositive], positions: Mapping[st
     """Return, for each pair, the documents that equal the query or a positive of any pair with this query."""
     of_query: dict[str, set[int]] = {}
     for pair in pairs:
-        equal = of_query.setdefault(pair.query, set())
+        equal = of_query.setdefault(_without_extra_spaces(pair.query), set())
         equal.update(*(positions.get(_without_extra_spaces(text), ()) for text in pair))
-    return [of_query[pair.query] for pair in pairs]
+    return [of_query[_without_extra_spaces(pair.query)] for pair in pairs]
 
 
 def _embed_unfinished_documents(

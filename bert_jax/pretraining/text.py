@@ -61,7 +61,7 @@ def text_as_corpus(data: DataConfig, vocab_size: int | None, console: Console) -
         raise UserError("config.data.text and config.data.corpus both name text; give one of them")
     if jax.process_count() > 1:
         raise UserError("config.data.text works with one process only; make a corpus with `bert-jax prepare`")
-    inputs = [item.strip() for item in data.text.split(",")]
+    inputs = [item.strip() for item in data.text.split(",") if item.strip()]
     corpus, count = _corpus_of_text(inputs, data.tokenizer, data.snapshots, vocab_size or VOCAB_SIZE, console)
     snapshots = snapshot_fingerprints(read_manifest(corpus))
     data = dataclasses.replace(data, text=None, tokenizer=None, corpus=str(corpus))

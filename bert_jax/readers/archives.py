@@ -15,6 +15,7 @@ from typing import IO, Any, NamedTuple
 
 from bert_jax.errors import needs_packages
 from bert_jax.readers.documents import MAX_UNPACKED_BYTES, UnpackedByteCounter
+from bert_jax.readers.storage import is_hidden
 
 # The errors that the libraries raise for a file whose content does not fit its name. gzip and bz2 also raise an OSError
 # without an error number. zipfile raises the last two errors of the tuple for features that it does not support and
@@ -28,6 +29,7 @@ BROKEN_ARCHIVE = (
     NotImplementedError,
     UnicodeDecodeError,
 )
+HIDDEN = "hidden"  # reason of the rejection of members such as `.git/config` and `._text.txt`
 _ZIP_HEADER_BYTES = 30  # size of the header before the name of a member
 _MEMBER_BYTES = 256  # unpacked bytes that are counted for each member of a zip archive, in addition to its content
 _MAX_HEADER = 1 << 20  # bytes of the longest name or metadata in a tar archive; tarfile holds them in memory
@@ -67,8 +69,8 @@ def open_file_or_members(
     """Yield the decompressed streams of an open file: the file itself, or each member of an archive.
 
     Members whose name does not match `pattern` are skipped, for example the images of a WebDataset. Read each stream
-    before you take the next stream. Archives in archives are rejected. The bytes of all members and, if the archive is
-    compressed, the bytes of the decompressed archive count toward the limit on unpacked bytes.
+    before you take the next stream. Hidden members, and archives in archives, are rejected. The bytes of all members
+    and, if the archive is compressed, the bytes of the decompressed archive count toward the limit on unpacked bytes.
 
     Raises:
         UserError: the file unpacks to more than `max_unpacked_bytes` and to more than MAX_RATIO times its size.
@@ -98,16 +100,18 @@ def _tar_members(path: str, stream: IO[bytes], unpacked: UnpackedByteCounter, pa
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictTarInfo) as archive:
         while (info := archive.next()) is not None:
             archive.members.clear()  # type: ignore[attr-defined]  # this list would grow with the archive
-            if not fnmatch.fnmatchcase(info.name, pattern):
+            if info.isdir() or not fnmatch.fnmatchcase(info.name, pattern):
                 continue
-            if info.issparse():
+            if is_hidden(info.name):
+                yield Member(f"{path}:{info.name}", info.name, rejected=HIDDEN)
+            elif info.issparse():
                 # The holes of a sparse file are NUL bytes, and a few bytes can claim any number of NUL bytes.
                 yield Member(f"{path}:{info.name}", info.name, rejected="binary")
             elif info.isfile():
                 content = archive.extractfile(info)
                 assert content is not None
                 yield _open_member(path, info.name, content, unpacked)
-            elif not info.isdir():
+            else:
                 yield Member(f"{path}:{info.name}", info.name, rejected="not a file")
         rest: Any = archive.fileobj
         while data := rest.read(1 << 16):  # makes gzip and xz compare their checksums
@@ -161,7 +165,9 @@ def _zip_members(path: str, stream: IO[bytes], unpacked: UnpackedByteCounter, pa
             kind = stat.S_IFMT(info.external_attr >> 16)
             if info.is_dir() or not fnmatch.fnmatchcase(info.filename, pattern):
                 continue
-            if kind not in (0, stat.S_IFREG):
+            if is_hidden(info.filename):
+                yield Member(name, info.filename, rejected=HIDDEN)
+            elif kind not in (0, stat.S_IFREG):
                 yield Member(name, info.filename, rejected="not a file")
             elif info.flag_bits & 1:
                 yield Member(name, info.filename, rejected="encrypted")

@@ -17,7 +17,15 @@ from bert_jax.readers.rows import check_encoding, utf8_stream
 PYTHON_DOCS = "python-docs"
 SMALL_BYTES = 1 << 20  # size on disk below which an input is not divided
 USUAL_RATIO = 4  # unpacked size of a compressed text divided by its packed size
-_SUFFIXES_SHOWN = 8
+_NAMES_SHOWN = 8
+# Files of a directory that are not read.
+UNKNOWN, HIDDEN, WRITTEN = "files of no known format", "hidden files and directories", "files that bert_jax wrote"
+# A directory with all of these files is a tokenizer or model, a corpus, or a run.
+_WRITTEN_TOGETHER = (
+    ("SHA256SUMS", "tokenizer.json"),
+    ("manifest.json", "tokenizer/tokenizer.json"),
+    ("run.json", "tokenizer/tokenizer.json"),
+)
 # Options that apply only to some formats, and the error message if no input has such a format.
 _OPTIONAL = {
     "field": "no input has fields, as JSON lines, CSV, TSV, Parquet and Arrow have",
@@ -41,82 +49,92 @@ def read_documents(inputs: Sequence[str], options: ReadOptions = DEFAULT) -> Ite
 
 
 def find_files(
-    inputs: Sequence[str],
-    options: ReadOptions = DEFAULT,
-    say: Callable[[str], None] = lambda line: None,
-    outputs: Iterable[str | os.PathLike[str]] = (),
+    inputs: Sequence[str], options: ReadOptions = DEFAULT, say: Callable[[str], None] = lambda line: None
 ) -> list[str]:
     """Return the files that the inputs name, in order, without duplicates.
 
     Args:
         inputs: files, directories (all known files inside, sorted), globs, URLs of these, 'python-docs', or
-        'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'; the last two are returned unchanged.
-        options: options of the readers; with a format other than 'auto', all files of directories are read, except
-        hidden files.
+        'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'; the last two are returned unchanged. The hidden files of a
+        directory, and the corpora, tokenizers, models and runs in a directory, are not read.
+        options: options of the readers; with a format other than 'auto', files with any suffix are read.
         say: function that prints a line; it is called for each directory with files that are not read.
-        outputs: files and directories that bert_jax writes; if a directory of `inputs` contains them, they are not
-        read.
 
     Raises:
         UserError: an input matches nothing, or no file remains to be read.
     """
     path_by_identity: dict[str, str] = {}
-    own = tuple(os.path.realpath(output) + os.sep for output in outputs)
     for item in inputs:
         if _input_kind(item) is not _FILE:
             path_by_identity.setdefault(item, item)
             continue
-        unknown: collections.Counter[str] = collections.Counter()
-        for path in _match_known_files(item, options, own, unknown):
+        not_read: _NotRead = collections.defaultdict(collections.Counter)
+        for path in _match_files_to_read(item, options, not_read):
             path_by_identity.setdefault(path if storage.is_url(path) else os.path.realpath(path), path)
-        if unknown:
-            say(f"{item}: not read are {_describe_files_not_read(unknown)}")
+        if not_read:
+            say(f"{item}: not read are {_describe_files_not_read(not_read)}")
     if not path_by_identity:
         raise UserError("no input: give files, directories, globs or python-docs with --input")
     return list(path_by_identity.values())
 
 
-def _match_known_files(
-    item: str, options: ReadOptions, own: tuple[str, ...], unknown: collections.Counter[str]
-) -> list[str]:
-    """Return the files of an input; count the other files of directories, which are not read.
+_NotRead = collections.defaultdict[str, collections.Counter[str]]  # kind of files -> label -> number of files
 
-    Args:
-        item: the input.
-        options: options of the readers.
-        own: beginnings of the paths of files that bert_jax writes.
-        unknown: takes the counts, by suffix for files of unknown formats, by the name of the hidden file or directory,
-        and for files in `own`.
-    """
 
-    def reason_not_to_read(path: str, below: str) -> str:
-        if hidden := next((name for name in below.split("/") if name.startswith(".")), ""):
-            return hidden
-        if own and not storage.is_url(item) and f"{os.path.realpath(path)}{os.sep}".startswith(own):
-            return "written by bert-jax"
-        if _is_archive(path) or has_known_format(archives.uncompressed_name(path), options):
-            return ""
-        return os.path.splitext(path)[1].lower() or os.path.basename(path)
+def _match_files_to_read(item: str, options: ReadOptions, not_read: _NotRead) -> list[str]:
+    """Return the files of an input; count the other files of a directory by suffix, hidden name or directory."""
 
-    def wanted(path: str, below: str) -> bool:
-        if reason := reason_not_to_read(path, below):
-            unknown[reason] += 1
-        return not reason
+    def select(names: Sequence[str]) -> list[str]:
+        written = _directories_that_bert_jax_wrote(names)
+        selected = []
+        for name in names:
+            inside = next((folder for folder in _parent_directories(name) if folder in written), "")
+            if storage.is_hidden(name):
+                not_read[HIDDEN][next(filter(storage.is_hidden, name.split("/")))] += 1
+            elif inside:
+                not_read[WRITTEN][inside] += 1
+            elif _is_archive(name) or has_known_format(archives.uncompressed_name(name), options):
+                selected.append(name)
+            else:
+                not_read[UNKNOWN][os.path.splitext(name)[1].lower() or os.path.basename(name)] += 1
+        return selected
 
     try:
-        return storage.match_files(item, wanted)
+        return storage.match_files(item, select)
     except UserError:
-        if unknown:
-            raise UserError(f"{item}: contains no file to read, but {_describe_files_not_read(unknown)}") from None
+        if not_read:
+            raise UserError(f"{item}: contains no file to read, but {_describe_files_not_read(not_read)}") from None
         raise
 
 
-def _describe_files_not_read(unknown: collections.Counter[str]) -> str:
-    """Return a message about the files of a directory that are not read, as `_match_known_files` counts them."""
-    shown = ", ".join(f"{count:,} {suffix}" for suffix, count in unknown.most_common(_SUFFIXES_SHOWN))
-    num_hidden = sum(unknown.values()) - sum(count for _, count in unknown.most_common(_SUFFIXES_SHOWN))
-    rest = f" and {num_hidden:,} others" if num_hidden else ""
-    return f"hidden files and files of no known format: {shown}{rest}; to read some, name them ('DIR/**/*.suffix')"
+def _directories_that_bert_jax_wrote(names: Collection[str]) -> set[str]:
+    """Return the relative paths of the corpora, tokenizers, models and runs among the files of a directory."""
+    names = set(names)
+    return {
+        folder
+        for first, *others in _WRITTEN_TOGETHER
+        for name in names
+        if (folder := name.removesuffix(f"/{first}")) != name and all(f"{folder}/{other}" in names for other in others)
+    }
+
+
+def _parent_directories(name: str) -> Iterator[str]:
+    """Yield the relative paths of the directories above a file, the outermost directory first."""
+    return (name[:index] for index, character in enumerate(name) if character == "/")
+
+
+def _describe_files_not_read(not_read: _NotRead) -> str:
+    """Return a message about the files of a directory that are not read, counted by suffix, name or directory."""
+    advice = "name them ('DIR/**/*.suffix')" + (" or give --format" if UNKNOWN in not_read else "")
+    counts = [f"{kind}: {_describe_counts(not_read[kind])}" for kind in (UNKNOWN, HIDDEN, WRITTEN) if kind in not_read]
+    return "; ".join([*counts, f"to read some, {advice}"])
+
+
+def _describe_counts(counts: collections.Counter[str]) -> str:
+    """Return the counts of the most common labels, and the sum of the other counts."""
+    shown = ", ".join(f"{count:,} {label}" for label, count in counts.most_common(_NAMES_SHOWN))
+    num_hidden = sum(counts.values()) - sum(count for _, count in counts.most_common(_NAMES_SHOWN))
+    return shown + (f" and {num_hidden:,} others" if num_hidden else "")
 
 
 def check_read_options(files: Sequence[str], options: ReadOptions) -> None:

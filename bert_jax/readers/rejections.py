@@ -11,6 +11,7 @@ HINTS = {
     "invalid UTF-8": "give UTF-8 text, name another encoding with --encoding, or give --encoding_errors replace",
     "binary": "give UTF-8 text (save a document of an office program as text)",
     "empty": "give files with text in them",
+    "hidden": "unpack the archive, and name the hidden files",
     "no tokens": "give a tokenizer that was trained on such text",
     "broken JSON": _JSON,
     "NaN or Infinity": "JSON has neither NaN nor Infinity; write null in place of such numbers",

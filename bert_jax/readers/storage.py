@@ -6,7 +6,7 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple, TypeVar
 
 from bert_jax.errors import FULL, StorageError, UserError, file_error, needs_packages
@@ -24,24 +24,35 @@ def is_url(path: str) -> bool:
     return "://" in path and not path.startswith("file://")
 
 
-def match_files(item: str, wanted: Callable[[str, str], bool] = lambda path, below: True) -> list[str]:
+def is_hidden(path: str) -> bool:
+    """Return whether a part of a relative path begins with a dot, or is the folder of metadata in archives of macOS."""
+    return any(part == "__MACOSX" or (part.startswith(".") and part.strip(".")) for part in path.split("/"))
+
+
+def drop_hidden_paths(paths: Iterable[str]) -> list[str]:
+    """Return the paths that are not hidden."""
+    return [path for path in paths if not is_hidden(path)]
+
+
+def match_files(item: str, select: Callable[[Sequence[str]], Sequence[str]] = drop_hidden_paths) -> list[str]:
     """Return the regular files that a file name, directory or glob matches, sorted.
 
     Requests to object storage are tried `TRIES` times, here and in the functions below.
 
     Args:
         item: name or pattern of names.
-        wanted: function of the path of a file in a directory, and of this path relative to the directory; the file is
-        returned only if the result is True.
+        select: function that chooses the files to return from all files of a directory. The argument and the result are
+            paths relative to the directory, sorted. A hidden directory on the local disk is one path, without its
+            files.
 
     Raises:
         UserError: `item` matches nothing, is not a file, or cannot be reached. StorageError: the storage does not
         answer.
     """
     if is_url(item):
-        files = _request_with_retries(item, lambda system, inner: _find_remote_files(item, system, inner, wanted))
+        files = _request_with_retries(item, lambda system, inner: _find_remote_files(item, system, inner, select))
     else:
-        files = _find_local_files(_local_path(item), wanted)
+        files = _find_local_files(_local_path(item), select)
     if not files:
         raise UserError(f"{item}: contains no file")
     return files
@@ -204,15 +215,13 @@ def _local_path(path: str) -> str:
     return path.removeprefix("file://")
 
 
-def _find_local_files(item: str, wanted: Callable[[str, str], bool]) -> list[str]:
+def _find_local_files(item: str, select: Callable[[Sequence[str]], Sequence[str]]) -> list[str]:
     paths = [item] if os.path.exists(item) else sorted(glob.glob(item, recursive=True))
     if not paths:
         raise _no_such_file_error(item)
     files = []
     for start in paths:
-        matches = [start]
-        if os.path.isdir(start):
-            matches = [path for path in _files_below(start) if wanted(path, os.path.relpath(path, start))]
+        matches = _select_below(start, _files_below(start), select) if os.path.isdir(start) else [start]
         for path in matches:
             if not os.path.isfile(path):
                 raise UserError(f"{path}: not a regular file, or a broken link; give files or directories")
@@ -221,17 +230,27 @@ def _find_local_files(item: str, wanted: Callable[[str, str], bool]) -> list[str
 
 
 def _files_below(directory: str) -> list[str]:
-    """Return the files below a directory, sorted. Links are followed, but no directory is read twice."""
+    """Return the files and the hidden directories below a directory, sorted.
+
+    Links are followed, but no directory is read twice, and no hidden directory is read.
+    """
     paths: list[str] = []
     seen: set[str] = set()
     for folder, folders, names in os.walk(directory, onerror=_raise_unreadable_directory, followlinks=True):
-        folders.sort()  # if two paths lead to a directory, every run takes the first path
+        hidden = [name for name in folders if is_hidden(name)]
+        folders[:] = sorted({*folders} - {*hidden})  # if two paths lead to a directory, every run takes the first path
         if os.path.realpath(folder) in seen:
             folders.clear()
             continue
         seen.add(os.path.realpath(folder))
-        paths += [os.path.join(folder, name) for name in names]
+        paths += [os.path.join(folder, name) for name in (*names, *hidden)]
     return sorted(paths)
+
+
+def _select_below(directory: str, paths: Sequence[str], select: Callable[[Sequence[str]], Sequence[str]]) -> list[str]:
+    """Return the paths below a directory whose relative paths `select` chooses."""
+    path_by_name = {path.removeprefix(os.path.join(directory, "")): path for path in paths}
+    return [path_by_name[name] for name in select(list(path_by_name))]
 
 
 def _raise_unreadable_directory(error: OSError) -> None:
@@ -239,16 +258,15 @@ def _raise_unreadable_directory(error: OSError) -> None:
     raise file_error(error, error.filename, "cannot be read", "check the permissions, or leave it out")
 
 
-def _find_remote_files(item: str, system: Any, inner: str, wanted: Callable[[str, str], bool]) -> list[str]:
+def _find_remote_files(
+    item: str, system: Any, inner: str, select: Callable[[Sequence[str]], Sequence[str]]
+) -> list[str]:
     paths = [inner] if system.exists(inner) else sorted(system.glob(inner))
     if not paths:
         raise _no_such_file_error(item)
     files: list[str] = []
     for start in paths:
-        matches = [start]
-        if system.isdir(start):
-            matches = [path for path in sorted(system.find(start)) if wanted(path, path.removeprefix(start).strip("/"))]
-        files += matches
+        files += _select_below(start, sorted(system.find(start)), select) if system.isdir(start) else [start]
     return [system.unstrip_protocol(path) for path in files]
 
 

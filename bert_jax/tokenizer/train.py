@@ -76,7 +76,7 @@ def train_tokenizer(
     sample.check_sampling_arguments(len(paths_of_sources), smoothing, weights, sample_characters)
     check_not_input(output, (path for source in paths_of_sources for path in source))
     check_output(local_path(output))
-    files = [sources.find_files(source, read_options, say, [local_path(output)]) for source in paths_of_sources]
+    files = [sources.find_files(source, read_options, say) for source in paths_of_sources]
     sources.check_read_options([path for source in files for path in source], read_options)
     reader = _SourceReader(files, read_options, progress)
     rejected: collections.Counter[str] = collections.Counter()

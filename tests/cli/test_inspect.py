@@ -132,12 +132,16 @@ def test_the_first_phase_sets_the_masks(corpus, run):
 
 
 @pytest.mark.parametrize("recipe", ["left_to_right_cpu", "phase"])
-def test_a_recipe_without_masks_is_refused(corpus, tmp_path, refused, recipe):
+def test_no_masks_are_shown_where_the_recipe_masks_nothing(corpus, tmp_path, run, refused, recipe):
     first = "{'seq_len': 32, 'fraction': 0.5, 'objective': 'left_to_right'}, {'seq_len': 32, 'fraction': 0.5}"
     if recipe == "phase":
         recipe = tmp_path / "phase.py"
         recipe.write_text(RECIPE.replace('{"seq_len": 32}', first))
-    refused("inspect", corpus, "--config", recipe, says=("objective=left_to_right masks nothing", "leave --config out"))
+    status, out, _ = run("inspect", corpus, "--config", recipe)
+    assert status == 0
+    assert "none: the first phase masks no tokens" in out
+    assert not MARK.search(out)
+    refused("inspect", corpus, "--config", recipe, "--sequence", 0, says=("the first phase masks no tokens",))
 
 
 def test_packed_examples_are_shown_separately(texts, tmp_path, run):
@@ -164,6 +168,13 @@ def test_json_has_the_texts_that_are_shown(corpus, run, monkeypatch):
 
 ONE_SENTENCE = [sentence(random.Random(number), 9) for number in range(80)]
 PIECES = [*LETTERS, *(f"##{letter}" for letter in LETTERS), "."]
+
+
+@pytest.mark.parametrize(("model", "fraction"), [([], 0.15), (["--config.model.causal=true"], 1.0)])
+def test_a_causal_model_predicts_all_heldout_tokens(corpus, run, model, fraction):
+    """As `evaluation_size_line` of the start of a run."""
+    heldout = json.loads(run("inspect", corpus, "--json")[1])["sources"][0]["heldout"]["tokens"]
+    assert f"an evaluation has about {round(fraction * heldout):,} predictions" in run("inspect", corpus, *model)[1]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 
 import numpy as np
@@ -73,6 +74,26 @@ def batches(mixture):
     split, symbols = mixture.split("train"), special_ids_and_vocabulary(mixture.tokenizer())
     sequences = make_sequences(split, symbols, 32, 0, DataConfig())
     return {name: array.tolist() for name, array in sequences.batch(np.arange(64)).items()}
+
+
+def test_a_directory_that_holds_its_tokenizer_its_corpus_and_a_run_is_read_without_them(tmp_path, tokenizer):
+    write(tmp_path / "a.jsonl", make_texts(30, seed=1))
+    for directory in ("tokenizer", "run/tokenizer"):
+        shutil.copytree(tokenizer, tmp_path / directory)
+    (tmp_path / "run" / "run.json").write_text("{}")
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1}\n')
+    (tmp_path / "own").mkdir()
+    write(tmp_path / "own" / "tokenizer.json", ["the1 cat2"])  # a text of the user, in spite of its name
+    said = []
+    for append in (False, True):
+        write(tmp_path / f"{append}.jsonl", [f"{append} the1 mat"])
+        where = None if append else tmp_path / "tokenizer"
+        made = prepare(str(tmp_path), where, tmp_path / "corpus", append=append, workers=1, say=said.append)
+        expected = 50 + 1 + 1 + append * 53
+        assert made["documents"]["in"] == expected
+        assert set(made["documents"]["rejected"]) <= {"exact duplicate"}
+    assert re.search(r"not read are files that bert_jax wrote: \d run, \d tokenizer; to read some, name them", said[0])
+    assert re.search(r"files that bert_jax wrote: .*\d+ corpus", said[-1])
 
 
 @pytest.mark.parametrize("deduplicate", ["none", "exact", "near"])

@@ -417,9 +417,9 @@ def test_other_mistakes(trial, tmp_path):
     inputs = [str(trial[0] / "texts")]
     with pytest.raises(UserError, match="no such file or recipe of cleaning; did you mean 'web'"):
         read_recipe("webb")
-    for choice in ("exact", "split", "none"):
-        with pytest.raises(UserError, match=rf"--deduplicate {choice}: .* has near; leave one of them out"):
-            prepare(inputs, trial[2], tmp_path / "c", deduplicate=choice, clean=tmp_path / "r.toml")
+    for deduplicate in ("none", "split", "exact"):
+        with pytest.raises(UserError, match=rf"--deduplicate {deduplicate}: .* has near; leave one of them out"):
+            prepare(inputs, trial[2], tmp_path / "c", deduplicate=deduplicate, clean=tmp_path / "r.toml")
     words = (
         "0 of 123 documents .*: 120 gopher_quality: gopher_short_doc, 2 (nothing left|no tokens), 1 broken JSON; "
         "change the recipe"

@@ -155,6 +155,13 @@ def test_a_positive_is_not_its_own_negative(tmp_path, spell, title) -> None:
         assert f"word{number} " not in f"{line['negative'][0]} "
 
 
+def test_pairs_of_a_query_with_other_spaces_exclude_the_positives_of_each_other(tmp_path) -> None:
+    corpus = write_lines(tmp_path / "corpus.jsonl", [{"text": f"cats word{n}"} for n in range(3)])
+    rows = [{"text": query, "text_pair": f"cats word{n}"} for n, query in enumerate(["some cats", " some  cats "])]
+    mine_negatives(write_lines(tmp_path / "pairs.jsonl", rows), corpus, tmp_path / "mined.jsonl", ranks=(0, 1))
+    assert [line["negative"] for line in lines_of(tmp_path / "mined.jsonl")] == [["cats word2"]] * 2
+
+
 @pytest.mark.parametrize("stop_at", [("embedding documents", 32), ("mining", 8), ("mining", 16)])
 def test_a_killed_call_continues_to_equal_bytes(world, tmp_path, stop_at) -> None:
     directory, _, _ = world

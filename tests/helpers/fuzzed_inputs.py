@@ -108,7 +108,10 @@ def _members(rng: random.Random) -> list[tuple[str, bytes, Stream | None]]:
             made.append((folder + stream.bare + suffix, PACK[suffix](stream.data), stream))
         else:
             made.append((folder + stream.bare, stream.data, stream))
-    return [(name, data, stream and stream._replace(bare=name.split("/")[-1])) for name, data, stream in made]
+    return [
+        (name, data, None if "/.hid" in f"/{name}" else stream and stream._replace(bare=name.split("/")[-1]))
+        for name, data, stream in made
+    ]
 
 
 def _streams(members: list[tuple[str, bytes, Stream | None]]) -> tuple[Stream, ...]:

@@ -130,8 +130,8 @@ def expected(files, options):
         for file in files:
             if file.streams is None:
                 return None
-            if options.format == "auto" and os.path.basename(file.name).startswith(".hidden"):
-                continue  # no suffix of a format
+            if any(part.startswith(".hid") for part in file.name.split("/")):
+                continue
             found = {simple_reader.format_of(stream.bare, options.format) for stream in file.streams}
             fields = fields or bool(found & {"jsonl", "csv", "tsv", "parquet", "arrow", "tfrecord"})
             may_refuse = may_refuse or file.may_refuse

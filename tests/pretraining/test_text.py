@@ -47,11 +47,12 @@ def text(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_the_corpus_equals_the_corpus_of_the_verbs(text: str, tmp_path: pathlib.Path) -> None:
     """Byte for byte, with a tokenizer that is trained and with one that is given; both fields are gone."""
-    train_tokenizer([[text]], 50, tmp_path / "tokenizer")
+    text = f"{tmp_path}/0.md, {tmp_path}/1.md,"
+    train_tokenizer([[f"{tmp_path}/*.md"]], 50, tmp_path / "tokenizer")
     for tokenizer in (None, str(tmp_path / "tokenizer")):
-        found, _ = prepared(config(text=f"{text}, {text}", tokenizer=tokenizer))  # each file is read once
+        found, _ = prepared(config(text=text, tokenizer=tokenizer))
         by_verbs = tmp_path / f"corpus_{bool(tokenizer)}"
-        prepare([text], tmp_path / "tokenizer", by_verbs)
+        prepare([f"{tmp_path}/*.md"], tmp_path / "tokenizer", by_verbs)
         assert found.data.corpus is not None
         assert contents(pathlib.Path(found.data.corpus)) == contents(by_verbs)
         assert found == config(corpus=found.data.corpus)

@@ -79,7 +79,7 @@ def clean_texts(
     }
     settings = make_settings(read_options, options, steps)
     num_workers = resolve_num_workers(workers)
-    planned = plan_inputs(inputs, read_options, say, filter(None, (output, keep_removed)))
+    planned = plan_inputs(inputs, read_options, say)
     finds_copies = bool(REMOVED_COPIES[settings.deduplicate])
     near = settings.deduplicate == "near"
     against = {corpus: open_signatures(corpus, near) for corpus in steps.against}

@@ -20,9 +20,6 @@ from bert_jax.readers import RawDocument, storage
 THRESHOLD = 0.8  # Jaccard similarity of near copies
 # Minimum similarity of documents that must be in one split; lower than THRESHOLD, since similarity is an estimate.
 SAME_SPLIT_SIMILARITY = 0.7
-CHANGED_INPUT = (
-    "an input has changed since the search for copies; repeat the command when no program writes to the inputs"
-)
 EXACT, NEAR = "exact duplicate", "near duplicate"  # reasons of rejection
 # `--deduplicate` -> the copies that are removed.
 REMOVED_COPIES: dict[str, tuple[str, ...]] = {"none": (), "split": (), "exact": (EXACT,), "near": (EXACT, NEAR)}
@@ -73,9 +70,10 @@ class Decisions:
         copy_of: int64 [documents], the index of the earlier kept document that a document repeats; -1: the document is
             kept.
         exact: bool [documents], True if a document is a copy, and has the normal form of the earlier document.
+        near: bool [documents], True if a document has a similarity of `THRESHOLD` to an earlier document that is no
+            copy; such a document is kept unless near copies are removed.
         split_hashes: uint64 [documents], the `split_hash` that decides the split, equal for all documents of a group.
             Each document of a group is similar (`SAME_SPLIT_SIMILARITY`) to another document of the group.
-        group: int64 [documents], for each document, the index of the first document in its group.
         stored_names: str [corpora], the name of each corpus that has stored documents; "" for the corpus of an append.
         stored_before: int64 [corpora], the index of the first document of each corpus.
     """
@@ -83,8 +81,8 @@ class Decisions:
     partitions: np.ndarray
     copy_of: np.ndarray
     exact: np.ndarray
+    near: np.ndarray
     split_hashes: np.ndarray
-    group: np.ndarray
     stored_names: np.ndarray
     stored_before: np.ndarray
 
@@ -97,9 +95,11 @@ class Decisions:
 
     def count_kept_copies(self) -> dict[str, int]:
         """Return the number of new documents that are kept although they are exact or near copies, by kind of copy."""
-        is_copy = (self.group != np.arange(len(self.group))) & (self.copy_of < 0)
-        is_copy[: self.partitions[0]] = False
-        return {EXACT: int((is_copy & self.exact).sum()), NEAR: int((is_copy & ~self.exact).sum())}
+        is_kept = self.copy_of[self.partitions[0] :] < 0
+        return {
+            kind: int((is_kept & is_copy[self.partitions[0] :]).sum())
+            for kind, is_copy in ((EXACT, self.exact), (NEAR, self.near))
+        }
 
     def corpus_of(self, document: int) -> str:
         """Return the name of the corpus of a stored document; '' for the corpus of an append and for new documents."""
@@ -111,23 +111,31 @@ class Decisions:
         """Yield a partition's documents with their split hashes; a removed document has a reason instead of a text.
 
         Raises:
-            UserError: the partition has another number of documents than in the search for copies.
+            UserError: `number_documents` raises it.
         """
-        index = int(self.partitions[partition]) - 1
-        end = int([*self.partitions, len(self.copy_of)][partition + 1])
-        reason = ""
-        for raw in documents:
-            if raw.piece == 0:
-                index += 1
-                if index == end:
-                    raise UserError(CHANGED_INPUT)
-                reason = self.removal_reason(index)
+        for index, raw in self.number_documents(partition, documents):
+            reason = self.removal_reason(index)
             if not reason:
                 yield DocumentAndHash(raw, int(self.split_hashes[index]))
             elif raw.piece == 0:
                 yield DocumentAndHash(RawDocument(name=raw.name, rejected=reason, bytes_read=raw.bytes_read), 0)
-        if index + 1 < end:
-            raise UserError(CHANGED_INPUT)
+
+    def number_documents(self, partition: int, documents: Iterable[RawDocument]) -> Iterator[tuple[int, RawDocument]]:
+        """Yield the index of each document of a partition, and the document; all pieces of a document have its index.
+
+        Raises:
+            UserError: the search for copies read another number of documents.
+        """
+        index = int(self.partitions[partition]) - 1
+        last = int([*self.partitions, len(self.copy_of)][partition + 1]) - 1
+        name = "the input"
+        for raw in documents:
+            index, name = index + (raw.piece == 0), raw.name
+            if index > last:
+                break
+            yield index, raw
+        if index != last:
+            raise UserError(f"{name}: the input changed while it was read; copy it, and start again with the copy")
 
 
 def save_decisions(decisions: Decisions, path: pathlib.Path) -> None:
@@ -170,13 +178,16 @@ def decide_copies(
     copy_of = _find_exact_copies(rows)
     exact = copy_of >= 0
     group = np.where(exact, copy_of, np.arange(len(copy_of)))
+    is_near_copy = np.zeros_like(exact)
     if near:
         splits = [  # the split of each stored document in its corpus
             choose_split(hash_of_text, corpus.heldout_fraction)
             for (first, end), corpus in zip(itertools.pairwise(first_stored), stored.values(), strict=True)
             for hash_of_text in split_hashes[first:end].tolist()
         ]
-        _merge_near_copies_into_groups(rows, copy_of, group, splits, heldout_fraction > 0, NEAR in removes)
+        is_near_copy = _merge_near_copies_into_groups(
+            rows, copy_of, group, splits, heldout_fraction > 0, NEAR in removes
+        )
         for document, split in enumerate(splits):
             if choose_split(int(split_hashes[document]), heldout_fraction) != split:
                 split_hashes[document] = _FORCED_SPLIT_HASH[split]
@@ -193,8 +204,8 @@ def decide_copies(
         partitions=rows.documents_before[blocks_before],
         copy_of=copy_of,
         exact=exact,
+        near=is_near_copy,
         split_hashes=split_hashes[group],
-        group=group,
         stored_names=np.array([*stored], np.str_),
         stored_before=first_stored[:-1],
     )
@@ -279,11 +290,16 @@ def _merge_near_copies_into_groups(
     stored_splits: Sequence[str],
     holds_out: bool,
     removes: bool,
-) -> None:
-    """Merge, in place, groups of similar documents in `group`; with `removes`, also set `copy_of` of near copies."""
+) -> np.ndarray:
+    """Merge, in place, groups of similar documents in `group`; with `removes`, also set `copy_of` of near copies.
+
+    Return bool [documents], True for a document with a similarity of `THRESHOLD` to an earlier document that is no
+    copy.
+    """
     num_stored = len(stored_splits)
     alive = np.flatnonzero((copy_of < 0) & (rows.column("sketch") > 0))
     sketch = functools.lru_cache(_SKETCHES_IN_MEMORY)(rows.sketch)
+    is_near_copy = np.zeros(len(group), bool)
 
     def first_document_of_group(document: int) -> int:
         while group[document] != document:
@@ -301,11 +317,14 @@ def _merge_near_copies_into_groups(
         if len(splits) > 1 or ("heldout" in splits and not holds_out):
             copy_of[later] = earlier if copy_of[earlier] < 0 else low
             continue
-        if removes and similarity >= THRESHOLD and copy_of[earlier] < 0:
-            copy_of[later] = earlier
+        if similarity >= THRESHOLD and copy_of[earlier] < 0 and not is_near_copy[earlier]:
+            is_near_copy[later] = True
+            if removes:
+                copy_of[later] = earlier
         group[high] = low
     for document in np.flatnonzero(group != np.arange(len(group))).tolist():
         group[document] = first_document_of_group(document)
+    return is_near_copy
 
 
 class _DocumentPair(NamedTuple):

@@ -146,11 +146,9 @@ def append_removed_copies(
     """
     repeated = set(np.unique(decisions.copy_of).tolist())
     names: dict[int, str] = {}
-    index = int(decisions.partitions[0]) - 1
     with writing(path), open(path, "a", encoding="utf-8") as file:
         for partition in partitions:
-            for raw in partition.read(partition.files, options):
-                index += raw.piece == 0
+            for index, raw in decisions.number_documents(partition.index, partition.read(partition.files, options)):
                 if index in repeated:
                     names[index] = raw.name
                 if reason := decisions.removal_reason(index):

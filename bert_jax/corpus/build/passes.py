@@ -213,8 +213,8 @@ def map_chunks(
             yield ChunkResult(done, future.result())
     except concurrent.futures.process.BrokenProcessPool:
         raise UserError(
-            "a worker process ended, perhaps for lack of memory; try fewer --workers. In a script, call this function "
-            'below `if __name__ == "__main__":`, or with workers=1'
+            "a worker process ended, perhaps for lack of memory; try fewer --workers. "
+            "A Python script must make this call below `if __name__ == '__main__':`, or with workers=1"
         ) from None
     finally:
         executor.shutdown(cancel_futures=True)

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from types import MappingProxyType
 from typing import Any, TypedDict
@@ -90,18 +90,13 @@ def make_settings(read_options: ReadOptions, options: Mapping[str, Any], recipe:
     return settings
 
 
-def plan_inputs(
-    inputs: Sequence[str],
-    read_options: ReadOptions,
-    say: Callable[[str], None],
-    outputs: Iterable[str | os.PathLike[str]] = (),
-) -> PlannedInputs:
-    """Return the files that the inputs name, without the files in `outputs`, and their partitions.
+def plan_inputs(inputs: Sequence[str], read_options: ReadOptions, say: Callable[[str], None]) -> PlannedInputs:
+    """Return the files that the inputs name, and their partitions.
 
     Raises:
         UserError: `readers.find_files` or `readers.check_read_options` raises it.
     """
-    files = readers.find_files(inputs, read_options, say, outputs)
+    files = readers.find_files(inputs, read_options, say)
     readers.check_read_options(files, read_options)
     sizes = [readers.total_bytes([path]) for path in files]
     return PlannedInputs(files, sizes, sum(sizes), chunks.plan_partitions(files, sizes))

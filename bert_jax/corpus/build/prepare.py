@@ -113,7 +113,7 @@ def prepare(
             raise UserError("no tokenizer: give --tokenizer DIR, made by `bert-jax tokenizer`")
         tokenizer = load_tokenizer(tokenizer_directory)
     num_workers = resolve_num_workers(workers)
-    planned = plan_inputs(inputs, read_options, say, filter(None, (output, tokenizer_directory, keep_removed)))
+    planned = plan_inputs(inputs, read_options, say)
     base = existing.base if existing else None
     removes_copies = append or bool(REMOVED_COPIES[settings.deduplicate])
     finds_copies = append or searches_copies(settings.deduplicate, settings.heldout_fraction)

@@ -23,6 +23,7 @@ from bert_jax.corpus.statistics import expected_num_predictions, few_predictions
 from bert_jax.corpus.store import MAX_RECORD, MAX_SENTENCE, SPLITS
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
+from bert_jax.readers.archives import HIDDEN
 from bert_jax.readers.rejections import HINTS, describe_rejections, hint_for_most_common_reason, most_common_reason
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.tokenizer.changes import changes_warning, unexpected_changes
@@ -31,7 +32,7 @@ MANY_UNKNOWN = 0.05  # a warning is given if a larger fraction of the tokens is 
 MANY_LOST = 0.001  # a warning is given if a larger fraction of the characters is in unknown tokens
 MANY_REJECTED = 0.5  # fraction of the documents that are rejected for a reason that can be fixed
 # Reasons for rejection that the user chose, or by which no text is lost.
-NO_FAULTS = {EXACT, NEAR, "empty", "redirect", "not an article"}
+NO_FAULTS = {EXACT, NEAR, HIDDEN, "empty", "redirect", "not an article"}
 CODE_LENGTH = 2  # number of letters of the language codes by which the sentence splitter knows most languages
 
 
@@ -286,9 +287,8 @@ def format_copies(manifest: Mapping[str, Any]) -> str:
     if exact + near:
         lines = (
             f"{format_count(exact, 'exact copy', 'exact copies')} and {format_count(near, 'near copy', 'near copies')} "
-            "of earlier documents are kept, on the same side of the split"
+            "of earlier documents are kept, on the same side of the split; --deduplicate near removes copies\n"
         )
-        lines += "\n" if settings["deduplicate"] == "near" else "; --deduplicate near removes copies\n"
     needs_sketches = settings["deduplicate"] == "split" and settings["heldout_fraction"] > 0 and "snapshots" in manifest
     if needs_sketches and SKETCHES not in [entry["name"] for entry in manifest["signatures"]]:
         lines += (

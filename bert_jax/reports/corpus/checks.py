@@ -11,7 +11,7 @@ from bert_jax.batches.masking import MASKINGS, MAX_WORD_TOKENS
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.batches.statistics import SequenceFigures
 from bert_jax.config import DataConfig
-from bert_jax.corpus.statistics import expected_num_predictions, few_predictions_warning
+from bert_jax.corpus.statistics import few_predictions_warning
 from bert_jax.reports.corpus.examples import REPLACEMENT
 from bert_jax.reports.corpus.figures import CorpusFigures
 
@@ -90,9 +90,7 @@ def _check_nothing_held_out(figures: CorpusFigures) -> str:
 
 
 def _check_few_predictions(figures: CorpusFigures) -> str:
-    return few_predictions_warning(
-        expected_num_predictions(sum(source.heldout["tokens"] for source in figures.sources))
-    )
+    return few_predictions_warning(figures.num_predictions)
 
 
 def _check_random_pairs(figures: SequenceFigures, data: DataConfig) -> str:

@@ -18,6 +18,7 @@ from bert_jax.corpus.statistics import (
     Distribution,
     TokenFigures,
     document_sizes,
+    expected_num_predictions,
     length_distribution,
     token_figures,
 )
@@ -67,6 +68,7 @@ class CorpusFigures:
         tuple[float, float] | None
     )  # fraction of the tokens that one epoch contains, and fraction that two epochs contain
     data: DataConfig
+    num_predictions: int  # expected number of predictions of an evaluation
 
 
 def corpus_figures(
@@ -76,8 +78,12 @@ def corpus_figures(
     no_sequences: str,
     seq_len: int,
     data: DataConfig,
+    evaluated_fraction: float,
 ) -> CorpusFigures:
-    """Return all figures of a mixture and, if sequences are given, of these sequences."""
+    """Return all figures of a mixture and, if sequences are given, of these sequences.
+
+    `evaluated_fraction` is the fraction of the held-out tokens that an evaluation predicts.
+    """
     train, heldout = mixture.split("train"), mixture.split("heldout")
     num_tokens, num_sentences = document_sizes(train)
     tokens = token_figures(train, tokenizer, MAX_WORD_TOKENS)
@@ -105,6 +111,7 @@ def corpus_figures(
         no_sequences=no_sequences,
         coverage=covered_token_fractions(train, tokenizer.separators, seq_len, data) if sequences else None,
         data=data,
+        num_predictions=expected_num_predictions(heldout.num_tokens, evaluated_fraction),
     )
 
 

@@ -14,6 +14,7 @@ from bert_jax.batches.pipeline import Sequences, make_sequences, special_ids_and
 from bert_jax.config import DataConfig, PretrainConfig, check_choices, read_config, refuse_fields_without_effect
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, open_mixture
+from bert_jax.corpus.statistics import EVALUATED_FRACTION
 from bert_jax.errors import UserError, escaped
 from bert_jax.reports.corpus.checks import corpus_warnings
 from bert_jax.reports.corpus.examples import SequenceExample, sequence_examples
@@ -42,13 +43,20 @@ class Inspection:
     sequences: Sequences | None
     no_sequences: str  # the reason if there are no sequences
     sequence_number: int | None  # number of the only sequence to show; None: the first sequences
+    evaluated_fraction: float  # fraction of the held-out tokens that an evaluation predicts
     console: Console
 
     def figures(self) -> CorpusFigures:
         """Count all tokens of the corpus, and return its figures."""
         with self.console.working("counting"):
             return corpus_figures(
-                self.mixture, self.tokenizer, self.sequences, self.no_sequences, self.seq_len, self.data
+                self.mixture,
+                self.tokenizer,
+                self.sequences,
+                self.no_sequences,
+                self.seq_len,
+                self.data,
+                self.evaluated_fraction,
             )
 
     def examples(self) -> dict[int, tuple[SequenceExample, ...]]:
@@ -72,17 +80,11 @@ def open_inspection(
         console: console that prints progress for a large corpus.
 
     Raises:
-        UserError: `sequence_number` is out of range, the objective masks nothing, or a called function raises
-            UserError.
+        UserError: `sequence_number` is out of range, `sequence_number` is given although the first phase masks
+            nothing, or a called function raises UserError.
     """
     config = read_config(PretrainConfig, recipe, overrides)
     data, phase, train = config.data, config.train.phases[min(config.train.used_phases)], config.train
-    objective = phase.objective or config.objective
-    if objective != PretrainConfig().objective and not _has_masks(objective):
-        raise UserError(
-            f"config.objective={objective} masks nothing, and inspect shows masked sequences; to see the figures of "
-            "the corpus, leave --config out"
-        )
     check_choices(data, "config.data")
     refuse_fields_without_effect(data, "config.data")
     if any(override.startswith("--config.data.corpus") for override in overrides):
@@ -96,14 +98,18 @@ def open_inspection(
     rate = changing_mask_rate(data, phase, 0, steps * (phase.batch_size or train.batch_size))
     sequences: Sequences | None = None
     no_sequences = ""
+    masks_nothing = bool(config.model.causal or phase.objective)  # left to right, in the run or in its first phase
     try:
+        if masks_nothing:
+            raise UserError("the first phase masks no tokens, and inspect shows sequences with their masks")
         # Sequences have two token types for every model, because the types mark the second text of a pair.
         masked = data_config_of_phase(data, phase)
         sequences = make_sequences(
             split, special_ids_and_vocabulary(tokenizer), phase.seq_len, config.seed, masked, 2, rate
         )
     except UserError as error:
-        if sequence_number is not None or np.diff(split.source_documents).min() > 1:
+        has_documents = np.diff(split.source_documents).min() > 1
+        if sequence_number is not None or (has_documents and not masks_nothing):
             raise
         no_sequences = str(error)  # a corpus of too few documents still has figures
     return Inspection(
@@ -114,17 +120,9 @@ def open_inspection(
         sequences=sequences,
         no_sequences=no_sequences,
         sequence_number=sequence_number,
+        evaluated_fraction=1.0 if config.model.causal else EVALUATED_FRACTION,
         console=console,
     )
-
-
-def _has_masks(objective: str) -> bool:
-    """Return whether an objective masks tokens; raise UserError if no objective has this name."""
-    from bert_jax.objectives import OBJECTIVES  # loads JAX, which the objective of most recipes does not need
-
-    if objective not in OBJECTIVES:
-        raise UserError(f"config.objective={objective}: choose from {', '.join(OBJECTIVES)}")
-    return OBJECTIVES[objective].has_masks
 
 
 def inspection_json(inspection: Inspection) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from bert_jax.batches.masking import MAX_WORD_TOKENS
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.console import text_table
-from bert_jax.corpus.statistics import QUANTILES, expected_num_predictions
+from bert_jax.corpus.statistics import QUANTILES
 from bert_jax.errors import escaped
 from bert_jax.reports.corpus.examples import TEXT_NAMES, SequenceExample
 from bert_jax.reports.corpus.figures import NO_SEGMENTER, CorpusFigures, CorpusSource
@@ -150,8 +150,7 @@ def _preparation_lines(figures: CorpusFigures) -> list[str]:
         )
         + ("" if copies.exact else " (a sample)")
     )
-    num_predictions = expected_num_predictions(sum(source.heldout["tokens"] for source in figures.sources))
-    lines.append(f"an evaluation has about {num_predictions:,} predictions")
+    lines.append(f"an evaluation has about {figures.num_predictions:,} predictions")
     if leaks.heldout:
         lines.append(
             f"near copies across the split: {leaks.near:,} of {leaks.heldout:,} held-out documents, compared with "

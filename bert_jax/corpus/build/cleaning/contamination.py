@@ -90,6 +90,8 @@ def _read_texts(path: str) -> Iterator[str]:
     with storage.open_file(path) as file:
         try:
             for name, bare_name, stream, rejected in archives.open_file_or_members(path, file, _MAX_FILE_BYTES):
+                if rejected == archives.HIDDEN:
+                    continue
                 if stream is None:
                     raise UserError(f"{name}: {rejected}; give files of text")
                 suffix = os.path.splitext(bare_name)[1].lower()
