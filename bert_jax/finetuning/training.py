@@ -218,14 +218,15 @@ def export_best_model(
         "impossible": task.impossible,
         "config": dataclasses.asdict(recorded),
     }
-    extra: dict[str, str | bytes] = {TASK_FILE: json.dumps(about, indent=1) + "\n"}
+    modules: dict[str, str] = {}
     if KINDS[task.kind].loss.whole_batch:
-        extra |= sentence_module_files(sentence_modules_of_task(inputs, settings), inputs.architecture)
+        modules = sentence_module_files(sentence_modules_of_task(inputs, settings), inputs.architecture)
+    extra: dict[str, str | bytes] = {TASK_FILE: json.dumps(about, indent=1) + "\n", **modules}
     if inputs.adapter:
         on_host = {**on_host, "encoder": weights.params["encoder"]}
         if peft_can_open(weights):
             files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, weights.directory)
-            extra |= {f"{FOLDER}/{name}": content for name, content in files.items()}
+            extra |= {f"{FOLDER}/{name}": content for name, content in {**files, **modules}.items()}
         on_host = merge_adapter_into_weights(inputs.adapter, on_host)
     huggingface.export_model(
         on_host,
