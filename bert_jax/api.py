@@ -13,8 +13,10 @@ from bert_jax.config import (
     Config,
     FinetuneConfig,
     PretrainConfig,
+    build_checked_config,
     refuse_fields_without_effect,
     resolve,
+    to_json,
     with_vocab_size,
 )
 from bert_jax.console import Console, notebook_table
@@ -167,7 +169,7 @@ def make_batches(config: PretrainConfig, phase: int = 0, step: int | None = None
 def as_config(
     kind: type[AnyConfig], config: str | ml_collections.ConfigDict | AnyConfig, overrides: Overrides | None = None
 ) -> AnyConfig:
-    """Return the frozen config of a recipe with overrides or of a `ConfigDict`; return a frozen config unchanged."""
+    """Return the frozen, checked config of a recipe with overrides, of a `ConfigDict` or of a frozen config."""
     if isinstance(config, str):
         return read_run_config(kind, config, [f"--config.{key}={value}" for key, value in (overrides or {}).items()])
     if overrides:
@@ -176,4 +178,4 @@ def as_config(
         return resolve(kind, config)
     if not isinstance(config, kind):
         raise UserError(f"config is a {type(config).__name__}; give a {kind.__name__}, a ConfigDict or a recipe")
-    return config
+    return build_checked_config(kind, to_json(config))

@@ -5,6 +5,7 @@ import contextlib
 import html
 import io
 import math
+import os
 import sys
 import threading
 import time
@@ -165,8 +166,7 @@ class Console:
             done.set()
             thread.join()
             if self._open_line:
-                self._out.write("\r\x1b[K")
-                self._out.flush()
+                write_or_discard(self._out, "\r\x1b[K")
                 self._open_line = False
 
     def say(self, text: str) -> None:
@@ -176,7 +176,7 @@ class Console:
     def close(self) -> None:
         """End the progress line."""
         if self._open_line:
-            self._out.write("\n")
+            write_or_discard(self._out, "\n")
             self._open_line = False
 
     def _due(self, task: str, done: int) -> float | None:
@@ -199,9 +199,20 @@ class Console:
             return
         with self._lock:
             start = "\r\x1b[K" if self._open_line else ""
-            self._out.write(start + shown(text) + ("\n" if keep else ""))
-            self._out.flush()
+            write_or_discard(self._out, start + shown(text) + ("\n" if keep else ""))
             self._open_line = not keep
+
+
+def write_or_discard(out: TextIO, text: str) -> None:
+    """Write a text to a log; if the log cannot be written, discard this text and all later texts.
+
+    The disk of a log may be full, and the reader of a pipe may end. A training goes on without its log.
+    """
+    try:
+        out.write(text)
+        out.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # also takes the text in the buffer of the stream
 
 
 def format_metric(name: str, value: float | None) -> str:

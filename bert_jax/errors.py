@@ -3,11 +3,12 @@
 import contextlib
 import difflib
 import errno
+import math
 import os
 import pathlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # error numbers of a full disk
 SHOWN: dict[str, str] = {}  # path of a local copy -> the URL that the user gave (training/remote_workdir.py)
@@ -235,6 +236,13 @@ def check_not_input(
     """
     if any(os.path.realpath(output) == os.path.realpath(path) for path in inputs):
         raise UserError(f"{output}: --output is also {option}; choose another --output")
+
+
+def check_positive(options: Mapping[str, float | None]) -> None:
+    """Raise UserError if the value of an option is neither None nor a finite number above 0."""
+    for name, value in options.items():
+        if value is not None and not 0 < value < math.inf:
+            raise UserError(f"--{name} {value:g}: give a number above 0")
 
 
 def refuse_existing_file(path: pathlib.Path) -> None:

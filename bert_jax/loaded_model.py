@@ -27,6 +27,8 @@ from bert_jax.scoring.score import (
     run_benchmark,
     token_log_probabilities,
 )
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.table import fields_of_training
 from bert_jax.tokenizer import Tokenizer
 
 
@@ -124,16 +126,21 @@ class LoadedModel:
         """Return the predictions of a fine-tuned model, one per example, in the form that `bert-jax predict` writes.
 
         An example is a text, a pair of texts, or a dict with the fields that the kind of task needs, such as `text` and
-        `text_pair`. Raises UserError if the model has no head of a task, or if an example is none of these or lacks a
-        field.
+        `text_pair`. Raises UserError if the model has no head of a task, if an example is none of these or lacks a
+        field, or if an example is a pair but training read single texts.
         """
         if isinstance(examples, str):
             raise UserError("examples is one string; give a list of strings")
+        predictor = self._predictor
+        trained = fields_of_training(predictor.settings, KINDS[predictor.task.kind]).columns
         inputs = [
             Input(f"example {index}", index, _fields_of_example(f"example {index}", example))
             for index, example in enumerate(examples)
         ]
-        return list(predict_inputs(self._predictor, inputs, Counter()))
+        for line, example in zip(inputs, examples, strict=True):
+            if isinstance(example, tuple) and "text_pair" not in trained:
+                raise UserError(f"{line.where}: a pair of texts, but this model reads {', '.join(trained)} alone")
+        return list(predict_inputs(predictor, inputs, Counter()))
 
     def score(
         self,

@@ -8,7 +8,7 @@ import json
 import math
 import pathlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bert_jax.errors import UserError, file_error
@@ -67,9 +67,20 @@ def read_bounded_bytes(path: pathlib.Path, max_bytes: int = MAX_BYTES, name: str
 
 
 def json_line(value: Any, default: Callable[[Any], Any] | None = None) -> str:
-    """Return the JSON of a value on one line, without control characters of a terminal."""
-    text = json.dumps(value, ensure_ascii=False, default=default)
+    """Return the JSON of a value on one line, without control characters of a terminal.
+
+    JSON has no number that is not finite; such a number becomes null.
+    """
+    text = json.dumps(_with_null_for_not_finite(value), ensure_ascii=False, default=default, allow_nan=False)
     return _TERMINAL_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _with_null_for_not_finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _with_null_for_not_finite(item) for key, item in value.items()}
+    return [*map(_with_null_for_not_finite, value)] if isinstance(value, list | tuple) else value
 
 
 def _parse_bytes(text: bytes, where: str) -> Any:

@@ -4,8 +4,8 @@
 #
 #   launch/demo.sh [DIR]     DIR (default: demo) must be empty, absent, or hold an earlier demo, which is replaced
 set -euo pipefail
+out=$(realpath --canonicalize-missing "${1:-$(dirname "$0")/../demo}")
 cd "$(dirname "$0")/.."
-out=${1:-demo}
 marker=$out/.bert-jax-demo
 if [[ -e $out && ! -e $marker && (! -d $out || -n $(ls -A "$out")) ]]; then
     echo "demo.sh: $out is not empty and not an earlier demo; choose another directory: launch/demo.sh DIR" >&2

@@ -70,7 +70,7 @@ state() {  # STATE: bare, ready, running, lost, or the exit status
     local state=ready newest=0 steps=0
     if [[ ! -e ready ]]; then
         state=bare
-    elif ! flock -n lock true; then
+    elif ! flock --shared -n lock true; then  # several questions at a time
         state=running
     elif [[ -v BERT_JAX_RUN && -s run_id && $(cat run_id) != "$BERT_JAX_RUN" ]]; then
         state=ready
@@ -86,7 +86,7 @@ state() {  # STATE: bare, ready, running, lost, or the exit status
 }
 
 stop() {
-    ! flock -n lock true || { echo "$(hostname): nothing is running here"; return; }
+    ! flock --shared -n lock true || { echo "$(hostname): nothing is running here"; return; }
     kill -TERM -- "-$(cat pid)"
     echo "$(hostname): saving and stopping"
 }

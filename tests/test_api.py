@@ -184,10 +184,17 @@ def test_every_form_of_a_config(tmp_path) -> None:
     mutable = bert_jax.pretrain_config()
     mutable.train.steps = 7
     assert as_config(kind, mutable).train.steps == 7
-    assert as_config(kind, recipe) is recipe
+    assert as_config(kind, recipe) == recipe
+
+    def changed(section: str, **values: object) -> bert_jax.PretrainConfig:
+        return dataclasses.replace(recipe, **{section: dataclasses.replace(getattr(recipe, section), **values)})
+
     for config, overrides, says in (
         (recipe, {"train.steps": 8}, "overrides are for a recipe"),
         (bert_jax.FinetuneConfig(), None, "give a PretrainConfig"),
+        (changed("optimizer", beta2=1.0), None, "config.optimizer.beta2=1.0 must"),
+        (changed("train", phases=recipe.train.phases * 2), None, "the fractions add up to 2"),
+        (changed("optimizer", warmup_steps=9_999), None, "warmup"),
         ("demo", {"train.step": 8}, "train.steps"),
         ("absent", None, "no such file or recipe"),
     ):

@@ -1,6 +1,7 @@
 """Progress and messages in a terminal."""
 
 import io
+import os
 import time
 
 import pytest
@@ -120,6 +121,20 @@ def test_work_that_cannot_be_counted_shows_its_time_and_leaves_nothing_behind(mo
     assert out.getvalue() == "exporting ... 0:00\r\x1b[K"
     console.close()
     assert out.getvalue().endswith("\x1b[K")
+
+
+@pytest.mark.parametrize("log", ["full disk", "closed pipe"])
+def test_a_run_outlives_its_log(log: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    if log == "full disk":
+        os.close(writer)
+        writer = os.open("/dev/full", os.O_WRONLY)
+    with os.fdopen(writer, "w") as out:  # the end writes the rest of the buffer again
+        console = Console(out)
+        for step in range(3):
+            console.say(f"step {step}")
+        console.close()
 
 
 def test_short_work_shows_nothing() -> None:

@@ -1,6 +1,7 @@
 """JSON from outside: input that Python's reader accepts wrongly or reads without end is refused in a line."""
 
 import json
+import math
 import pathlib
 
 import pytest
@@ -51,6 +52,12 @@ def test_a_text_that_is_not_strict_json_is_refused(case):
 def test_other_json_is_read_as_python_reads_it(value):
     for text in (json.dumps(value), json.dumps(value, indent=1)):
         assert strict_json.parse(text) == json.loads(text) == value
+
+
+def test_a_number_that_is_not_finite_is_null():
+    values = {"loss": math.nan, "rows": [(math.inf, 1.5), {"bound": -math.inf}], "step": 10**300}
+    line = strict_json.json_line(values)
+    assert strict_json.parse(line) == {"loss": None, "rows": [[None, 1.5], {"bound": None}], "step": 10**300}
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path):

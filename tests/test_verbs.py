@@ -220,7 +220,6 @@ def test_the_recipe_is_named_where_its_row_is_missing(own, tmp_path, capsys):
     commands = (
         ["evaluate", "--workdir", run],
         ["report", run, "--output", tmp_path / "page.html"],
-        ["export", "--workdir", run, "--output", tmp_path / "model"],
     )
     for command in commands:
         forget()
@@ -233,6 +232,13 @@ def test_the_recipe_is_named_where_its_row_is_missing(own, tmp_path, capsys):
     forget()
     assert bert_jax.evaluate(run, recipe=recipe, console=QUIET)["mlm_loss"] > 0
     assert main(["verify", str(run)]) == 0
+
+
+def test_the_weights_of_a_run_need_no_rule_of_masking_and_no_optimizer(own, tmp_path):
+    forget()
+    assert main(["fill-mask", "--model", str(own / "run"), "a [MASK] b"]) == 0
+    assert main(["export", "--workdir", str(own / "run"), "--output", str(tmp_path / "model")]) == 0
+    assert "own_words" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_a_recipe_of_the_package_is_not_recorded_and_an_own_recipe_may_move(own, world):

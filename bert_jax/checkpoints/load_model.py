@@ -16,6 +16,7 @@ import numpy as np
 
 from bert_jax import files, strict_json
 from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, check_run_table_rows, to_json
+from bert_jax.config.checks import ROWS_OF_WEIGHTS
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
@@ -215,7 +216,7 @@ def restore_run(directory: pathlib.Path, step: int | None, console: Console) -> 
             f"{directory}: a run of `finetune`; give the work directory of a `pretrain`, or show the "
             "scores of this run by `bert-jax report`"
         )
-    check_run_table_rows(config, directory)
+    check_run_table_rows(config, directory, ROWS_OF_WEIGHTS)
     if not saved_steps(checkpoints_directory(directory)):
         raise UserError(f"{directory}: no checkpoint yet")
     checkpoints = Checkpoints(directory, config.checkpoint, read_only=True)
@@ -245,7 +246,7 @@ def trains_auxiliary_model(path: str | os.PathLike[str], part: str) -> bool:
     if not (directory / "run.json").is_file():
         return False
     config, _ = workdir.read_run(directory)
-    check_run_table_rows(config, directory)
+    check_run_table_rows(config, directory, ROWS_OF_WEIGHTS)
     return isinstance(config, PretrainConfig) and part in OBJECTIVES[config.objective].auxiliary(
         config.model, config.replaced_tokens
     )

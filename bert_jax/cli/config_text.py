@@ -60,10 +60,12 @@ def config_json(recipe: str | None, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _config_class(recipe: str | None, overrides: Sequence[str]) -> Any:
-    """Return the class of a recipe's config; without a recipe, return the class to which the overrides belong."""
+    """Return the class of a recipe's config; without a recipe, return the class that has the keys of the overrides."""
     if recipe:
         return config_class_of_recipe(recipe)
-    return FinetuneConfig if any(key.startswith("--config.task.") for key in overrides) else PretrainConfig
+    keys = {override.removeprefix("--config.").partition("=")[0] for override in overrides}
+    known, known_in_finetuning = ({field.key for field in fields_of(kind)} for kind in (PretrainConfig, FinetuneConfig))
+    return FinetuneConfig if keys & (known_in_finetuning - known) else PretrainConfig
 
 
 def _fields_to_print(config_class: Any, recipe: str | None, overrides: Sequence[str]) -> list[PrintedField]:

@@ -10,7 +10,7 @@ from bert_jax.cli import conversion, data, models, runs, scores, training, vecto
 from bert_jax.cli.command import Verb
 from bert_jax.cli.completion import make_completion_verb
 from bert_jax.cli.parser import parse_arguments
-from bert_jax.console import STANDARD_OUTPUT
+from bert_jax.console import STANDARD_OUTPUT, write_or_discard
 from bert_jax.errors import CONTROL_CHARACTER, FULL, UserError, escaped, file_error, resource_error_message, shown
 
 BROKEN_PIPE = 141
@@ -72,8 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest again at the exit
         elif not message or args.debug:
             raise
-    if message:
-        print(f"bert-jax {args.verb}: {message}", file=sys.stderr)
+    if message and sys.stderr is not None:
+        write_or_discard(sys.stderr, f"bert-jax {args.verb}: {message}\n")
     return status
 
 

@@ -1,7 +1,6 @@
 """Verbs that measure a model: score and bias."""
 
 import argparse
-import json
 
 from bert_jax.cli.command import (
     Verb,
@@ -14,6 +13,7 @@ from bert_jax.cli.command import (
     print_text,
 )
 from bert_jax.errors import UserError
+from bert_jax.strict_json import json_line
 
 
 def _add_fraction(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +115,7 @@ def run_score(args: argparse.Namespace) -> None:
     with open_console() as console, open_output_file(args.output) as file:
         scores = score_benchmarks_and_collections(args.model, wanted, args.retrieval, *choices, console)
         if file:
-            json.dump(scores_json(args.model, scores, details=True), file, ensure_ascii=False)
+            file.write(json_line(scores_json(args.model, scores, details=True)))
     if args.json:
         print_json(scores_json(args.model, scores, details=False))
     else:

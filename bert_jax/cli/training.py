@@ -354,7 +354,7 @@ def _apply_data_options(args: argparse.Namespace) -> None:
         print(escaped(described.content), file=sys.stderr)
         with contextlib.suppress(UserError):  # `_run_in_processes` raises it where the other processes learn of it
             task = read_config(FinetuneConfig, args.config, args.overrides).task
-            print(escaped(choices_text(task, args.config)), file=sys.stderr)
+            print(escaped(choices_text(task, args.config, described.default_metric)), file=sys.stderr)
 
 
 def run_finetune(args: argparse.Namespace) -> None:

@@ -24,6 +24,7 @@ from bert_jax.config.checks import (
 from bert_jax.config.encoder import ComputeConfig, EncoderConfig, fill_inherited_fields
 from bert_jax.config.free_fields import MUTABLE_AFTER_CURRENT_STEP
 from bert_jax.config.load import (
+    build_checked_config,
     command_line_key,
     config_differences,
     fields_of,
@@ -81,6 +82,7 @@ __all__ = [
     "TaskConfig",
     "TrainConfig",
     "WatchdogConfig",
+    "build_checked_config",
     "check_choices",
     "check_run_table_rows",
     "check_warmup",

@@ -10,6 +10,8 @@ from bert_jax.config.field import ReadBy
 from bert_jax.config.schema import Config, DataConfig, OptimizerConfig, PretrainConfig
 from bert_jax.errors import UserError, did_you_mean
 
+ROWS_OF_WEIGHTS = ("config.model.", "config.objective")  # fields whose rows the weights of a run need
+
 
 class FieldValue(NamedTuple):
     """A field with its value in a config."""
@@ -40,25 +42,33 @@ def table_of_field(field: "dataclasses.Field[Any]") -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def check_choices(config: Any, path: str = "config") -> None:
-    """Raise UserError if the value of a field is not a row of the field's table; `path` is the key of `config`."""
+def check_choices(config: Any, path: str = "config", prefixes: tuple[str, ...] = ("",)) -> None:
+    """Raise UserError if the value of a field is not a row of the field's table.
+
+    Args:
+        config: a config or a section of a config.
+        path: key of `config`.
+        prefixes: only fields whose key begins with one of these prefixes are checked.
+    """
     for setting in field_values(config, path):
         value = setting.value
         if (
             setting.field.metadata["table"]
+            and setting.key.startswith(prefixes)
             and value is not None
             and value not in (table := table_of_field(setting.field))
         ):
             raise UserError(f"{setting.key}={value!r}: choose from {', '.join(table)}{did_you_mean(value, table)}")
 
 
-def check_run_table_rows(config: Config, workdir: object) -> None:
+def check_run_table_rows(config: Config, workdir: object, prefixes: tuple[str, ...] = ("",)) -> None:
     """Raise UserError if a run's config names a row that no table has, since only the run's recipe adds this row.
 
-    The recipe is not run here, because a work directory is data, which may come from anywhere.
+    The recipe is not run here, because a work directory is data, which may come from anywhere. `prefixes` is as in
+    `check_choices`; the weights of a run need only the rows of `ROWS_OF_WEIGHTS`.
     """
     try:
-        check_choices(config)
+        check_choices(config, prefixes=prefixes)
     except UserError as error:
         raise UserError(
             f"{workdir}: {error}; if a recipe adds this row, `evaluate`, `report` and `export` need it: "

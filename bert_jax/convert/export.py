@@ -89,9 +89,9 @@ def export_directory(
     row, weights = FORMATS[target], read_weights(model, console=console, step=step, part=part)
     exported = with_exported_heads(weights, row.is_class, head)
     sentences = exported.sentences
-    if sentences and VECTOR_HEADS[sentences.vector_head].has_token_vectors and not is_huggingface:
+    if sentences and VECTOR_HEADS[sentences.vector_head].has_token_vectors and row.title:
         raise UserError(
-            f"{model}: only --format huggingface writes the vectors of this model "
+            f"{model}: only the formats huggingface and peft keep the vectors of this model "
             f"(vector_head={sentences.vector_head}); the other formats have no program for them"
         )
     if is_huggingface:
@@ -117,11 +117,8 @@ def export_directory(
         row.write(exported, output, {})
     if is_huggingface and exported.step is not None:
         _warn_if_metrics_changed(model, exported.step, console)
-    if has_sentence_vectors(exported.sentences) and not is_huggingface:
-        if row.title:
-            console.say(f"length, lower case and prompt are in the code of {CARD}; the program starts from token ids")
-        else:
-            console.say("left out: pooling, length and prompt of modules.json; this format has only the encoder")
+    if has_sentence_vectors(exported.sentences) and row.title:
+        console.say(f"length, lower case and prompt are in the code of {CARD}; the program starts from token ids")
     family = FAMILIES[exported.config.family]
     if left_out := left_out_heads(weights, exported):
         has_class = any(left_out[0] in model_class.heads for model_class in family.classes)

@@ -40,6 +40,7 @@ class OwnTask:
     recipe: str
     task: dict[str, Any]
     content: str
+    default_metric: str  # the score that selects the best checkpoint, unless `config.task.metric` names another score
 
 
 def infer_task_of_own_file(file: OwnFile) -> OwnTask:
@@ -71,13 +72,17 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
             f"--text {','.join(file.text)}: {kind_name} reads at most {len(kind.text_fields)} columns "
             f"({', '.join(kind.text_fields)}); join the others in the file"
         )
-    if kind.label_names and not file.dev and len(labels) > 2 and len(set(map(str, labels))) == len(labels):
+    has_label_sets = bool(file.label_separator) or any(isinstance(label, list) for label in labels)
+    is_each_distinct = len(labels) > 2 and len(set(map(str, labels))) == len(labels)
+    if kind.label_names and not file.dev and not has_label_sets and is_each_distinct:
         raise UserError(
             f"--label {file.label}: each of the {len(labels):,} rows has another label; name the column of the labels "
             "(for numbers, --kind regression)"
         )
     columns = {**dict(zip(kind.text_fields, file.text, strict=False)), kind.label: file.label}
-    prefers_macro_f1 = kind.label_names and "macro_f1" in kind.default_metrics(())[0] and _has_skewed_labels(labels)
+    label_names = [str(name) for label in labels for name in (label if isinstance(label, list) else [label])]
+    metrics, default_metric = kind.default_metrics(label_names)
+    prefers_macro_f1 = kind.label_names and "macro_f1" in metrics and _has_skewed_labels(labels)
     task: dict[str, Any] = {
         "name": NAME,
         "kind": kind_name,
@@ -99,6 +104,7 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
         task=task,
         content=f"{file.path}: {len(rows):,} rows{counts}; texts in {' and '.join(file.text)}, labels in "
         f"{len(labels):,} rows of {file.label}",
+        default_metric=default_metric,
     )
 
 
@@ -123,10 +129,9 @@ def _has_skewed_labels(labels: Sequence[Any]) -> bool:
     return max(counts) >= SKEW * min(counts)
 
 
-def choices_text(task: TaskConfig, recipe: str) -> str:
+def choices_text(task: TaskConfig, recipe: str, default_metric: str) -> str:
     """Return a line about each choice in the settings of a task of a user's file, with the option of the choice."""
-    assert task.kind
-    metric = task.metric or KINDS[task.kind].default_metrics(())[1]
+    metric = task.metric or default_metric
     dev = f"the dev set is {task.dev}" if task.dev else f"{task.dev_fraction or 0:.0%} of the rows are the dev set"
     return (
         f"kind {task.kind} (--kind), recipe {recipe} (--config), metric {metric} (--config.task.metric); {dev} "

@@ -33,6 +33,7 @@ from bert_jax.objectives.tasks import model_for_predictions
 from bert_jax.objectives.vectors import LOG_TEMPERATURE, log_temperature
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Feed
+from bert_jax.tasks.custom import with_columns_of_examples
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.training.checkpoint import saved_steps
 from bert_jax.training.loop import fit
@@ -209,21 +210,23 @@ def export_best_model(
     target = directory / f"best-{step}"
     shutil.rmtree(target, ignore_errors=True)
     task, weights = inputs.task, inputs.weights
+    recorded = with_columns_of_examples(settings, KINDS[task.kind], inputs.train[0].examples)
     about = {
         "name": task.name,
         "kind": task.kind,
         "labels": list(task.labels),
         "impossible": task.impossible,
-        "config": dataclasses.asdict(settings),
+        "config": dataclasses.asdict(recorded),
     }
-    extra: dict[str, str | bytes] = {TASK_FILE: json.dumps(about, indent=1) + "\n"}
+    modules: dict[str, str] = {}
     if KINDS[task.kind].loss.whole_batch:
-        extra |= sentence_module_files(sentence_modules_of_task(inputs, settings), inputs.architecture)
+        modules = sentence_module_files(sentence_modules_of_task(inputs, settings), inputs.architecture)
+    extra: dict[str, str | bytes] = {TASK_FILE: json.dumps(about, indent=1) + "\n", **modules}
     if inputs.adapter:
         on_host = {**on_host, "encoder": weights.params["encoder"]}
         if peft_can_open(weights):
             files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, weights.directory)
-            extra |= {f"{FOLDER}/{name}": content for name, content in files.items()}
+            extra |= {f"{FOLDER}/{name}": content for name, content in {**files, **modules}.items()}
         on_host = merge_adapter_into_weights(inputs.adapter, on_host)
     huggingface.export_model(
         on_host,

@@ -10,7 +10,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 from bert_jax.errors import UserError, file_error
@@ -28,8 +27,7 @@ class Input(NamedTuple):
 
     where: str  # "texts.txt:3", for messages
     line_number: int  # counted from 1
-    fields: Mapping[str, Any]  # {"text": the line}, the object of a JSON line, or a row with the fields of a task
-    row: Mapping[str, Any] = MappingProxyType({})  # columns of the row of a table; empty for other inputs
+    fields: Mapping[str, Any]  # {"text": the line}, the object of a JSON line, or the columns of a row
 
 
 def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iterator[Input]:

@@ -5,9 +5,10 @@ import functools
 import itertools
 import os
 import pathlib
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -35,14 +36,14 @@ from bert_jax.readers.rows import ABSENT, look_up_field
 from bert_jax.strict_json import json_line
 from bert_jax.tasks.batching import Feed, doubling_buckets
 from bert_jax.tasks.custom import parse_columns_setting
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import Features, FeaturesAndCounts
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind, Threshold, make_features
 from bert_jax.tasks.kinds.records import EMPTY, record_id
 from bert_jax.tasks.kinds.regression import OUTPUT as REGRESSION_OUTPUT
 from bert_jax.tasks.reading.formats import DELIMITED, check_not_spreadsheet, format_of_suffix, read_file_records
-from bert_jax.tasks.table import named_columns, source_of_prediction_file
-from bert_jax.tasks.task import Record, Task
+from bert_jax.tasks.table import FieldsOfTraining, fields_of_training, source_of_prediction_file
+from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer
 
@@ -94,7 +95,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     labels = loaded.labels or tuple(f"LABEL_{label_index}" for label_index in range(loaded.heads[0].classes))
     described: dict[str, Any]
     described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0, "thresholds": []}
-    described["config"] = {"max_seq_len": loaded.config.max_positions}  # for a directory of transformers
+    described["config"] = _settings_of_sentence_modules(loaded)  # for a directory of transformers
     if path.is_file():
         described |= _read_task_settings(path, described)
     kind = described["kind"]
@@ -130,6 +131,33 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     if loaded.activation and loaded.heads[0].classes == 1:
         outputs_of = functools.partial(_activated_outputs, outputs_of, SCORE_ACTIVATIONS[loaded.activation])
     return Predictor(outputs_of, loaded.tokenizer, task, settings, threshold)
+
+
+def _settings_of_sentence_modules(loaded: OpenModel) -> dict[str, Any]:
+    """Return the fields of `config.task` for a model without a task file; the modules of a CrossEncoder set them.
+
+    Raises UserError for a CrossEncoder that lowercases texts before a tokenizer that does not lowercase texts.
+    """
+    modules, tokenizer = loaded.sentences, loaded.tokenizer
+    if not modules.activation:
+        return {"max_seq_len": loaded.config.max_positions}
+    if modules.lower_case and tokenizer.encode("A") != tokenizer.encode("a"):
+        raise UserError(
+            f"{loaded.directory}: do_lower_case of a CrossEncoder is true, but its tokenizer reads capital letters; "
+            "lowercase the texts, and set do_lower_case to false in sentence_bert_config.json"
+        )
+    return {
+        "max_seq_len": modules.max_seq_len or loaded.config.max_positions,
+        **({"query_prompt": modules.prompt} if modules.prompt else {}),
+    }
+
+
+def features_to_predict(predictor: Predictor, examples: Sequence[Example]) -> FeaturesAndCounts:
+    """Return the features of examples, and counts, as `make_features`; a CrossEncoder reads a prompt before `text`."""
+    kind, prompt = KINDS[predictor.task.kind], predictor.settings.query_prompt
+    if prompt and not kind.loss.whole_batch:
+        examples = [{**example, "text": prompt + example["text"]} for example in examples]
+    return make_features(kind, examples, predictor.tokenizer, predictor.settings)
 
 
 def _is_probability(value: Any) -> bool:
@@ -221,8 +249,9 @@ class OpenedInputs(NamedTuple):
 def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
     """Return the number of inputs (None: they can be read only once), and a function that reads them.
 
-    Lines and JSON lines are read one by one. CSV, TSV, Parquet and the other formats of training files are read whole,
-    with the columns of the training file; labels may be missing. The suffix of the file decides on the format.
+    Lines and JSON lines are read one by one. CSV, TSV, Parquet, compressed JSON lines and the other formats of training
+    files are read whole, with the columns of the training file; labels may be missing. The suffix of the file decides
+    on the format.
 
     Raises:
         UserError: the file cannot be read, or a column is missing.
@@ -233,25 +262,22 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
     if source == STDIN or source.endswith((OBJECT_LINES, *([] if kind.numbered_columns else [TEXT_LINES]))):
         format_name = None
     check_not_spreadsheet(source)
-    if format_name is None or (format_name == "json" and not source.endswith(".json")):
+    if format_name is None or (format_name == "json" and format_of_suffix(source, kind.suffixes) is None):
         return OpenedInputs(num_inputs(source), lambda: read_inputs(source))
     named = parse_columns_setting(predictor.settings, kind).keys() - {*kind.label_fields}
     optional = [field for field in (*kind.optional_fields, *kind.label_fields) if field not in named]
     delimiter = predictor.settings.delimiter if format_name in DELIMITED else None
     records = read_file_records(source, format_name, kind.suffixes, file.columns, optional, None, Counter(), delimiter)
-    inputs = [
-        Input(record.where, row_index, {**record.row, **record.fields}, record.row)
-        for row_index, record in enumerate(records, 1)
-    ]
+    inputs = [Input(record.where, index, record.row or record.fields) for index, record in enumerate(records, 1)]
     return OpenedInputs(len(inputs), lambda: inputs)
 
 
 def check_inputs(predictor: Predictor, inputs: Iterable[Input]) -> None:
     """Raise UserError, before any computation, for inputs whose fields `predict_inputs` does not accept."""
     kind = KINDS[predictor.task.kind]
-    columns = named_columns(predictor.settings, kind)
+    trained = fields_of_training(predictor.settings, kind)
     for line in inputs:
-        _make_example(predictor.task, kind, _with_task_field_names(line, columns), columns, Counter())
+        kind.make_example(_read_record(line, kind, trained), predictor.task, Counter())
 
 
 def predict_inputs(
@@ -263,8 +289,9 @@ def predict_inputs(
 ) -> Iterator[dict[str, Any]]:
     """Yield a prediction for each input, in order, as JSON values.
 
-    An input has the fields of its kind of task, under their names or under the names in `config.task.columns`. An input
-    may have an `id`, which the prediction repeats; the default is the number of the line, from 1. `counts` gets the
+    An input has the fields that training read, all under the names of their columns or all under the names of the
+    fields; further fields are not read. An input may have an `id`, which the prediction repeats; the default is the
+    number of the line, from 1. `counts` gets the
     numbers of examples, of truncated texts, and of empty texts, which get predictions like any text. `progress` is
     called with the number of finished examples. With `copy_input`, a prediction repeats the fields of its input as
     `input`. If an input is refused, no input of its chunk of `CHUNK` inputs gets a prediction; earlier chunks get their
@@ -272,13 +299,14 @@ def predict_inputs(
     """
     task, settings = predictor.task, predictor.settings
     kind = KINDS[task.kind]
-    columns = named_columns(settings, kind)
-    inputs = (_with_task_field_names(line, columns) for line in inputs)
+    trained = fields_of_training(settings, kind)
+    inputs = iter(inputs)
     while chunk := list(itertools.islice(inputs, CHUNK)):
         # The number of the line is the id of an example, because ids of the input may be missing or occur twice.
         tally: Counter[str] = Counter()
-        examples = [{"id": line.where, **_make_example(task, kind, line, columns, tally)} for line in chunk]
-        features, cut = make_features(kind, examples, predictor.tokenizer, settings)
+        records = [_read_record(line, kind, trained) for line in chunk]
+        examples = [{"id": record.where, **kind.make_example(record, task, tally)} for record in records]
+        features, cut = features_to_predict(predictor, examples)
         # A long text may be several inputs of the model.
         of_chunk = functools.partial(
             _report_finished_examples, progress, counts["examples"], len(examples) / max(len(features), 1)
@@ -287,12 +315,12 @@ def predict_inputs(
         predictions = kind.predict(examples, features, outputs, settings, predictor.threshold)
         counts.update({"examples": len(examples)} | cut | {"empty_texts": tally[EMPTY]})
         for index, line in enumerate(chunk):
-            given = line.fields.get("id")
+            given = records[index].fields.get("id")
             answer = kind.to_json(task.labels, examples[index], predictions.values[index])
             if predictions.details is not None:
                 answer |= kind.details(task.labels, predictions.details[index])
             if copy_input:
-                answer["input"] = dict(line.row or line.fields)
+                answer["input"] = dict(line.fields)
             yield {"id": str(line.line_number) if given is None else given} | answer
 
 
@@ -303,29 +331,32 @@ def _report_finished_examples(
     progress(num_before + int(inputs_done * examples_per_input))
 
 
-def _with_task_field_names(line: Input, columns: Mapping[str, str]) -> Input:
-    """Return the input, with each field that has a column name of the training set copied to the task's name."""
-    values = {field: look_up_field(line.fields, name) for field, name in columns.items()}
-    renamed = {field: value for field, value in values.items() if value is not ABSENT}
-    return line._replace(fields={**line.fields, **renamed})
+def _read_record(line: Input, kind: TaskKind, trained: FieldsOfTraining) -> Record:
+    """Return the record of an input, with the fields that training read and with an `id` that the input may have.
 
+    The input has all required fields under the names of their columns, or all under the names of the fields. A field
+    with a list may also be several fields with the items of the list, such as `choice0` and `choice1`.
 
-def _make_example(
-    task: Task, kind: TaskKind, line: Input, columns: Mapping[str, str], tally: Counter[str]
-) -> dict[str, Any]:
-    """Return the example of an input, without its id; count its empty texts.
-
-    Raises UserError for a missing text. A model that was trained on pairs of texts needs both texts;
-    `columns`, the names of the columns in the training set, tells whether it was.
+    Raises:
+        UserError: a required field is missing, or the id is no id.
     """
-    wanted = [field for field in kind.text_fields if field in kind.fields or field in columns]
-    for field in wanted:
-        has_list = field in kind.column_lists and f"{kind.column_lists[field]}0" in line.fields
-        if field not in line.fields and not has_list:
-            column = f", in the column '{columns[field]}'" if columns.get(field, field) != field else ""
-            raise UserError(f"{line.where}: has no '{field}'{column}; this model needs {', '.join(wanted)}")
-    # Labels are not read, because an input may have labels that the model does not know.
-    record = Record(line.where, {key: value for key, value in line.fields.items() if key not in kind.label_fields})
-    if line.fields.get("id") is not None:
+    required = [field for field in trained.columns if field not in trained.optional]
+    values = {field: look_up_field(line.fields, column) for field, column in trained.columns.items()}
+    values = {field: value for field, value in values.items() if value is not ABSENT}
+    if absent := [field for field in required if field not in values]:
+
+        def list_of(name: str) -> str:
+            lists = [field for field, prefix in kind.column_lists.items() if re.fullmatch(f"{prefix}[0-9]+", name)]
+            return lists[0] if lists else name
+
+        read = {list_of(field) for field in trained.columns}
+        values = {name: value for name, value in line.fields.items() if list_of(name) in read}
+        present = {list_of(name) for name in values}
+        if absent_names := [field for field in required if list_of(field) not in present]:
+            field = min(absent, absent_names, key=len)[0]
+            column = f", in the column '{trained.columns[field]}'" if trained.columns[field] != field else ""
+            raise UserError(f"{line.where}: has no '{field}'{column}; this model needs {', '.join(required)}")
+    record = Record(line.where, {"id": line.fields.get("id")} | values)
+    if record.fields["id"] is not None:
         record_id(record)  # raises UserError for a bad id
-    return kind.make_example(record, task, tally)
+    return record

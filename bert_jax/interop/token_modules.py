@@ -9,6 +9,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import safetensors.numpy
+
 from bert_jax.errors import UserError
 from bert_jax.strict_json import read_object
 from bert_jax.tasks.late_interaction import PUNCTUATION, TokenRules
@@ -84,6 +87,12 @@ def token_module_files(rules: TokenRules, hidden_size: int, vector_width: int) -
         f"{MASK}/config.json": {"skiplist_words": [*rules.skipped_words], "skiplist_tasks": ["document"]},
         f"{NORMALIZE}/config.json": TOKENS,
     }
+
+
+def projection_file(kernel: Any) -> dict[str, bytes]:
+    """Return file name -> content for the weights of a Dense; `kernel` is an array `[hidden, outputs]`."""
+    weight = np.ascontiguousarray(np.asarray(kernel, np.float32).T)
+    return {f"{DENSE}/model.safetensors": safetensors.numpy.save({"linear.weight": weight})}
 
 
 def token_length_fields(rules: TokenRules) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import traceback
 from typing import NamedTuple, NoReturn
 
 from bert_jax.config import WatchdogConfig
+from bert_jax.console import write_or_discard
 from bert_jax.errors import shown
 from bert_jax.parallel.rendezvous import Membership, Message
 
@@ -103,7 +104,7 @@ class Watchdog:
         self._own_error = "".join(traceback.format_exception(error))
         self._outbox.put({"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"})
         self._thread.join(GRACE + ANSWER)
-        sys.stderr.write(self._own_error)
+        write_or_discard(sys.stderr, self._own_error)
         _exit(1)
 
     def close(self) -> None:
@@ -260,9 +261,9 @@ class Watchdog:
                     while True:
                         link.receive()
         if status == LOST or not self._own_error:
-            sys.stderr.write(f"bert-jax: {shown(message)}\n")
+            write_or_discard(sys.stderr, f"bert-jax: {shown(message)}\n")
         elif status == 1:
-            sys.stderr.write(self._own_error)
+            write_or_discard(sys.stderr, self._own_error)
         _exit(status)
 
     def _broadcast(self, message: Message) -> None:

@@ -8,7 +8,7 @@ import jax
 
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.checkpoints.load_model import restore_run
-from bert_jax.config import EncoderConfig, EvaluateConfig, MeshConfig
+from bert_jax.config import EncoderConfig, EvaluateConfig, MeshConfig, check_run_table_rows
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.statistics import token_counts, unigram_loss
@@ -85,8 +85,9 @@ def evaluate_checkpoint(
             documents are held out, or the corpus was prepared with a different tokenizer.
     """
     # Open the inputs: config and parameters of the run, its corpus or `other_corpus`, its tokenizer, its teacher.
+    recorded, fingerprint = workdir.read_run(directory)
+    check_run_table_rows(recorded, directory)
     config, step, params = restore_run(directory, step, console)
-    _, fingerprint = workdir.read_run(directory)
     assert config.data.corpus
     other_corpus = other_corpus or config.evaluate.corpus
     corpus_name, data = other_corpus or config.data.corpus, config.data

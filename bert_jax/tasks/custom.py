@@ -12,7 +12,7 @@ from bert_jax.tasks.labels import sort_labels_naturally
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.examples import SPLITS, read_records
 from bert_jax.tasks.reading.formats import FORMATS, TOKEN_PER_LINE, format_of_suffix
-from bert_jax.tasks.task import SetSource, Task
+from bert_jax.tasks.task import Example, SetSource, Task
 
 NAME = "custom"
 FORMAT = "format"  # key in config.task.columns whose value is a format instead of a column
@@ -65,6 +65,20 @@ def resolve_custom_columns(config: TaskConfig, kind: TaskKind) -> dict[str, str]
         if f"{prefix}0" in given:
             del columns[field]
     return columns | given
+
+
+def with_columns_of_examples(config: TaskConfig, kind: TaskKind, examples: Sequence[Example]) -> TaskConfig:
+    """Return the settings of a trained task; their `columns` tell whether the training read a second text.
+
+    If a custom task names no columns, the training reads a second text of each row that has a second text. `predict`
+    has to read the same texts. If only some examples have a second text, the settings do not change.
+    """
+    named = parse_columns_setting(config, kind).keys() - {FORMAT}
+    has_pairs = {"text_pair" in example for example in examples}
+    if config.name != NAME or named or "text_pair" not in kind.optional_fields or len(has_pairs) > 1:
+        return config
+    columns = [f"{field}={field}" for field in kind.text_fields if field in examples[0]]
+    return dataclasses.replace(config, columns=",".join([*filter(None, [config.columns]), *columns]))
 
 
 def _has_token_per_line(config: TaskConfig, kind: TaskKind, format: str | None) -> bool:

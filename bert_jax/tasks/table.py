@@ -6,6 +6,7 @@ part of the text (Wang et al., 2019).
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
@@ -425,18 +426,31 @@ def source_of_prediction_file(config: TaskConfig, kind: TaskKind, file: str) -> 
 
     if config.name in TASKS and "dev" in TASKS[config.name].sets:
         source = TASKS[config.name].sets["dev"]
-        # Without columns, a record has the columns of its row, whose names may be `named_columns` or fields.
+        # Without columns, a record has the columns of its row; `predict` reads them as `fields_of_training` says.
         return source if is_of_suffix(source.format) else SetSource(format=of_suffix or "")
     columns = resolve_custom_columns(dataclasses.replace(config, data=None, train=file), kind)
     format = columns.pop(FORMAT, "")
     return SetSource(format=format if is_of_suffix(format) else of_suffix or "", columns=columns)
 
 
-def named_columns(config: TaskConfig, kind: TaskKind) -> Mapping[str, str]:
-    """Return field -> column for the fields whose column a published task or `config.columns` names."""
+class FieldsOfTraining(NamedTuple):
+    """The fields, without labels, that the training of a task reads."""
+
+    columns: Columns  # field -> column
+    optional: Sequence[str]  # fields that an example may lack
+
+
+def fields_of_training(config: TaskConfig, kind: TaskKind) -> FieldsOfTraining:
+    """Return the fields, without labels, that the training of a published or custom task reads."""
     if config.name in TASKS and "dev" in TASKS[config.name].sets:
-        return TASKS[config.name].sets["dev"].columns
-    return parse_columns_setting(config, kind)
+        columns, named = TASKS[config.name].sets["dev"].columns, {*kind.optional_fields}
+    else:
+        columns, named = resolve_custom_columns(config, kind), {*parse_columns_setting(config, kind)}
+    columns = columns or {field: field for field in kind.fields}  # the layout of SQuAD names no columns
+    return FieldsOfTraining(
+        {field: name for field, name in columns.items() if field not in (FORMAT, *kind.label_fields)},
+        ["id", *(field for field in kind.optional_fields if field not in named)],
+    )
 
 
 # Word that users give as a task, but that is a kind of task -> name of the kind.

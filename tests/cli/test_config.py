@@ -48,6 +48,13 @@ def test_without_a_recipe_it_lists_recipes_and_defaults(run) -> None:
     assert json.loads(run("config", "--json")[1])["recipes"] == list(recipes())
 
 
+@pytest.mark.parametrize("override", ["task.epochs=2", "adapter.rank=4", "train.steps=9"])
+def test_without_a_recipe_it_knows_the_fields_of_both_kinds_of_runs(run, override: str) -> None:
+    status, out, _ = run("config", f"--config.{override}")
+    assert status == 0
+    assert f"* {override.partition('=')[0]} = " in out
+
+
 def test_recipes_and_keys_that_do_not_exist(refused) -> None:
     refused("config", "bert_bas", says=("bert_bas", "did you mean 'bert_base'"))
     refused("config", "bert_base", "--config.train.stpes=3", says=("did you mean 'train.steps'",))

@@ -131,6 +131,19 @@ def test_the_first_phase_sets_the_masks(corpus, run):
     assert figures == pytest.approx([0.15, 0.3], abs=0.01)
 
 
+@pytest.mark.parametrize("recipe", ["left_to_right_cpu", "phase"])
+def test_no_masks_are_shown_where_the_recipe_masks_nothing(corpus, tmp_path, run, refused, recipe):
+    first = "{'seq_len': 32, 'fraction': 0.5, 'objective': 'left_to_right'}, {'seq_len': 32, 'fraction': 0.5}"
+    if recipe == "phase":
+        recipe = tmp_path / "phase.py"
+        recipe.write_text(RECIPE.replace('{"seq_len": 32}', first))
+    status, out, _ = run("inspect", corpus, "--config", recipe)
+    assert status == 0
+    assert "none: the first phase masks no tokens" in out
+    assert not MARK.search(out)
+    refused("inspect", corpus, "--config", recipe, "--sequence", 0, says=("the first phase masks no tokens",))
+
+
 def test_packed_examples_are_shown_separately(texts, tmp_path, run):
     corpus = write_corpus(tmp_path, many(60, 3, words=4))
     packed = ["--config.data.packing=6", "--config.data.sentence_pairs=document_sentences"]

@@ -172,6 +172,9 @@ def test_the_whole_recipe() -> None:
     assert found.days == (4.0 * 1.5 / 24, 18.0 * 1.5 / 24)
     assert found.cost == (48.0, 216.0)
     assert found.energy_kwh == (12.0, 54.0)
+    for price, watts, option in ((-1.0, None, "price_per_chip_hour -1"), (2.0, float("nan"), "watts_per_chip nan")):
+        with pytest.raises(UserError, match=f"--{option}: give a number above 0"):
+            recipe_total(report(phase()), price, watts)
     bare = recipe_total(report(phase()), None, None)
     assert (bare.cost, bare.energy_kwh) == (None, None)
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import peft
 import pytest
+import sentence_transformers
 import torch
 
 from bert_jax import config as c
@@ -35,7 +36,15 @@ from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate
 from bert_jax.training.step import TrainState, train_step
 from tests.helpers import torch_training
-from tests.helpers.finetuning_runs import finetune, finetune_command, make_world, read_lines, stop_after, tensors
+from tests.helpers.finetuning_runs import (
+    finetune,
+    finetune_command,
+    make_world,
+    read_lines,
+    stop_after,
+    tensors,
+    write_lines,
+)
 from tests.helpers.tiny_models import LETTERS, MAX_POSITIONS, save
 
 # `peft` reads an old name of transformers.
@@ -225,10 +234,34 @@ def test_an_exported_adapter_predicts_as_its_model(run, tmp_path):
     output = tmp_path / "adapter"
     assert main(["export", "--workdir", str(run), "--format", "peft", "--output", str(output)]) == 0
     assert read_weights(output).labels == ("yes", "no", "perhaps")
-    texts = ["abc", {"text": "hij", "text_pair": "c"}]
+    texts = [{"text": "abc", "text_pair": "j"}, {"text": "hij", "text_pair": "c"}]
     for found, expected in zip(load(output).predict(texts), load(run).predict(texts), strict=True):
         assert found == expected
     assert main(["export", "--workdir", str(output), "--format", "peft", "--output", str(tmp_path / "no")]) == 2
+
+
+@pytest.mark.parametrize("head", [pytest.param("dense", marks=pytest.mark.slow), "late_interaction"])
+def test_an_adapter_of_vectors_encodes_as_its_model(world, tmp_path, head):
+    """The adapter keeps pooling, length 1, prompts, maximum length and the projection of tokens."""
+    texts, place = ["abc", "a b c d e f g h i j", "hij"], tmp_path / "pairs"
+    place.mkdir()
+    pairs = [
+        {"text": a + b, "text_pair": b + a, "label": float(a < b)} for a, b in itertools.permutations(LETTERS[:4], 2)
+    ]
+    for name in ("train", "dev"):
+        write_lines(place / f"{name}.jsonl", pairs)
+    width = ["task.vector_width=8", "task.query_length=10"] if head == "late_interaction" else []
+    settings = (f"task.data={place}", "task.query_prompt=a b ", "task.max_seq_len=12", f"task.vector_head={head}")
+    finetune(world, tmp_path / "run", "similarity", *SETTINGS[:3], "task.positive_from=1", *settings, *width)
+    output = tmp_path / "adapter"
+    assert main(["export", "--workdir", str(tmp_path / "run"), "--format", "peft", "--output", str(output)]) == 0
+    theirs = {"dense": "SentenceTransformer", "late_interaction": "MultiVectorEncoder"}[head]
+    model = getattr(sentence_transformers, theirs)(str(output), device="cpu")
+    expected = np.concatenate([*map(np.atleast_2d, model.encode_query(texts, convert_to_numpy=True))])
+    for directory in (tmp_path / "run", tmp_path / "run" / "model" / "adapter", output):
+        found = load(directory).encode(texts, truncate=True, prompt_name="query")
+        found = found if isinstance(found, np.ndarray) else found.vectors
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5, err_msg=directory.name)
 
 
 def test_an_interrupted_training_of_an_adapter_resumes_to_the_same_bits(world, run, tmp_path, monkeypatch):

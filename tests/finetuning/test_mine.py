@@ -155,6 +155,13 @@ def test_a_positive_is_not_its_own_negative(tmp_path, spell, title) -> None:
         assert f"word{number} " not in f"{line['negative'][0]} "
 
 
+def test_pairs_of_a_query_with_other_spaces_exclude_the_positives_of_each_other(tmp_path) -> None:
+    corpus = write_lines(tmp_path / "corpus.jsonl", [{"text": f"cats word{n}"} for n in range(3)])
+    rows = [{"text": query, "text_pair": f"cats word{n}"} for n, query in enumerate(["some cats", " some  cats "])]
+    mine_negatives(write_lines(tmp_path / "pairs.jsonl", rows), corpus, tmp_path / "mined.jsonl", ranks=(0, 1))
+    assert [line["negative"] for line in lines_of(tmp_path / "mined.jsonl")] == [["cats word2"]] * 2
+
+
 @pytest.mark.parametrize("stop_at", [("embedding documents", 32), ("mining", 8), ("mining", 16)])
 def test_a_killed_call_continues_to_equal_bytes(world, tmp_path, stop_at) -> None:
     directory, _, _ = world
@@ -191,6 +198,24 @@ def test_changed_settings_start_over(world, tmp_path) -> None:
     said = []
     mine_negatives(*arguments, ranks=(0, 4), say=said.append)
     assert said == [f"{tmp_path / 'mined.jsonl'}: starts over, as the settings changed since it was interrupted"]
+
+
+def test_another_head_of_the_cross_encoder_starts_over(world, tmp_path) -> None:
+    directory, _, _ = world
+    arguments = (directory / "pairs.jsonl", directory / "corpus.jsonl", tmp_path / "mined.jsonl")
+    model, _ = tiny_models.save(tmp_path / "judge", "bert", "ForSequenceClassification", num_labels=1)
+
+    def stop(task: str, num_done: int, total: int) -> None:
+        if num_done == 16:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mine_negatives(*arguments, ranks=(0, 3), cross_encoder=tmp_path / "judge", progress=stop)
+    model.classifier.weight.data += 1
+    model.save_pretrained(tmp_path / "judge")
+    said = []
+    mine_negatives(*arguments, ranks=(0, 3), cross_encoder=tmp_path / "judge", say=said.append)
+    assert "starts over, as the cross-encoder changed" in said[0]
 
 
 def test_a_cross_encoder_decides_about_the_margin() -> None:

@@ -15,7 +15,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.finetuning.own_labels import OwnFile, choices_text, infer_task_of_own_file
 from bert_jax.tasks.table import resolve_task
-from tests.helpers.finetuning_runs import read_lines
+from tests.helpers.finetuning_runs import read_lines, write_lines
 from tests.helpers.tiny_models import LETTERS, save
 
 TOPICS = {"disk": "ab", "screen": "cd", "invoice": "ef", "login": "gh"}
@@ -80,7 +80,7 @@ def test_kind_and_metric_are_found(tmp_path, name, rows, kind, metric):
     assert own.recipe == ("token_classification" if kind == "token_classification" else "glue")
     fields = ("tokens", "labels") if kind == "token_classification" else ("text", "label")
     assert own.task["columns"] == f"{fields[0]}=text,{fields[1]}=label"
-    assert f"kind {kind} (--kind), recipe my.py (--config)" in choices_text(TaskConfig(**own.task), "my.py")
+    assert f"kind {kind} (--kind), recipe my.py (--config)" in choices_text(TaskConfig(**own.task), "my.py", "")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
@@ -137,6 +137,37 @@ def test_a_choice_as_a_field_of_the_config_equals_the_option(tmp_path, capsys, m
     with pytest.raises(SystemExit):
         main([*argv, f"--{key}" if value == "True" else f"--{key}={value}", f"--config.task.{key}={value}"])
     assert f"--{key} is given twice, also as --config.task.{key}" in capsys.readouterr().err
+
+
+def entities(n):
+    return {"text": ["Ann"] * (n + 2), "label": ["B-X", *["O"] * (n + 1)]}
+
+
+@pytest.mark.parametrize(
+    ("row", "settings", "metric"),
+    [
+        (lambda n: {"text": ["w"] * (n + 2), "label": ["NOUN", *["VERB"] * (n + 1)]}, {}, None),
+        (entities, {}, None),
+        (lambda n: {"text": ["Ann"] * (n + 2), "label": ["I-X", *["O"] * (n + 1)]}, {}, None),
+        (lambda n: {"text": "x", "label": [f"a{bit}" for bit in range(5) if n + 1 >> bit & 1]}, {}, None),
+        (
+            lambda n: {"text": "x", "label": ";".join("abcde"[bit] for bit in range(5) if n + 1 >> bit & 1)},
+            {"label_separator": ";"},
+            None,
+        ),
+        (lambda n: {"text": "x", "label": n / 8}, {}, None),
+        (lambda n: {"text": "x", "label": "ab"[n > 3]}, {}, None),
+        (lambda n: {"text": "x", "label": "ab"[n > 3]}, {}, "macro_f1"),
+        (entities, {}, "token_accuracy"),
+    ],
+)
+def test_rows_with_distinct_lists_of_labels_are_read_and_the_metric_is_named(tmp_path, row, settings, metric):
+    """The line names the score that the task uses."""
+    write_lines(tmp_path / "a.jsonl", [row(n) for n in range(31)])
+    own = describe(tmp_path / "a.jsonl", **settings)
+    task = TaskConfig(**own.task | {"metric": metric or own.task.get("metric")})
+    said = choices_text(task, own.recipe, own.default_metric).partition("metric ")[2].partition(" ")[0]
+    assert said == resolve_task(task).best
 
 
 @pytest.mark.parametrize(
@@ -212,10 +243,10 @@ def test_options_that_do_not_fit_are_refused(tmp_path, capsys, options, says):
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--config.task.threshold=1.5"], "config.task.threshold=1.5 must lie from"),
+        (["--config.task.threshold=1.5"], "config.task.threshold=1.5 must be above 0"),
         (["--config.task.class_weights=dsik=2"], "no label 'dsik'; did you mean 'disk'?"),
         (["--kind=sequence_classification"], "config.task.label_separator has no effect with config.task.kind="),
-        (["--dev_fraction=0.9"], "config.task.dev_fraction=0.9 must lie from"),
+        (["--dev_fraction=0.9"], "config.task.dev_fraction=0.9 must be above 0"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_before_training(tmp_path, capfd, more, says):

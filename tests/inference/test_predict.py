@@ -2,6 +2,8 @@
 
 import csv
 import dataclasses
+import gzip
+import itertools
 import json
 import os
 import pathlib
@@ -21,8 +23,11 @@ from bert_jax.errors import UserError
 from bert_jax.inference import predict as module
 from bert_jax.inference.inputs import Input
 from bert_jax.inference.predict import Predictor, check_inputs, load_predictor, predict_file, predict_inputs
+from bert_jax.loaded_model import load
+from bert_jax.tasks.custom import with_columns_of_examples
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.table import TASKS, named_columns
+from bert_jax.tasks.reading.examples import read_task_examples
+from bert_jax.tasks.table import TASKS, fields_of_training, resolve_task
 from tests.helpers.finetuning_runs import EXAMPLE, lines, read_lines, write_lines
 from tests.helpers.tiny_models import save
 
@@ -250,7 +255,7 @@ def test_fields_have_the_names_of_the_training_set(models):
     predictor = load_predictor(models / "sequence_classification")
     records = lines("sequence_classification", 5, seed=4)
     expected, _ = run(predictor, [one | {"id": number} for number, one in enumerate(records)])
-    columns = "text=title,label=topic,id=number,format=json"
+    columns = "text=title,text_pair=text_pair,label=topic,id=number,format=json"
     renamed = predictor._replace(settings=dataclasses.replace(predictor.settings, columns=columns))
     mine = [
         {"title" if key == "text" else key: value for key, value in one.items() if key != "label"} | {"number": number}
@@ -267,14 +272,12 @@ def predictor_of_task(name):
 
 def examples_of_file(predictor, path):
     """The examples that `predict` makes of a file."""
-    made, kind = [], KINDS[predictor.task.kind]
+    kind = KINDS[predictor.task.kind]
     opened = module.open_inputs(predictor, str(path))
     check_inputs(predictor, opened.read())
-    columns = named_columns(predictor.settings, kind)
-    for line in opened.read():
-        line = module._with_task_field_names(line, columns)
-        made.append(module._make_example(predictor.task, kind, line, columns, Counter()))
-    return made
+    trained = fields_of_training(predictor.settings, kind)
+    records = [module._read_record(line, kind, trained) for line in opened.read()]
+    return [kind.make_example(record, predictor.task, Counter()) for record in records]
 
 
 FIELDS = {
@@ -282,6 +285,7 @@ FIELDS = {
     "text_pair": 'it\'s "so"',
     "question": 'who "he"?',
     "context": "he, she",
+    "start": 'She "then"',
     "tokens": ['"', "b"],
 }
 
@@ -291,7 +295,7 @@ def test_the_suffix_decides_how_a_model_of_a_published_task_reads_a_file(tmp_pat
     """A CSV, JSON or Parquet file gives its values, whatever the format of the benchmark's files is."""
     predictor = predictor_of_task(name)
     kind = KINDS[predictor.task.kind]
-    columns = named_columns(predictor.settings, kind)
+    columns = fields_of_training(predictor.settings, kind).columns
     wanted = {key: value for key, value in FIELDS.items() if key in (*kind.fields, *columns)}
     if "choices" in kind.fields:
         choices = {f"choice{n}": f'"{n}", x' for n in range(4)}
@@ -314,7 +318,8 @@ def test_the_suffix_decides_how_a_model_of_a_published_task_reads_a_file(tmp_pat
             assert texts == {key: value for key, value in wanted.items() if key in example}, suffix
             assert texts.keys() >= set(wanted) & set(kind.text_fields)
             if "choices" in kind.fields:
-                assert example["choices"] == [*choices.values()]
+                start = f"{wanted['start']} " if "start" in wanted else ""
+                assert example["choices"] == [start + text for text in choices.values()]
 
 
 def test_a_tsv_file_is_read_like_the_files_of_the_benchmark(tmp_path):
@@ -348,3 +353,99 @@ def test_a_model_of_text_pairs_needs_both_texts(models):
     assert run(published, records)[0] == expected
     with pytest.raises(UserError, match="record 1: has no 'text_pair'"):
         run(published, [{"text": "ab"}])
+
+
+def predictor_of_columns(columns, kind="sequence_classification", **settings):
+    """A predictor without a model, for a custom task with the columns."""
+    settings = TaskConfig(name="custom", kind=kind, columns=columns, **settings)
+    task = dataclasses.replace(TASKS["sst2"], name="predict", kind=kind, labels=("a", "b"))
+    return Predictor(None, None, task, settings, None)
+
+
+# Values of the columns of files; their names are also the names of fields.
+COLUMNS = {"title": "TITLE", "text": "TEXT", "text_pair": "PAIR", "id": "7", "label": "a"}
+
+
+def write_table(path, rows):
+    if ".csv" in path.name:
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([rows[0].keys(), *(row.values() for row in rows)])
+    elif path.suffix == ".parquet":
+        pq.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    else:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "wt") as file:
+            file.write("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.json", "a.jsonl", "a.jsonl.gz"])
+@pytest.mark.parametrize(
+    ("columns", "row"),
+    [
+        *((f"text={first},text_pair={second}", COLUMNS) for first, second in itertools.permutations([*COLUMNS][:3], 2)),
+        *((f"text={first}", COLUMNS) for first in [*COLUMNS][:3]),
+        (None, COLUMNS),
+        (None, {"text": "TEXT", "label": "a"}),
+    ],
+)
+def test_a_file_gives_the_texts_that_training_reads(tmp_path, columns, row, name):
+    """The names of columns and of fields are the same words, in any order."""
+    path = write_table(tmp_path / name, [row, {key: value + "b" for key, value in row.items()}])
+    predictor = predictor_of_columns(columns, train=str(path))
+    trained = read_task_examples(resolve_task(predictor.settings), predictor.settings, "train")
+    texts = [{key: example[key] for key in ("text", "text_pair") if key in example} for example in trained]
+    assert examples_of_file(predictor, path) == texts
+
+
+@pytest.mark.parametrize(
+    ("columns", "fields", "says"),
+    [
+        ("text=title,text_pair=text", {"text": "one line"}, "has no 'text', in the column 'title'"),
+        ("text=title,text_pair=b", {"title": "a", "text_pair": "b"}, "has no 'text_pair', in the column 'b'"),
+        ("text=title,text_pair=text", {"text": "a", "text_pair": "b"}, ""),
+        ("text=title", {"text": "one line"}, ""),
+    ],
+)
+def test_fields_have_their_own_names_if_a_column_is_missing(columns, fields, says):
+    predictor = predictor_of_columns(columns)
+    kind = KINDS[predictor.task.kind]
+    trained = fields_of_training(predictor.settings, kind)
+    if says:
+        with pytest.raises(UserError, match=says):
+            module._read_record(Input("a:1", 1, fields), kind, trained)
+    else:
+        assert module._read_record(Input("a:1", 1, fields), kind, trained).fields == fields | {"id": None}
+
+
+@pytest.mark.parametrize(("columns", "fits"), [("text=a", {"text"}), ("start=s", {"text", "choices", "start"})])
+def test_a_field_that_training_reads_is_required_and_others_are_not_read(columns, fits):
+    kind = KINDS["multiple_choice" if "start" in columns else "sequence_classification"]
+    trained = fields_of_training(TaskConfig(name="custom", columns=columns), kind)
+    line = Input("a:1", 1, {"text": "x", "text_pair": "y", "choices": ["b", "c"], "start": "s"})
+    assert module._read_record(line, kind, trained).fields.keys() - {"id"} == fits
+    for field in fits:
+        fewer = line._replace(fields={key: value for key, value in line.fields.items() if key != field})
+        with pytest.raises(UserError, match=f"has no '{field}'"):
+            module._read_record(fewer, kind, trained)
+
+
+@pytest.mark.parametrize("num_pairs", [0, 1, 2])
+def test_a_trained_task_without_columns_knows_whether_it_read_pairs(num_pairs):
+    kind, settings = KINDS["sequence_classification"], TaskConfig(name="custom", kind="sequence_classification")
+    examples = [{"text": "a"} | ({"text_pair": "b"} if n < num_pairs else {}) for n in range(2)]
+    columns, optional = fields_of_training(with_columns_of_examples(settings, kind, examples), kind)
+    assert ("text_pair" in columns, "text_pair" in optional) == {0: (False, True), 1: (True, True), 2: (True, False)}[
+        num_pairs
+    ]
+
+
+def test_a_pair_for_a_model_of_single_texts_is_refused(models):
+    model = load(models / "sequence_classification")
+    assert len(model.predict([("a", "b"), "a"])) == 2  # a model of transformers may read both
+    predictor = model._predictor
+    columns = dataclasses.replace(predictor.settings, name="custom", columns="text=text")
+    model.__dict__["_predictor"] = predictor._replace(settings=columns)
+    with pytest.raises(UserError, match="example 1: a pair of texts, but this model reads text alone"):
+        model.predict(["a", ("a", "b")])

@@ -19,9 +19,9 @@ def demo(tmp_path: pathlib.Path):
     (tmp_path / "bin" / "bert-jax").chmod(0o755)
     env = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
 
-    def run(directory: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    def run(directory: pathlib.Path | str) -> subprocess.CompletedProcess[str]:
         argv = [ROOT / "launch" / "demo.sh", directory]
-        return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        return subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     return run
 
@@ -32,6 +32,11 @@ def test_it_replaces_an_earlier_demo(demo, tmp_path: pathlib.Path) -> None:
     (directory / "run").mkdir()
     assert demo(directory).returncode == 9
     assert not (directory / "run").exists()
+
+
+def test_a_relative_directory_is_a_directory_of_the_caller(demo, tmp_path: pathlib.Path) -> None:
+    assert demo("tried").returncode == 9
+    assert (tmp_path / "tried").is_dir()
 
 
 def test_it_fills_an_empty_directory(demo, tmp_path: pathlib.Path) -> None:

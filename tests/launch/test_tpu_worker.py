@@ -1,5 +1,6 @@
 """launch/tpu_worker.sh on a pretended host, without a cloud around it."""
 
+import fcntl
 import os
 import pathlib
 import shutil
@@ -68,6 +69,16 @@ def test_other_versions_are_not_installed_where_the_bucket_cannot_be_read(host) 
     out = host.call("setup", "bert-jax[tpu,storage]", URL, status=1)
     assert out.endswith(f"host-3: {URL}/requirements.lock cannot be read\n")
     assert not (host.place / "ready").exists()
+
+
+def test_questions_at_the_same_time_do_not_look_like_a_run(host) -> None:
+    (host.place / "ready").touch()
+    with open(host.place / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # as another `state` holds it
+        assert " ready 0 0" in host.call("state", host.workdir)
+        assert "nothing is running here" in host.call("stop")
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as a run holds it
+        assert " running 0 0" in host.call("state", host.workdir)
 
 
 def test_a_path_that_is_not_mounted_is_refused(host) -> None:

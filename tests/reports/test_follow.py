@@ -18,6 +18,7 @@ import pytest
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.reports.run import follow
+from bert_jax.reports.run.cost import AssumedPower
 from bert_jax.reports.run.follow import request_handler_class, serve_live_page
 from tests.helpers.commands import command
 from tests.helpers.written_pages import Page, curve, write_run
@@ -138,4 +139,6 @@ def test_a_missing_run_or_a_bad_port_is_refused(tmp_path: pathlib.Path) -> None:
             ("absent", 0, "no run here"),
         ):
             with pytest.raises(UserError, match=says):
-                serve_live_page([str(tmp_path / place)], number, None, Console(silent=True))
+                serve_live_page([str(tmp_path / place)], number, AssumedPower(), Console(silent=True))
+    with pytest.raises(UserError, match="--watts -5: give a number above 0"):
+        serve_live_page([str(tmp_path / "run")], 0, AssumedPower(watts=-5.0), Console(silent=True))

@@ -11,6 +11,7 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.reading.dev_split import choose_dev_rows
 from bert_jax.tasks.reading.examples import existing_sets, read_task_examples
 from bert_jax.tasks.table import resolve_task
+from tests.helpers.finetuning_runs import write_lines
 
 
 @pytest.mark.parametrize("fraction", [0.05, 0.1, 0.25, 0.5])
@@ -68,3 +69,16 @@ def test_refusals(tmp_path):
     )
     with pytest.raises(UserError, match="give one of them"):
         existing_sets(resolve_task(config), config, "dev")
+
+
+def test_a_held_out_dev_set_has_the_labels_that_a_dev_file_has(tmp_path):
+    """Training pairs of the kind similarity need no labels; dev sets do."""
+    write_lines(tmp_path / "a.jsonl", [{"text": f"q{n}", "text_pair": f"a{n}"} for n in range(10)])
+    settings = {"name": "custom", "kind": "similarity", "train": str(tmp_path / "a.jsonl")}
+    held_out = TaskConfig(**settings, dev_fraction=0.2)
+    assert len(read_task_examples(resolve_task(held_out), held_out, "train")) == 8
+    with pytest.raises(UserError, match=r"2 rows have no label: .*a\.jsonl:"):
+        read_task_examples(resolve_task(held_out), held_out, "dev")
+    config = TaskConfig(**settings, dev=str(tmp_path / "a.jsonl"))
+    with pytest.raises(UserError, match=r"a\.jsonl:1: no key 'label' for label"):
+        read_task_examples(resolve_task(config), config, "dev")

@@ -256,3 +256,60 @@ def test_answers_that_normalize_to_nothing(gold, predicted):
     f1 = common_f1(*characters) if all(characters) else float(characters[0] == characters[1])
     assert JAQUAD.f1(gold, predicted) == pytest.approx(f1)
     assert JAQUAD.exact(gold, predicted) == (f1 == 1.0)
+
+
+# "Vamos al mar" and an elliptic "likes", in CoNLL-U.
+CONLLU = """# sent_id = 1
+1-2 Vámonos _ _ _ _ _ _ _ _
+1 Vamos ir VERB _ _ 0 root _ _
+2 nos nosotros PRON _ _ 1 obj _ _
+2.1 likes like VERB _ _ _ _ _ _
+3-4 al _ _ _ _ _ _ _ _
+3 a a ADP _ _ 5 case _ _
+4 el el DET _ _ 5 det _ _
+5 3-4 mar NOUN _ _ 1 obl _ _
+
+""".replace(" ", "\t").replace("#\tsent_id\t=\t1", "# sent_id = 1")
+
+
+def test_multiword_tokens_and_empty_nodes_of_conllu_are_no_words(tmp_path):
+    """Words have integer numbers (universaldependencies.org/format.html)."""
+    lines = []
+    task, (example,) = read(
+        tmp_path, "a.conllu", CONLLU, lines.append, columns="tokens=1,labels=3,format=conll", **TAGS
+    )
+    assert example["tokens"] == ["Vamos", "nos", "a", "el", "3-4"]
+    assert [task.labels[label] for label in example["labels"]] == ["VERB", "PRON", "ADP", "DET", "NOUN"]
+    assert "custom train: 3 multiword tokens and empty nodes of CoNLL-U are skipped" in lines
+    # In the first column of another file of ten columns, a range is a token.
+    scores = CONLLU.partition("\n")[2]
+    _, (example,) = read(tmp_path, "a.conll", scores, columns="tokens=0,labels=3", **TAGS)
+    assert example["tokens"] == ["1-2", "1", "2", "2.1", "3-4", "3", "4", "5"]
+
+
+SCHEMES = {
+    "O,I-LOC,I-PER": ["I-PER", "I-PER", "O", "I-LOC"],
+    "O,B-LOC,B-PER,I-LOC,I-PER": ["B-PER", "I-PER", "O", "B-LOC"],
+}
+
+
+@pytest.mark.parametrize("labels", SCHEMES)
+@pytest.mark.parametrize("trained", [False, True])
+def test_labels_of_a_scheme_without_b_stay(tmp_path, labels, trained):
+    (tmp_path / "a.conll").write_text("Ann I-PER\nLee I-PER\nin O\nRome I-LOC\n")
+    given = {} if trained else {"labels": labels}
+    config = TaskConfig(name="custom", train=str(tmp_path / "a.conll"), **TAGS, **given)
+    task = resolve_task(config, labels.split(",") if trained else ())
+    (example,) = read_task_examples(task, config, "train", lambda line: None)
+    assert [task.labels[label] for label in example["labels"]] == SCHEMES[labels]
+    assert task.best == "entity_f1"
+
+
+def test_a_dev_set_has_a_format_of_its_own(tmp_path):
+    (tmp_path / "dev.jsonl").write_text('{"text": "x", "label": "a"}\n')
+    settings = {"data": str(tmp_path), "dev": "dev.jsonl", "delimiter": "#", "columns": "text=text,label=label"}
+    task, _ = read(tmp_path, "a.csv", "text#label\nx#a\ny#b\n", **settings)
+    (example,) = read_task_examples(task, TaskConfig(**TEXTS, **settings), "dev")
+    assert (example["text"], example["label"]) == ("x", 0)
+    with pytest.raises(UserError, match="a delimiter is one character, for CSV and TSV only"):
+        read(tmp_path, "dev.jsonl", '{"text": "x", "label": "a"}\n', delimiter="#")

@@ -1,5 +1,6 @@
 """Similarity: the loss and its gradients beside torch, and a training from the command line."""
 
+import itertools
 import math
 import random
 
@@ -17,6 +18,7 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model
 from bert_jax.objectives.tasks import make_task_objective
 from bert_jax.tasks.batching import collate
+from bert_jax.tasks.features import SPELLED, UNKNOWN
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tokenizer import load_tokenizer
@@ -219,6 +221,7 @@ def test_other_losses_train_in_micro_batches_and_keep_the_prompts(world, tmp_pat
         ({"negative": lambda one: "a"}, "vector_loss=cosent", "reads no `negative`"),
         ({"label": lambda one: 4.5}, "vector_loss=cosent", "all labels of the training examples are equal"),
         ({}, "matryoshka_sizes=(4,99)", "give different sizes from 1 to below"),
+        ({}, "vector_head=late_interaction vector_width=8 query_length=12 matryoshka_sizes=(4,8)", "from 1 to below 8"),
         ({}, "triplet_margin=0.4", "config.task.triplet_margin has no effect with config.task.vector_loss=info_nce"),
         ({}, "vector_loss=infonce", "did you mean 'info_nce'"),
     ],
@@ -230,6 +233,33 @@ def test_a_loss_that_does_not_suit_the_data_is_refused(world, tmp_path, capsys, 
     assert main([*argv, f"--config.task.train={tmp_path / 'train.jsonl'}"]) == 2
     assert says in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("prompts", [("", ""), ("a", "a"), ("aa ", "b "), ("", "b ")])
+@pytest.mark.parametrize("lengths", [{}, {"vector_head": "late_interaction", "query_length": 6}])
+def test_equal_texts_have_equal_ids_in_each_place(tmp_path, prompts, lengths):
+    """In information noise contrastive estimation, an equal text of another pair is no negative."""
+    save(tmp_path, "bert", "Model")
+    settings = TaskConfig(query_prompt=prompts[0], document_prompt=prompts[1], max_seq_len=24, **lengths)
+    texts = ["abcdefgh", "jjj", "cde", "cdf"]
+    given = [
+        {"id": str(n), "text": text, "text_pair": texts[n - 1], "negative": [texts[n - 2]]}
+        for n, text in enumerate(texts)
+    ]
+    features, _ = make_features(KINDS["similarity"], given, load_tokenizer(tmp_path), settings)
+    ids = [made.targets["text_ids"][0].tolist() for made in features]
+    assert len({of_texts[0] for of_texts in ids}) == len(texts)
+    for n, of_texts in enumerate(ids):
+        assert of_texts == [ids[n][0], ids[n - 1][0], ids[n - 2][0]]
+
+
+@pytest.mark.parametrize("odd", [*itertools.product([False, True], repeat=3)])
+def test_texts_of_unknown_tokens_are_counted_wherever_they_are(tmp_path, odd):
+    save(tmp_path, "bert", "Model")
+    text, text_pair, negative = ("\N{PILE OF POO}" if is_odd else "abc" for is_odd in odd)
+    given = [{"id": "0", "text": text, "text_pair": text_pair, "negative": [negative]}]
+    _, counts = make_features(KINDS["similarity"], given, load_tokenizer(tmp_path), TaskConfig(max_seq_len=24))
+    assert counts == {"truncated_texts": 0, SPELLED: 0} | ({UNKNOWN: sum(odd)} if any(odd) else {})
 
 
 HEAD_SETTINGS = {

@@ -50,7 +50,7 @@ from bert_jax.interop.tensors import (
     to_tensors,
     unflatten_params,
 )
-from bert_jax.interop.token_modules import DENSE
+from bert_jax.interop.token_modules import projection_file
 from bert_jax.models import Head, Params, draw_missing
 from bert_jax.tokenizer import Tokenizer, copy_tokenizer, load_tokenizer
 
@@ -198,7 +198,7 @@ def export_model(
         tokenizer_directory: source of the tokenizer files.
         output: a directory that does not exist or is empty.
         labels: class names of a classification head, in the order of the logits; () gives numbered names.
-        extra: file name -> content of further files in the directory or in a folder of the directory.
+        extra: file name -> content of further files in the directory or in folders of the directory.
         activation: activation of a CrossEncoder's score, a row of CROSS_ENCODER_ACTIVATIONS; '' for other models.
         spaces_words: see `copy_tokenizer`.
         problem: problem_type of a head that classifies texts; "" lets the number of classes decide.
@@ -211,9 +211,7 @@ def export_model(
     params, extra = dict(params), dict(extra or {})
     if projection := params.pop(PROJECTION, None):
         heads = tuple(head for head in heads if head.name != PROJECTION)
-        extra[f"{DENSE}/model.safetensors"] = safetensors.numpy.save(
-            {"linear.weight": np.ascontiguousarray(np.asarray(projection["kernel"], np.float32).T)}
-        )
+        extra |= projection_file(projection["kernel"])
     model_class, tokenizer = model_class_for_heads(config, heads), _load_matching_tokenizer(source, config)
     # Without these ids, transformers uses ids of the published vocabulary, which a smaller vocabulary may lack.
     special_ids = {name: tokenizer.special_ids[role] for name, role in FAMILIES[config.family].special_ids.items()}
@@ -238,7 +236,7 @@ def export_model(
         copy_tokenizer(source, partial, spaces_words)
         _adapt_tokenizer_config(partial / "tokenizer_config.json", tokenizer, config)
         for name, content in extra.items():
-            (partial / name).parent.mkdir(exist_ok=True)
+            (partial / name).parent.mkdir(parents=True, exist_ok=True)
             with (partial / name).open("xb") as file:  # "x": never overwrite a file of the model
                 file.write(content.encode() if isinstance(content, str) else content)
 

@@ -23,6 +23,7 @@ from bert_jax.interop.families import FAMILIES, VOCABULARY, Family, ModelClass, 
 from bert_jax.interop.huggingface.model_config import Labels, ModelConfig, read_model_config
 from bert_jax.interop.huggingface.weight_files import Tensors, read_safetensors_as_float32, read_weight_files
 from bert_jax.interop.tensors import (
+    PROJECTION,
     first_path_part,
     flatten_params,
     iterate_stored_tensors,
@@ -31,6 +32,7 @@ from bert_jax.interop.tensors import (
     tensor_names,
     tensor_names_in_family,
 )
+from bert_jax.interop.token_modules import projection_file
 from bert_jax.models import Adapter, Head, Params, Target
 from bert_jax.readers.hub import hub_name_of_snapshot, local_or_downloaded_model, parse_hub_name
 
@@ -137,7 +139,7 @@ def _lora_path(modules: list[NamedModule]) -> str:
 def peft_files(
     adapter: Adapter, params: Params, config: EncoderConfig, heads: tuple[Head, ...], base: pathlib.Path
 ) -> dict[str, str | bytes]:
-    """Return file name -> content of a directory of `peft`.
+    """Return file name -> content of a directory of `peft`, with the projection of tokens in late interaction.
 
     Args:
         adapter: the targets and settings.
@@ -186,6 +188,7 @@ def peft_files(
     return {
         CONFIG: json.dumps(fields, indent=2) + "\n",
         WEIGHTS: safetensors.numpy.save(tensors, metadata={"format": "pt"}),
+        **(projection_file(params[PROJECTION]["kernel"]) if PROJECTION in params else {}),
     }
 
 

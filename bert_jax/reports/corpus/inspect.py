@@ -1,7 +1,6 @@
 """The command `bert-jax inspect`, which shows a corpus before training as text, JSON or an HTML page."""
 
 import dataclasses
-import json
 import os
 import shutil
 import sys
@@ -23,6 +22,7 @@ from bert_jax.reports.corpus.figures import CorpusFigures, corpus_figures, figur
 from bert_jax.reports.corpus.inspect_text import figures_lines, sequences_lines, warning_lines
 from bert_jax.reports.corpus.page import inspect_page
 from bert_jax.reports.html.markup import write_page
+from bert_jax.strict_json import json_line
 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
@@ -80,7 +80,8 @@ def open_inspection(
         console: console that prints progress for a large corpus.
 
     Raises:
-        UserError: `sequence_number` is out of range, or a called function raises UserError.
+        UserError: `sequence_number` is out of range, `sequence_number` is given although the first phase masks
+            nothing, or a called function raises UserError.
     """
     config = read_config(PretrainConfig, recipe, overrides)
     data, phase, train = config.data, config.train.phases[min(config.train.used_phases)], config.train
@@ -97,14 +98,18 @@ def open_inspection(
     rate = changing_mask_rate(data, phase, 0, steps * (phase.batch_size or train.batch_size))
     sequences: Sequences | None = None
     no_sequences = ""
+    masks_nothing = bool(config.model.causal or phase.objective)  # left to right, in the run or in its first phase
     try:
+        if masks_nothing:
+            raise UserError("the first phase masks no tokens, and inspect shows sequences with their masks")
         # Sequences have two token types for every model, because the types mark the second text of a pair.
         masked = data_config_of_phase(data, phase)
         sequences = make_sequences(
             split, special_ids_and_vocabulary(tokenizer), phase.seq_len, config.seed, masked, 2, rate
         )
     except UserError as error:
-        if sequence_number is not None or np.diff(split.source_documents).min() > 1:
+        has_documents = np.diff(split.source_documents).min() > 1
+        if sequence_number is not None or (has_documents and not masks_nothing):
             raise
         no_sequences = str(error)  # a corpus of too few documents still has figures
     return Inspection(
@@ -145,7 +150,7 @@ def inspect_corpus(inspection: Inspection, as_json: bool, html: str | None = Non
         print(escaped(write_page(html, lambda: inspection_page(inspection))))
         return
     if as_json:
-        print(json.dumps(inspection_json(inspection)))
+        print(json_line(inspection_json(inspection)))
         return
     examples, sequences = inspection.examples(), inspection.sequences
     width = min(max(MIN_WIDTH, shutil.get_terminal_size().columns), MAX_WIDTH)

@@ -37,6 +37,11 @@ class Curve(NamedTuple):
     dots: bool = False
     thin: bool = False
 
+    def shows_dots(self, num_points: int) -> bool:
+        """Return True if the curve has dots at its points, of which `num_points` are drawn."""
+        most = MAX_THIN_DOTS if self.thin else MAX_DOTS
+        return (self.dots and num_points <= most) or num_points == 1
+
 
 class Marks(NamedTuple):
     """Events on the horizontal axis: phases as (begin, end, name), checkpoints on disk, restarts."""
@@ -270,7 +275,7 @@ def _draw_curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
         "path", class_=f"line {_color_and_dash_classes(curve.look)}{' thin' if curve.thin else ''}", d="".join(path)
     )
     finite = [(x, y) for x, y in curve.points if y is not None and (y > 0 or not axes.log)]
-    if (curve.dots and len(finite) <= (MAX_THIN_DOTS if curve.thin else MAX_DOTS)) or len(finite) == 1:
+    if curve.shows_dots(len(finite)):
         fill = f"fill{curve.look % len(LIGHT)}"
         yield from (
             element(

@@ -129,7 +129,8 @@ def comparison_charts(trainings: Sequence[Training], axis: XAxis) -> dict[str, C
 
 def curve_titles(trainings: Sequence[Training]) -> dict[str, str]:
     """Return a dict from metric to title of its curves: losses and accuracies, scores, then optimization and speed."""
-    names = dict.fromkeys(name for training in trainings for split in SPLITS for name in training.names(split))
+    named = (name for training in trainings for split in SPLITS for name in training.names(split))
+    names = dict.fromkeys(name for name in named if name == "loss" or name not in NOT_CURVES)
     titles = dict[str, str]()
     for prefix in dict.fromkeys(name.rpartition("_")[0] for name in names if name.endswith(OBJECTIVE_ENDINGS)):
         words = OBJECTIVE_WORDS.get(prefix, prefix.replace("_", " "))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax.console import Console
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, check_positive
 from bert_jax.reports.html.markup import POLICY, element, page
 from bert_jax.reports.run.cost import AssumedPower
 from bert_jax.reports.run.page import report_page
@@ -39,8 +39,9 @@ def serve_live_page(workdirs: Sequence[str], port: int, assumed: AssumedPower, c
         console: console that prints the address of the page.
 
     Raises:
-        UserError: a directory holds no run, or the port is taken.
+        UserError: a directory holds no run, the port is taken, or an assumed value is not above 0.
     """
+    check_positive(assumed._asdict())
     for workdir in workdirs:
         read_run(local_copy(workdir))
     if not 0 <= port < 1 << 16:

@@ -1,12 +1,11 @@
 """The command `bert-jax report`, which shows one or several runs in one HTML file."""
 
 import dataclasses
-import math
 import pathlib
 from collections.abc import Mapping, Sequence
 
 from bert_jax.console import Console
-from bert_jax.errors import UserError
+from bert_jax.errors import check_positive
 from bert_jax.parallel.chips import CHIPS
 from bert_jax.reports.html.chart import Chart, charts_by_axis_html
 from bert_jax.reports.html.markup import Html, collapsible, element, page, section, small_paragraph, verdict_html
@@ -58,9 +57,7 @@ def report_page(
     Raises:
         UserError: a directory holds no run or has no metrics yet, or an assumed value is not above 0.
     """
-    for name, value in assumed._asdict().items():
-        if value is not None and not 0 < value < math.inf:
-            raise UserError(f"--{name} {value:g}: give a number above 0")
+    check_positive(assumed._asdict())
     runs = [_without_unreliable_utilization(run) for run in read_runs(workdirs)]
     num_each = num_sequences and max(MIN_SEQUENCES, num_sequences // len(runs))
     if len(runs) == 1:

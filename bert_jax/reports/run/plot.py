@@ -48,7 +48,7 @@ def _draw_charts(charts: Mapping[str, Chart], title: str, output: pathlib.Path) 
             for curve in chart.curves:
                 steps = [step for step, _ in curve.points]
                 values = [math.nan if value is None else value for _, value in curve.points]  # leaves a gap
-                form = {"marker": "o", "markersize": 4} if curve.dots else {"linewidth": 1}
+                form = {"marker": "o", "markersize": 4} if curve.shows_dots(len(steps)) else {"linewidth": 1}
                 panel.plot(steps, values, label=curve.label, **form)
             for name, level in chart.levels:
                 panel.axhline(level, color="gray", linestyle="--", linewidth=1, label=name)

@@ -16,6 +16,7 @@ from bert_jax.config import (
     check_run_table_rows,
     fields_of,
 )
+from bert_jax.config.checks import ROWS_OF_WEIGHTS
 from bert_jax.config.schema import WITH_MUON
 from bert_jax.config.write_recipe import recipe_text, values_and_defaults
 from bert_jax.console import format_metric
@@ -156,13 +157,14 @@ def read_runs(workdirs: Sequence[pathlib.Path]) -> tuple[Run, ...]:
     for run in runs:
         if not any(training.lines for training in run.trainings):
             raise UserError(f"{run.path}: no metrics yet; train for a few steps first")
+        check_run_table_rows(read_run(run.path).config, run.path)  # to show sequences, as the run masks them
     return runs
 
 
 def read_workdir(path: pathlib.Path, label: str = "") -> Run:
     """Return the run of a work directory, which may lack metrics; raise UserError if the directory holds no run."""
     config, fingerprint = read_run(path)
-    check_run_table_rows(config, path)
+    check_run_table_rows(config, path, ROWS_OF_WEIGHTS)
     directories = sorted(directory for directory in (path / "runs").glob("*") if directory.is_dir()) or [path]
     trainings = [read_training(directory, directory.name if directory != path else label) for directory in directories]
     pretraining, task, random_weights = None, "", False

@@ -33,7 +33,7 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
 
 
 def _choice_index(record: Record, value: Any, choices: int) -> int:
-    name = records.scalar_to_text(record, "label", value)
+    name = records.normalize_label_name(record, "label", value)
     if not re.fullmatch("[0-9]{1,9}", name) or int(name) >= choices:
         raise UserError(f"{record.where}: label '{name}' is not the number of a choice, 0 to {choices - 1}; fix it")
     return int(name)

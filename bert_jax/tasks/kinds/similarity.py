@@ -71,16 +71,15 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
                     f"example '{example['id']}' and the first example differ in the number of texts or scores in "
                     f"{field}; give equally many in all examples"
                 )
-    with_prompts = [
-        {
-            "id": example["id"],
-            "text": query_prompt + example["text"],
-            "text_pair": document_prompt + example["text_pair"],
-            **{f"negative {n}": document_prompt + text for n, text in enumerate(example.get(NEGATIVE, ()))},
-        }
+    fields = ["text", "text_pair", *(f"negative {n}" for n in range(num_negatives))]
+    texts = [
+        dict(zip(fields, (example["text"], example["text_pair"], *example.get(NEGATIVE, ())), strict=True))
         for example in examples
     ]
-    fields = ["text", "text_pair", *(f"negative {n}" for n in range(num_negatives))]
+    with_prompts = [
+        {field: (query_prompt if field == "text" else document_prompt) + text for field, text in of_example.items()}
+        for of_example in texts
+    ]
     has_token_vectors, rules = VECTOR_HEADS[settings.vector_head].has_token_vectors, token_rules(settings)
     query_length = (has_token_vectors and rules.query_length) or settings.max_seq_len
     queries, query_counts = features_per_field(with_prompts, fields[:1], tokenizer, query_length, lambda example: {})
@@ -95,9 +94,14 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
         for of_query, of_documents in zip(queries, documents, strict=True)
     ]
 
+    # Equal texts have equal ids, also a query and a document, which have different prompts.
+    distinct = features
+    if query_prompt != document_prompt or query_length != settings.max_seq_len:
+        distinct, _ = features_per_field(texts, fields, tokenizer, settings.max_seq_len, lambda example: {})
+
     def targets(example: Example, features: Features) -> dict[str, Any]:
         label = example.get("label", settings.positive_from)
-        text_ids = [zlib.crc32(ids.tobytes()) for ids, _ in features.sequences]
+        text_ids = [zlib.crc32(ids.tobytes()) for ids, _ in distinct[features.example].sequences]
         return {
             "positives": np.float32(label >= settings.positive_from),
             "text_ids": np.array([text_ids], np.uint32).view(np.int32),
@@ -109,7 +113,8 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
     if has_token_vectors:
         mark_tokens, is_query = make_token_marker(rules, tokenizer), [field == "text" for field in fields]
         features = [mark_tokens(made, is_query) for made in features]
-    return FeaturesAndCounts(features, {name: count + query_counts[name] for name, count in counts.items()})
+    names = [*query_counts, *(name for name in counts if name not in query_counts)]
+    return FeaturesAndCounts(features, {name: query_counts.get(name, 0) + counts.get(name, 0) for name in names})
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:

@@ -31,6 +31,8 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
     if len(published) != len(tokens):
         raise UserError(f"{record.where}: {len(tokens)} tokens but {len(published)} labels; give each token its own")
     labels = iob1_to_iob2(published)
+    # The labels of a scheme without B- (IO) stay as they are.
+    labels = [new if new in task.labels else old for old, new in zip(published, labels, strict=True)]
     tally[IOB1] += sum(old != new for old, new in zip(published, labels, strict=True))
     return {"tokens": tokens, "labels": [records.class_index(record, task, label) for label in labels]}
 
@@ -169,7 +171,7 @@ class _DefaultMetrics(NamedTuple):
 
 def _default_metrics(labels: Sequence[str]) -> _DefaultMetrics:
     tags = {label[:2] for label in labels if label != "O"}
-    if "B-" in tags and tags <= ENTITY_TAGS:
+    if tags & {"B-", "I-"} and tags <= ENTITY_TAGS:
         return _DefaultMetrics(("entities", "token_accuracy"), "entity_f1")
     return _DefaultMetrics(("token_accuracy",), "token_accuracy")
 

@@ -15,7 +15,7 @@ from bert_jax.tasks.kinds.records import is_missing_label, record_id
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.dev_split import choose_dev_rows
 from bert_jax.tasks.reading.files import find_task_files
-from bert_jax.tasks.reading.formats import read_file_records
+from bert_jax.tasks.reading.formats import DELIMITED, format_of_suffix, read_file_records
 from bert_jax.tasks.task import Example, Record, SetSource, Task
 
 SPLITS = ("train", "dev", "test")
@@ -49,9 +49,11 @@ def read_task_examples(
     """
     kind = KINDS[task.kind]
     tally: Counter[str] = Counter()
-    records = _read_labeled_records(task, config, "train" if _is_held_out(config, split) else split, tally)
     if config.dev_fraction and split in ("train", "dev"):
-        records = _records_of_split(records, task, config, split)
+        records = _records_of_split(_read_labeled_records(task, config, "train", tally), task, config, split)
+        records = _with_required_labels(records, task, config, split, tally)
+    else:
+        records = _read_labeled_records(task, config, split, tally)
     examples: list[Example] = []
     where_of_id: dict[str, str] = {}
     for index, record, example in records:
@@ -94,19 +96,26 @@ class _LabeledRecord(NamedTuple):
 
 
 def _read_labeled_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> list[_LabeledRecord]:
-    """Return the index, the record and the example of each row of a set.
+    """Return the index, the record and the example of each row of a set, as `_with_required_labels` returns them."""
+    kind = KINDS[task.kind]
+    records = [
+        _LabeledRecord(row, record, kind.make_example(record, task, tally))
+        for row, record in enumerate(read_records(task, config, split, tally))
+    ]
+    return _with_required_labels(records, task, config, split, tally)
+
+
+def _with_required_labels(
+    records: list[_LabeledRecord], task: Task, config: TaskConfig, split: str, tally: Counter[str]
+) -> list[_LabeledRecord]:
+    """Return the records of a set, of which each has a label, unless the kind allows unlabeled examples in `split`.
 
     Rows without a required label are left out if `config.skip_unlabeled` is True; otherwise they raise UserError.
     """
     kind = KINDS[task.kind]
-    records: list[_LabeledRecord] = []
-    unlabeled: list[str] = []
-    for record in read_records(task, config, split, tally):
-        example = kind.make_example(record, task, tally)
-        if kind.label in example or _split_of_set(split) in kind.unlabeled:
-            records.append(_LabeledRecord(len(records) + len(unlabeled), record, example))
-        else:
-            unlabeled.append(record.where)
+    if _split_of_set(split) in kind.unlabeled:
+        return records
+    unlabeled = [record.where for _, record, example in records if kind.label not in example]
     if unlabeled and not config.skip_unlabeled:
         name, places = task.sets[split].columns.get(kind.label, kind.label), summarize_locations(unlabeled)
         raise UserError(
@@ -116,7 +125,7 @@ def _read_labeled_records(task: Task, config: TaskConfig, split: str, tally: Cou
             "--skip_unlabeled (config.task.skip_unlabeled=True)"
         )
     tally[f"rows without a {kind.label} are left out"] += len(unlabeled)
-    return records
+    return [record for record in records if kind.label in record.example]
 
 
 def _is_held_out(config: TaskConfig, split: str) -> bool:
@@ -188,8 +197,11 @@ def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]
         raise UserError(f"{config.data or '.'}: no {split} set of task '{task.name}' (looked for {names}, also .gz)")
     skipped = tally if source.broken_rows else None
     for path in paths:
+        is_delimited = (source.format or format_of_suffix(path, kind.suffixes)) in DELIMITED
+        # A training file in CSV may have a dev set in JSON lines.
+        delimiter = config.delimiter if is_delimited or split == "train" else None
         for record in read_file_records(
-            path, source.format, kind.suffixes, source.columns, optional, skipped, tally, config.delimiter
+            path, source.format, kind.suffixes, source.columns, optional, skipped, tally, delimiter
         ):
             yield _without_empty_label(record, kind)
 

@@ -23,6 +23,10 @@ from bert_jax.tasks.task import Columns, Record
 
 DOCUMENT_MARK = "-DOCSTART-"
 CONLL_COMMENT = re.compile(r"# *(sent_id|text|newdoc|newpar|global\.columns)\b", re.ASCII)
+CONLLU_WIDTH = 10  # number of columns of CoNLL-U
+CONLLU_RANGE = re.compile(
+    r"\d+[-.]\d+", re.ASCII
+)  # in the first column: a multiword token (2-3) or an empty node (8.1)
 SEPARATORS = (",", "\t", ";", "|")  # separators of columns, tried in this order
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 NAMES_OF_SEPARATORS = {"\t": "tabs"}
@@ -156,15 +160,16 @@ def read_conll(
 ) -> Iterator[Record]:
     """Yield the sentences of a CoNLL file, which has a line of columns per token, and a blank line after each sentence.
 
-    The reader skips lines with a document mark (-DOCSTART-) and comments of CoNLL-U (# sent_id = 1). White space at the
-    end of a line is ignored. Several spaces between columns are one separator.
+    The reader skips lines with a document mark (-DOCSTART-). Of CoNLL-U, it skips comments (# sent_id = 1), multiword
+    tokens, whose words follow, and empty nodes. White space at the end of a line is ignored. Several spaces between
+    columns are one separator.
 
     Args:
         path: path of the file, plain or .gz.
         columns: numbers of the columns of 'tokens' and 'labels', counted from 0 or, backwards from the last, from -1.
         optional: ('labels',) if the file may have no column of labels.
         skipped: not used.
-        notes: counter of skipped comments.
+        notes: counter of skipped comments, multiword tokens and empty nodes.
         separator: character between columns; '': a tab if the first line with a token contains a tab, otherwise a
             space.
         comment: prefix of further lines that are skipped.
@@ -204,6 +209,10 @@ def read_conll(
             indices = _present_columns(where, indices, width, optional)
         if len(values) != width:
             raise UserError(f"{where}: {len(values)} columns, but the first token has {width}; fix the line")
+        if width == CONLLU_WIDTH and indices.get("tokens", 0) % width and CONLLU_RANGE.fullmatch(values[0]):
+            if notes is not None:
+                notes["multiword tokens and empty nodes of CoNLL-U are skipped"] += 1
+            continue
         if not rows:
             first_line = line_number
         rows.append(values)
