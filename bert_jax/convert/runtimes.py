@@ -29,7 +29,7 @@ NAMES_IN_TRANSFORMERS = {
     "next_logits": ("logits",),
     "nsp_logits": ("seq_relationship_logits", "sop_logits", "logits"),
     "replaced_logits": ("logits",),
-    "sequence_logits": ("logits",),
+    "sequence_logits": ("logits", "mlm_logits"),  # the second of a model that predicts words of labels
     "choice_logits": ("logits",),
     "token_logits": ("logits",),
     "pooled": ("pooler_output",),
@@ -178,7 +178,8 @@ def select_outputs(outputs: Arrays, names: Iterable[str], batch: Arrays) -> dict
     """Select outputs of a program for a batch; return a dict from the output's name in bert_jax to its array.
 
     Logits of transformers over the vocabulary are selected at the `masked_positions` of the batch; logits of the next
-    token are cut before the last token, which has no next token.
+    token are cut before the last token, which has no next token. If the batch has `verbalizers`, the logits of labels
+    are the mean logits of their words at the first masked position, as in `models.heads.masked_token_logits`.
     """
     selected = {}
     for name in names:
@@ -186,8 +187,13 @@ def select_outputs(outputs: Arrays, names: Iterable[str], batch: Arrays) -> dict
         if theirs is None:
             raise UserError(f"the program has no output {name}; it has {', '.join(outputs)}")
         x = outputs[theirs]
-        if theirs != name and name == "mlm_logits":
+        predicts_words = name == "sequence_logits" and theirs != name and "verbalizers" in batch
+        if (name == "mlm_logits" or predicts_words) and theirs not in (name, "mlm_logits"):
             x = np.take_along_axis(x, np.asarray(batch["masked_positions"])[:, :, None], axis=1)
+        if predicts_words:
+            words = np.asarray(batch["verbalizers"])
+            of_words = np.take_along_axis(x[:, 0], words.reshape(len(words), -1), axis=1).reshape(words.shape)
+            x = of_words.mean(-1, where=words >= 0)
         if theirs != name and name == "next_logits":
             x = x[:, :-1]
         selected[name] = x

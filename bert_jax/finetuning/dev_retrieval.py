@@ -40,7 +40,7 @@ def sentence_modules_of_task(inputs: TaskInputs, settings: TaskConfig) -> Senten
         vector_width=inputs.weights.heads[0].classes,
         token_rules=token_rules(settings) if row.has_token_vectors else TokenRules(),
         folder="",
-        normalize=True,
+        normalize=row.has_pooling,
         similarity=known.similarity if known.vector_head == settings.vector_head else row.similarity,
         max_seq_len=settings.max_seq_len,
         prompts=prompts,

@@ -22,6 +22,7 @@ from bert_jax.config import (
 from bert_jax.console import Console
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.finetuning.pairs import (
+    changed_token_rules_warning,
     check_equal_texts_have_dropout,
     check_matryoshka_sizes,
     select_training_pairs,
@@ -157,6 +158,8 @@ def read_task_inputs(
     settings = kind.fill_settings(settings, task.labels, tokenizer)
     if kind.loss.whole_batch and weights.sentences:
         settings = with_prompts_of_weights(settings, weights.sentences, console)
+        if warning := changed_token_rules_warning(settings, weights.sentences):
+            console.say(warning)
     if settings.bilstm:
         weights = _with_bilstm(weights, tokenizer, rng)
     if adapter and adapter.rank is not None:

@@ -122,7 +122,8 @@ def mine_negatives(
                 "document, or leave out --margin"
             )
     judge = None if cross_encoder is None else open_model(cross_encoder)
-    scores_of_pairs = make_cross_encoder_scorer(make_predictor(judge)) if judge else None
+    predictor = make_predictor(judge) if judge else None
+    scores_of_pairs = make_cross_encoder_scorer(predictor) if predictor else None
     excluded = _excluded_documents(texts, positions)
 
     def position_of(text: str) -> int | None:
@@ -133,7 +134,9 @@ def mine_negatives(
         "the pairs": sha256_of(pairs),
         "the corpus": _texts_digest([text for document in read for text in document]),
         "the model": opened and [weights_digest(opened.params), repr(opened.sentences)],
-        "the cross-encoder": judge and weights_digest(judge.params),
+        "the cross-encoder": judge
+        and predictor
+        and [weights_digest({"encoder": judge.params}), repr((judge.labels, judge.activation, predictor.settings))],
         "the settings": [*rule],
         "the program": [__version__, DOCUMENT_BLOCK, PAIR_BLOCK],
     }

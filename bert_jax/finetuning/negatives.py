@@ -9,12 +9,11 @@ import numpy as np
 from bert_jax.batches.hashing import Stream, random_bits
 from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.errors import UserError
-from bert_jax.inference.predict import Predictor
+from bert_jax.inference.predict import Predictor, features_to_predict
 from bert_jax.search.bm25 import Bm25
 from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, similarity_of, text_vectors
 from bert_jax.search.top_documents import top_documents
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.kinds.regression import OUTPUT, REGRESSION
 
 # Names of the label that means that a document answers a query, in lower case.
@@ -128,7 +127,7 @@ def make_cross_encoder_scorer(predictor: Predictor) -> PairScores:
 
     def scores_of_text_pairs(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         examples = [{"id": str(n), "text": text, "text_pair": other} for n, (text, other) in enumerate(pairs)]
-        features, _ = make_features(kind, examples, predictor.tokenizer, predictor.settings)
+        features, _ = features_to_predict(predictor, examples)
         outputs = predictor.outputs_of(features, lambda num_done: None)
         logits = np.stack([output[OUTPUT] for output in outputs])[np.argsort([made.example for made in features])]
         return logits[:, relevant] - logits[:, 1 - relevant] if num_outputs == 2 else logits[:, 0]

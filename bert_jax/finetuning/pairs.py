@@ -9,6 +9,8 @@ from bert_jax.finetuning.task_data import TaskSplit
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.objectives.vector_losses import VECTOR_LOSSES
 from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, prompt_of_role
+from bert_jax.tasks.late_interaction import token_rules
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 
 # Key of a batch -> name of the field in a record of the training file.
 FIELDS = {"scores": "scores", "grades": "label"}
@@ -69,6 +71,29 @@ def with_prompts_of_weights(settings: TaskConfig, weights: SentenceModules, cons
         "config.task.query_prompt and config.task.document_prompt replace the prompts of the weights"
     )
     return dataclasses.replace(settings, query_prompt=query, document_prompt=document)
+
+
+def changed_token_rules_warning(settings: TaskConfig, weights: SentenceModules) -> str:
+    """Return a warning if late interaction compares other tokens than the weights compare; otherwise an empty text."""
+    heads = (VECTOR_HEADS[settings.vector_head], VECTOR_HEADS[weights.vector_head])
+    if not all(head.has_token_vectors for head in heads):
+        return ""
+    before, now = (
+        {
+            "query_length": rules.query_length or settings.max_seq_len,
+            "mask tokens in queries": rules.expands,
+            "attention to mask tokens": rules.attends,
+            "tokens without a vector in documents": " ".join(sorted(rules.skipped_words)) or None,
+        }
+        for rules in (weights.token_rules, token_rules(settings))
+    )
+    changed = [f"{name} {now[name]} instead of {value}" for name, value in before.items() if now[name] != value]
+    if not changed:
+        return ""
+    return (
+        f"warning: late interaction has other rules than the weights: {', '.join(changed)}; config.task.query_length, "
+        "config.task.attend_to_expansion and config.task.skip_punctuation set the rules"
+    )
 
 
 def check_equal_texts_have_dropout(train: TaskSplit, architecture: EncoderConfig) -> None:

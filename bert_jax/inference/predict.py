@@ -36,14 +36,14 @@ from bert_jax.readers.rows import ABSENT, look_up_field
 from bert_jax.strict_json import json_line
 from bert_jax.tasks.batching import Feed, doubling_buckets
 from bert_jax.tasks.custom import parse_columns_setting
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import Features, FeaturesAndCounts
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind, Threshold, make_features
 from bert_jax.tasks.kinds.records import EMPTY, record_id
 from bert_jax.tasks.kinds.regression import OUTPUT as REGRESSION_OUTPUT
 from bert_jax.tasks.reading.formats import DELIMITED, check_not_spreadsheet, format_of_suffix, read_file_records
 from bert_jax.tasks.table import FieldsOfTraining, fields_of_training, source_of_prediction_file
-from bert_jax.tasks.task import Record, Task
+from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer
 
@@ -95,7 +95,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     labels = loaded.labels or tuple(f"LABEL_{label_index}" for label_index in range(loaded.heads[0].classes))
     described: dict[str, Any]
     described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0, "thresholds": []}
-    described["config"] = {"max_seq_len": loaded.config.max_positions}  # for a directory of transformers
+    described["config"] = _settings_of_sentence_modules(loaded)  # for a directory of transformers
     if path.is_file():
         described |= _read_task_settings(path, described)
     kind = described["kind"]
@@ -131,6 +131,33 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     if loaded.activation and loaded.heads[0].classes == 1:
         outputs_of = functools.partial(_activated_outputs, outputs_of, SCORE_ACTIVATIONS[loaded.activation])
     return Predictor(outputs_of, loaded.tokenizer, task, settings, threshold)
+
+
+def _settings_of_sentence_modules(loaded: OpenModel) -> dict[str, Any]:
+    """Return the fields of `config.task` for a model without a task file; the modules of a CrossEncoder set them.
+
+    Raises UserError for a CrossEncoder that lowercases texts before a tokenizer that does not lowercase texts.
+    """
+    modules, tokenizer = loaded.sentences, loaded.tokenizer
+    if not modules.activation:
+        return {"max_seq_len": loaded.config.max_positions}
+    if modules.lower_case and tokenizer.encode("A") != tokenizer.encode("a"):
+        raise UserError(
+            f"{loaded.directory}: do_lower_case of a CrossEncoder is true, but its tokenizer reads capital letters; "
+            "lowercase the texts, and set do_lower_case to false in sentence_bert_config.json"
+        )
+    return {
+        "max_seq_len": modules.max_seq_len or loaded.config.max_positions,
+        **({"query_prompt": modules.prompt} if modules.prompt else {}),
+    }
+
+
+def features_to_predict(predictor: Predictor, examples: Sequence[Example]) -> FeaturesAndCounts:
+    """Return the features of examples, and counts, as `make_features`; a CrossEncoder reads a prompt before `text`."""
+    kind, prompt = KINDS[predictor.task.kind], predictor.settings.query_prompt
+    if prompt and not kind.loss.whole_batch:
+        examples = [{**example, "text": prompt + example["text"]} for example in examples]
+    return make_features(kind, examples, predictor.tokenizer, predictor.settings)
 
 
 def _is_probability(value: Any) -> bool:
@@ -279,7 +306,7 @@ def predict_inputs(
         tally: Counter[str] = Counter()
         records = [_read_record(line, kind, trained) for line in chunk]
         examples = [{"id": record.where, **kind.make_example(record, task, tally)} for record in records]
-        features, cut = make_features(kind, examples, predictor.tokenizer, settings)
+        features, cut = features_to_predict(predictor, examples)
         # A long text may be several inputs of the model.
         of_chunk = functools.partial(
             _report_finished_examples, progress, counts["examples"], len(examples) / max(len(features), 1)

@@ -181,10 +181,14 @@ def _read_cross_encoder(directory: pathlib.Path, folder: str) -> SentenceModules
     if fields.get("model_type") != "CrossEncoder":
         raise UserError(f"{directory / MODULES}: a Transformer without Pooling; only a CrossEncoder has no Pooling")
     transformer = _read_transformer_fields(directory / folder, CROSS_ENCODER_FIELDS)
+    prompts, default_prompt, _ = _read_prompts_and_similarity(path)
     return SentenceModules(
         folder=folder,
-        max_seq_len=transformer.get("max_seq_length"),
+        max_seq_len=transformer.get("max_seq_length")
+        or _read_model_max_length(directory / folder / "tokenizer_config.json"),
         lower_case=transformer.get("do_lower_case", False),
+        prompts=prompts,
+        default_prompt=default_prompt,
         activation=parse_cross_encoder_activation(fields.get("activation_fn"), str(path)),
     )
 

@@ -96,7 +96,9 @@ def make_task_objective(
         mean = Mean.of(sum(losses[1:], start=losses[0]) / len(losses), weights)
         metrics = {"task_loss": mean}
         if None not in corrects:
-            metrics["accuracy"] = Mean.of(math.prod(corrects[1:], start=corrects[0]), weights)
+            # Class weights are factors of the loss; the accuracy counts each target once, as on the dev set.
+            present = (weights > 0).astype(weights.dtype)
+            metrics["accuracy"] = Mean.of(math.prod(corrects[1:], start=corrects[0]), present)
         return mean.total / normalizers["targets"], metrics
 
     return Objective(

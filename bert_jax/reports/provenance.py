@@ -101,14 +101,19 @@ def _finetuning_provenance_fields(run: Run) -> dict[str, Any]:
         scores += [
             NamedScore(name.replace("_", " ") + suffix, results.mean_and_deviation(name)) for name in best["scores"]
         ]
+    start = "random weights of the architecture of" if run.random_weights else "the weights of"
     return {
-        "origin": f"Fine-tuned for {task} from the weights of {published_paths(run.init_from)}, with learning rate "
+        "origin": f"Fine-tuned for {task} from {start} {published_paths(run.init_from)}, with learning rate "
         f"{best['learning_rate']:g} and seed {best['seed']}: the best of {len(results.trainings)} by {results.metric} "
         "on the dev set.",
         "eval_set": f"The dev set of {task}, which also chose this model.",
         "scores": scores,
         "task": task,
-        "task_scores": {name: value for name, value in best["scores"].items() if type(value) in (int, float)},
+        "task_scores": {
+            name: value
+            for name, value in best["scores"].items()
+            if type(value) in (int, float) and name != "threshold"  # a setting that the dev set chose
+        },
         "datasets": [DATASETS[task]] if task in DATASETS else [],
         "tags": [task],
     }

@@ -15,10 +15,12 @@ from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.finetuning.dev_retrieval import sentence_modules_of_task
 from bert_jax.finetuning.inputs import TaskInputs, read_task_inputs
-from bert_jax.finetuning.pairs import with_prompts_of_weights
+from bert_jax.finetuning.pairs import changed_token_rules_warning, with_prompts_of_weights
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head
 from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, prompt_of_role
+from bert_jax.tasks.late_interaction import TokenRules, token_rules
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from tests.finetuning.test_mine import write_lines
 from tests.helpers import tiny_models
 
@@ -29,7 +31,8 @@ def inputs_of(config) -> tuple[TaskInputs, str]:
     return read_task_inputs(frozen.init_from, frozen.task, frozen.train, False, 0, Console(out)), out.getvalue()
 
 
-def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path) -> None:
+@pytest.mark.parametrize("vector_head", ["dense", "sparse", pytest.param("late_interaction", marks=pytest.mark.slow)])
+def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path, vector_head) -> None:
     tiny_models.save(tmp_path / "model", "bert")
     random = np.random.default_rng(0)
     texts = [" ".join("".join(random.choice(list("abcdefghij"), 2)) for _ in range(5)) for _ in range(24)]
@@ -44,6 +47,9 @@ def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path) -> 
     config = finetuning(epochs=2, batch_size=8, learning_rate=1e-2, max_seq_len=16)
     config.init_from = str(tmp_path / "model")
     config.task.update(name="custom", kind="similarity", query_prompt="a ", retrieval=str(collection))
+    config.task.update(vector_head=vector_head)
+    if VECTOR_HEADS[vector_head].has_token_vectors:
+        config.task.update(vector_width=8, query_length=12)
     config.task.update(train=str(tmp_path / "train.jsonl"), dev=str(tmp_path / "dev.jsonl"), metric="ndcg@10")
     config.evaluate.every = 1
     results = bert_jax.finetune(config, tmp_path / "run", console=Console(silent=True))
@@ -56,6 +62,8 @@ def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path) -> 
     row = bert_jax.score(tmp_path / "run" / "model", retrieval=[collection])["results"][0]["rows"]["model"]
     assert {name: results["best"]["scores"][name] for name in row} == pytest.approx(row, abs=1e-6)
 
+    if vector_head != "dense":
+        return
     # Weights with prompts are trained, searched and exported with their prompts, or with the prompts of the settings.
     config.init_from = str(tmp_path / "run" / "model")
     for given, query in ((None, "a "), ("", ""), ("b ", "b ")):
@@ -101,6 +109,25 @@ def test_exported_prompts_are_the_prompts_of_the_training(known, default, settin
     assert exported.prompts == expected
     for role, prompt in ((QUERIES, task.query_prompt), (DOCUMENTS, task.document_prompt)):
         assert prompt_of_role(exported.prompts, exported.prompt, role) == (prompt or "")
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ({}, ""),
+        ({"query_length": 8}, "query_length 32 instead of 8"),
+        ({"expands": False}, "mask tokens in queries True instead of False"),
+        ({"attends": True}, "attention to mask tokens False instead of True"),
+        ({"skipped_words": (".", "!")}, "% & ' ( ) * + , - . / : ; < = > ? @ [ \\ ] ^ _ ` { | } ~ instead of ! ."),
+    ],
+)
+def test_changed_rules_of_late_interaction_are_named(rules, says) -> None:
+    settings = TaskConfig(kind="similarity", vector_head="late_interaction")
+    trained = SentenceModules(vector_head="late_interaction", token_rules=token_rules(settings)._replace(**rules))
+    warning = changed_token_rules_warning(settings, trained)
+    assert says in warning
+    assert bool(warning) == bool(says)
+    assert not changed_token_rules_warning(settings, SentenceModules(token_rules=TokenRules()))
 
 
 def test_equal_texts_without_dropout_are_refused(tmp_path) -> None:

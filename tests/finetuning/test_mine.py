@@ -200,6 +200,24 @@ def test_changed_settings_start_over(world, tmp_path) -> None:
     assert said == [f"{tmp_path / 'mined.jsonl'}: starts over, as the settings changed since it was interrupted"]
 
 
+def test_another_head_of_the_cross_encoder_starts_over(world, tmp_path) -> None:
+    directory, _, _ = world
+    arguments = (directory / "pairs.jsonl", directory / "corpus.jsonl", tmp_path / "mined.jsonl")
+    model, _ = tiny_models.save(tmp_path / "judge", "bert", "ForSequenceClassification", num_labels=1)
+
+    def stop(task: str, num_done: int, total: int) -> None:
+        if num_done == 16:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mine_negatives(*arguments, ranks=(0, 3), cross_encoder=tmp_path / "judge", progress=stop)
+    model.classifier.weight.data += 1
+    model.save_pretrained(tmp_path / "judge")
+    said = []
+    mine_negatives(*arguments, ranks=(0, 3), cross_encoder=tmp_path / "judge", say=said.append)
+    assert "starts over, as the cross-encoder changed" in said[0]
+
+
 def test_a_cross_encoder_decides_about_the_margin() -> None:
     documents = ["right", "hard", "also right", "easy"]
     teacher = {"right": 5.0, "hard": 2.0, "also right": 4.5, "easy": -3.0}

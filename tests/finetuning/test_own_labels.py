@@ -243,10 +243,10 @@ def test_options_that_do_not_fit_are_refused(tmp_path, capsys, options, says):
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--config.task.threshold=1.5"], "config.task.threshold=1.5 must lie from"),
+        (["--config.task.threshold=1.5"], "config.task.threshold=1.5 must be above 0"),
         (["--config.task.class_weights=dsik=2"], "no label 'dsik'; did you mean 'disk'?"),
         (["--kind=sequence_classification"], "config.task.label_separator has no effect with config.task.kind="),
-        (["--dev_fraction=0.9"], "config.task.dev_fraction=0.9 must lie from"),
+        (["--dev_fraction=0.9"], "config.task.dev_fraction=0.9 must be above 0"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_before_training(tmp_path, capfd, more, says):

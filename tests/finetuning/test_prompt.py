@@ -5,6 +5,7 @@ import json
 import pytest
 import transformers
 
+import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.loaded_model import load
 from tests.helpers.finetuning_runs import finetune, finetune_command, make_world, read_lines, stop_after, tensors
@@ -54,6 +55,13 @@ def test_an_export_says_how_transformers_predicts_and_predicts_so(world, run, tm
     predictions = read_lines(run / "predictions" / "custom-dev.jsonl")
     answers = load(output).predict([{"text": row["text"], "text_pair": row["text_pair"]} for row in dev_rows(world)])
     assert [one["label"] for one in answers] == [one["label"] for one in predictions]
+
+
+def test_other_runtimes_score_the_words_at_the_mask(run):
+    checks = bert_jax.verify_run(run / "model", original=run / "model")
+    scored = [check for check in checks if "examples; bert_jax" in check.line]
+    assert scored
+    assert all(" 0.0000 lost" in check.line for check in scored), checks
 
 
 def dev_rows(world):

@@ -15,6 +15,8 @@ from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.console import Console
 from bert_jax.convert.export import export_directory
 from bert_jax.errors import UserError
+from bert_jax.finetuning.negatives import make_cross_encoder_scorer
+from bert_jax.inference.predict import load_predictor
 from tests.helpers import tiny_models
 
 TEXTS = ["abc. a b", "jib", "hide a bad cab"]
@@ -169,6 +171,31 @@ def test_cross_encoders(tmp_path, layout, activation):
     answers = loaded.predict([{"text": text, "text_pair": other} for text, other in pairs])
     np.testing.assert_allclose([answer["label"] for answer in answers], expected, atol=2e-5)
     assert loaded.encode(TEXTS).shape == (3, 16)
+
+
+@pytest.mark.parametrize("max_length", [None, 8])
+@pytest.mark.parametrize("prompts", [{}, {"prompts": {"q": "j i ", "other": "a"}, "default_prompt_name": "q"}])
+def test_the_length_and_the_prompt_of_a_cross_encoder(tmp_path, max_length, prompts):
+    tiny_models.save(tmp_path / "base", "bert", "ForSequenceClassification", num_labels=1)
+    library = sentence_transformers.CrossEncoder(str(tmp_path / "base"), device="cpu", max_length=max_length, **prompts)
+    library.save_pretrained(str(tmp_path / "model"))
+    pairs = [("abc. a b", "jib"), ("hide a bad cab", "abcdefghij")]
+    expected = sentence_transformers.CrossEncoder(str(tmp_path / "model"), device="cpu").predict(pairs)
+    answers = bert_jax.load(tmp_path / "model").predict(pairs)
+    np.testing.assert_allclose([answer["label"] for answer in answers], expected, atol=2e-5)
+    scores = make_cross_encoder_scorer(load_predictor(tmp_path / "model"))(pairs)
+    np.testing.assert_allclose(scores, expected, atol=2e-5)
+
+
+def test_a_cross_encoder_that_lowercases_texts_has_a_tokenizer_that_does(tmp_path):
+    cross_encoder(tmp_path, 6, "torch.nn.modules.activation.Sigmoid")
+    change_json(tmp_path / "sentence_bert_config.json", do_lower_case=True)
+    assert len(bert_jax.load(tmp_path).predict([("Abc", "a")])) == 1
+    normalizer = json.loads((tmp_path / "tokenizer.json").read_text())["normalizer"]
+    change_json(tmp_path / "tokenizer.json", normalizer=normalizer | {"lowercase": False})
+    change_json(tmp_path / "tokenizer_config.json", do_lower_case=False)
+    with pytest.raises(UserError, match="do_lower_case of a CrossEncoder is true"):
+        bert_jax.load(tmp_path).predict([("Abc", "a")])
 
 
 @pytest.mark.parametrize("layout", [2, 6])

@@ -16,6 +16,7 @@ from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.manifest import manifest_seal
 from bert_jax.errors import SHOWN, UserError
 from bert_jax.reports.corpus.examples import sequence_examples
+from bert_jax.reports.provenance import provenance_of
 from bert_jax.reports.run import predictions
 from bert_jax.reports.run.cost import AssumedPower
 from bert_jax.reports.run.curves import horizontal_axes, training_charts
@@ -415,6 +416,17 @@ def test_a_grid_of_fine_tuning_shows_each_training(tmp_path: pathlib.Path) -> No
     assert "the best training scores f1 0.9000; f1 over the seeds 0.8500 ± 0.0707" in page.text
     assert "f1, held out: lr2e-05_seed0 from 0.7 at step 10 to 0.8 at step 20" in text
     assert "bert-jax finetune --config recipe.py" in page.text
+    made.task.random_weights, runs[1]["scores"]["threshold"] = True, 0.4
+    mean["2e-05"]["threshold"] = {"mean": 0.4, "standard_deviation": 0.0}
+    recorded = {"config": to_json(resolve(FinetuneConfig, made)), "fingerprint": {"tokenizer": "beef"}}
+    (tmp_path / "grid" / "run.json").write_text(json.dumps(recorded))
+    (tmp_path / "grid" / "results.json").write_text(json.dumps(results))
+    provenance = provenance_of(tmp_path / "grid", None)
+    assert "Fine-tuned for mrpc from random weights of the architecture of my-bert, " in provenance.origin
+    assert provenance.task_scores == {"f1": 0.9}
+    (tmp_path / "grid" / "results.json").unlink()
+    page = Page(report(tmp_path / "grid"))
+    assert "the last evaluation of the training lr2e-05_seed1 scores f1 0.9000." in page.text
 
 
 def test_refusals(tmp_path: pathlib.Path) -> None:

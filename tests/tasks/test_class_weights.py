@@ -4,12 +4,22 @@ import collections
 
 import numpy as np
 import pytest
+import torch
 from sklearn.utils.class_weight import compute_class_weight
 
+from bert_jax.config import ComputeConfig, TaskConfig
 from bert_jax.errors import UserError
+from bert_jax.interop.huggingface import load_model
+from bert_jax.models import make_model
+from bert_jax.objectives.tasks import make_task_objective
+from bert_jax.tasks.batching import collate
 from bert_jax.tasks.class_weights import add_label_weights, label_weights, oversample_rare_labels
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import make_features
+from bert_jax.tokenizer import load_tokenizer
+from tests.helpers.synthetic import NO_DROPOUT
+from tests.helpers.tiny_models import save
 
 SIZES = {"a": 70, "b": 20, "c": 9, "d": 1}
 GOLD = np.repeat(np.arange(4), [*SIZES.values()])
@@ -62,6 +72,27 @@ def test_weights_are_targets():
     labels = {"label_set": np.array([[1, 0, 1]], np.float32)}
     (several,) = add_label_weights(KINDS["multilabel_classification"], [Features(ids, 3, 0, labels)], weights)
     assert several.targets["label_weights"].tolist() == [[1, 1, 3]]
+
+
+def test_the_accuracy_of_a_training_counts_each_example_once(tmp_path):
+    """The loss is weighted as by torch; the accuracy is the accuracy of the same examples on the dev set."""
+    save(tmp_path, "bert", "ForSequenceClassification", num_labels=2)
+    loaded, tokenizer, kind = load_model(tmp_path), load_tokenizer(tmp_path), KINDS["sequence_classification"]
+    examples = [{"id": str(n), "text": "abcdefghij"[n : n + 3], "label": n % 2} for n in range(6)]
+    features = make_features(kind, examples, tokenizer, TaskConfig(max_seq_len=8)).features
+    weights = np.array([9, 1], np.float32)
+    weighted = add_label_weights(kind, features, weights)
+    batch = collate(weighted, 8, loaded.config.num_token_types, tokenizer.pad_id, 8)  # with two examples of padding
+    model = make_model(loaded.config, ComputeConfig(), loaded.heads)
+    objective = make_task_objective(model, "sequence_classification", False)
+    loss, metrics = objective.loss(loaded.params, (), batch, NO_DROPOUT, objective.normalizers(batch))
+    logits = torch.tensor(np.asarray(model.apply(loaded.params, batch, None)["sequence_logits"])[:6])
+    gold = torch.tensor([example["label"] for example in examples])
+    expected = torch.nn.functional.cross_entropy(logits, gold, torch.tensor(weights))
+    assert float(loss) == pytest.approx(expected.item(), abs=1e-5)
+    right = (logits.argmax(1) == gold).float().mean().item()
+    assert 0 < right < 1
+    assert metrics["accuracy"].value() == pytest.approx(right)
 
 
 def test_rare_labels_are_repeated():

@@ -12,7 +12,7 @@ from bert_jax.models import Head, count_parameters
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.reports.run.label_sections import check_labels_without_recall
 from bert_jax.reports.run.record import PretrainingFacts, Run, Training
-from bert_jax.training.metrics import WEIGHTED
+from bert_jax.training.metrics import NOT_SCORES, WEIGHTED
 from bert_jax.training.plateau import MASKED_LOSS
 
 MAX_NORM_GROWTH = 10.0  # median gradient norm at the end of a run, relative to the median in its middle
@@ -27,7 +27,6 @@ DIFFERENCES = {
     "corpus": "different corpora. Losses and accuracies are then about different held-out texts",
     "task": "different tasks. Scores are then about different examples",
 }
-NOT_SCORES = ("step", "split", "seq_len")  # fields of a held-out line of a fine-tuning that are no scores
 
 
 class RunSummary(NamedTuple):
@@ -256,21 +255,24 @@ def _finetuning_sentences(run: Run) -> _FinetuningSentences:
     trainings = "one training" if count == 1 else f"{count} trainings"
     ended = "has ended" if run.results else "has not ended"
     progress = f"It {ended}, with {trainings} of {ends} steps{_describe_restarts(run.trainings)}."
-    scores, over_seeds = _last_dev_scores(run.trainings), ""
+    evaluated = [training for training in run.trainings if training.names("heldout")] or run.trainings
+    name = f" {evaluated[-1].label}" if count > 1 else ""
+    scores, over_seeds = _last_dev_scores(evaluated[-1]), ""
+    scored = f"the last evaluation of the training{name} scores"
     if results := run.results:
-        scores = results.best["scores"]
+        scores, scored = results.best["scores"], "the best training scores"
         if results.num_seeds > 1:
             metric = results.metric
             over_seeds = f"; {metric.replace('_', ' ')} over the seeds {results.mean_and_deviation(metric)}"
     if not scores:
         return _FinetuningSentences(subject, progress, "No score is recorded yet.")
     figures = ", ".join(f"{name.replace('_', ' ')} {format_metric(name, score)}" for name, score in scores.items())
-    return _FinetuningSentences(subject, progress, f"On the dev set the best training scores {figures}{over_seeds}.")
+    return _FinetuningSentences(subject, progress, f"On the dev set {scored} {figures}{over_seeds}.")
 
 
-def _last_dev_scores(trainings: Sequence[Training]) -> dict[str, float]:
+def _last_dev_scores(training: Training) -> dict[str, float]:
     """Return the dev scores of the last evaluation; {} before the first evaluation."""
-    lines = [line for training in trainings for line in training.lines if line["split"] == "heldout"]
+    lines = [line for line in training.lines if line["split"] == "heldout"]
     last = lines[-1] if lines else {}
     return {name: value for name, value in last.items() if name not in NOT_SCORES and value is not None}
 
