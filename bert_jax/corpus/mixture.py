@@ -126,7 +126,7 @@ def find_corpora(corpus: str) -> list[str]:
         elif glob.has_magic(item) and not os.path.exists(parse_corpus_and_snapshot(item)[0]):
             matches = sorted(match for match in glob.glob(item) if os.path.isdir(match))
             if not matches:
-                raise UserError(f"{item}: no directory matches this pattern; give directories made by `bert-jax prepare`")
+                raise UserError(f"{item}: no directory matches this pattern; check the path")
             corpora += map(os.path.abspath, matches)
         else:
             directory, snapshot = parse_corpus_and_snapshot(item)
