@@ -19,12 +19,12 @@ SMALL_BYTES = 1 << 20  # size on disk below which an input is not divided
 USUAL_RATIO = 4  # unpacked size of a compressed text divided by its packed size
 _NAMES_SHOWN = 8
 # Files of a directory that are not read.
-UNKNOWN, HIDDEN, WRITTEN = "files of no known format", "hidden files and directories", "files that bert_jax wrote"
+UNKNOWN, HIDDEN, WRITTEN = "files of no known format", "hidden files and directories", "tokenizers, corpora and runs"
 # A directory with all of these files is a tokenizer or model, a corpus, or a run.
 _WRITTEN_TOGETHER = (
-    ("SHA256SUMS", "tokenizer.json"),
-    ("manifest.json", "tokenizer/tokenizer.json"),
-    ("run.json", "tokenizer/tokenizer.json"),
+    ("tokenizer_config.json", "tokenizer.json"),
+    ("manifest.json", "train.index.npy", "tokenizer/tokenizer.json"),
+    ("run.json", "metrics.jsonl", "tokenizer/tokenizer.json"),
 )
 # Options that apply only to some formats, and the error message if no input has such a format.
 _OPTIONAL = {

@@ -78,8 +78,11 @@ def batches(mixture):
 
 def test_a_directory_that_holds_its_tokenizer_its_corpus_and_a_run_is_read_without_them(tmp_path, tokenizer):
     write(tmp_path / "a.jsonl", make_texts(30, seed=1))
-    for directory in ("tokenizer", "run/tokenizer"):
+    for directory in ("tokenizer", "run/tokenizer", "project/tokenizer"):
         shutil.copytree(tokenizer, tmp_path / directory)
+    (tmp_path / "tokenizer" / "SHA256SUMS").unlink()  # as transformers saves a tokenizer
+    (tmp_path / "project" / "manifest.json").write_text('{"text": "the1 dog"}')  # a project of the user, not a corpus
+    write(tmp_path / "project" / "b.jsonl", ["the1 dog sat1"])
     (tmp_path / "run" / "run.json").write_text("{}")
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1}\n')
     (tmp_path / "own").mkdir()
@@ -89,11 +92,14 @@ def test_a_directory_that_holds_its_tokenizer_its_corpus_and_a_run_is_read_witho
         write(tmp_path / f"{append}.jsonl", [f"{append} the1 mat"])
         where = None if append else tmp_path / "tokenizer"
         made = prepare(str(tmp_path), where, tmp_path / "corpus", append=append, workers=1, say=said.append)
-        expected = 50 + 1 + 1 + append * 53
+        expected = 50 + 1 + 2 + 1 + append * 55
         assert made["documents"]["in"] == expected
         assert set(made["documents"]["rejected"]) <= {"exact duplicate"}
-    assert re.search(r"not read are files that bert_jax wrote: \d run, \d tokenizer; to read some, name them", said[0])
-    assert re.search(r"files that bert_jax wrote: .*\d+ corpus", said[-1])
+    assert re.search(
+        r"not read are tokenizers, corpora and runs: 6 run, 4 project/tokenizer, 3 tokenizer; to read some, name them",
+        said[0],
+    )
+    assert re.search(r"tokenizers, corpora and runs: .*\d+ corpus", said[-1])
 
 
 @pytest.mark.parametrize("deduplicate", ["none", "exact", "near"])
