@@ -320,9 +320,8 @@ def _apply_data_options(args: argparse.Namespace) -> None:
         raise UserError(f"give {' and '.join(missing)}; {args.data} has {column_names_text(args.data, delimiter)}")
 
     values_of_keys = {override.partition("=")[0]: override.partition("=")[2] for override in args.overrides}
-    for key, options in {"train": "--data", "columns": "--text and --label"}.items():
-        if f"--config.task.{key}" in values_of_keys:
-            args.parser.error(f"--config.task.{key} is given twice, also by {options}")
+    if "--config.task.train" in values_of_keys:
+        args.parser.error("--config.task.train is given twice, also by --data")
     for name in ("kind", "label_separator", "delimiter", "dev", "dev_fraction", "skip_unlabeled"):
         if getattr(args, name) not in (None, False) and f"--config.task.{name}" in values_of_keys:
             args.parser.error(f"--{name} is given twice, also as --config.task.{name}")
@@ -341,11 +340,12 @@ def _apply_data_options(args: argparse.Namespace) -> None:
             delimiter=DELIMITERS.get(delimiter or "", delimiter),
             dev_fraction=args.dev_fraction,
             skip_unlabeled=args.skip_unlabeled,
+            columns=values_of_keys.get("--config.task.columns"),
         )
     )
     args.config = args.config or described.recipe
     values = {f"--config.task.{key}": value for key, value in described.task.items()}
-    replaced = {f"--config.task.{name}" for name in (*choices, "delimiter")} & {*values}
+    replaced = {f"--config.task.{name}" for name in (*choices, "delimiter", "columns")} & {*values}
     args.overrides = [
         *(f"{key}={value}" for key, value in values.items() if key in replaced or key not in values_of_keys),
         *(override for override in args.overrides if override.partition("=")[0] not in replaced),

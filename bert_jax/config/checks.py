@@ -10,7 +10,8 @@ from bert_jax.config.field import ReadBy
 from bert_jax.config.schema import Config, DataConfig, OptimizerConfig, PretrainConfig
 from bert_jax.errors import UserError, did_you_mean
 
-ROWS_OF_WEIGHTS = ("config.model.", "config.objective")  # fields whose rows the weights of a run need
+# Fields whose rows the weights of a run need; the rule of sentence pairs decides the heads.
+ROWS_OF_WEIGHTS = ("config.model.", "config.objective", "config.data.sentence_pairs")
 
 
 class FieldValue(NamedTuple):

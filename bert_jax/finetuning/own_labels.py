@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.tasks.custom import NAME
+from bert_jax.tasks.custom import FORMAT, NAME
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.records import is_missing_label
 from bert_jax.tasks.reading.formats import read_file_records
@@ -31,6 +31,7 @@ class OwnFile:
     dev: str | None = None  # path of the dev file
     dev_fraction: float | None = None
     skip_unlabeled: bool = False
+    columns: str | None = None  # columns of further fields, and the format, as in config.task.columns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,8 +56,15 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     if odd := [name for name in names if "," in name or "=" in name]:
         raise UserError(f"--text or --label: the column '{odd[0]}' has a comma or '=' in its name; rename it")
     path, notes = os.path.abspath(file.path), collections.Counter[str]()
+    further = {
+        field.strip(): name.strip()
+        for field, _, name in (part.partition("=") for part in (file.columns or "").split(","))
+    }
+    format_name = further.get(FORMAT, "")
     columns = {f"text {index}": name for index, name in enumerate(file.text, 1)} | {"label": file.label}
-    rows = [record.fields for record in read_file_records(path, "", {}, columns, (), None, notes, file.delimiter)]
+    rows = [
+        record.fields for record in read_file_records(path, format_name, {}, columns, (), None, notes, file.delimiter)
+    ]
     labels = [row["label"] for row in rows if not is_missing_label(row["label"])]
     if not labels:
         raise UserError(f"{file.path}: no row has a value in the column '{file.label}'")
@@ -80,6 +88,8 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
             "(for numbers, --kind regression)"
         )
     columns = {**dict(zip(kind.text_fields, file.text, strict=False)), kind.label: file.label}
+    if twice := [field for field in columns if field in further]:
+        raise UserError(f"config.task.columns: '{twice[0]}' is given twice, also by --text and --label")
     label_names = [str(name) for label in labels for name in (label if isinstance(label, list) else [label])]
     metrics, default_metric = kind.default_metrics(label_names)
     prefers_macro_f1 = kind.label_names and "macro_f1" in metrics and _has_skewed_labels(labels)
@@ -87,7 +97,7 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
         "name": NAME,
         "kind": kind_name,
         "train": path,
-        "columns": ",".join(f"{field}={name}" for field, name in columns.items()),
+        "columns": ",".join([*(f"{field}={name}" for field, name in columns.items()), *filter(None, [file.columns])]),
         "label_separator": file.label_separator,
         "delimiter": file.delimiter,
         "skip_unlabeled": file.skip_unlabeled or None,

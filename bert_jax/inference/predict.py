@@ -264,7 +264,7 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
     check_not_spreadsheet(source)
     if format_name is None or (format_name == "json" and format_of_suffix(source, kind.suffixes) is None):
         return OpenedInputs(num_inputs(source), lambda: read_inputs(source))
-    named = parse_columns_setting(predictor.settings, kind).keys() - {*kind.label_fields}
+    named = parse_columns_setting(predictor.settings, kind).keys() - {*kind.label_fields, *kind.training_fields}
     optional = [field for field in (*kind.optional_fields, *kind.label_fields) if field not in named]
     delimiter = predictor.settings.delimiter if format_name in DELIMITED else None
     records = read_file_records(source, format_name, kind.suffixes, file.columns, optional, None, Counter(), delimiter)

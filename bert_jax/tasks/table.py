@@ -434,21 +434,22 @@ def source_of_prediction_file(config: TaskConfig, kind: TaskKind, file: str) -> 
 
 
 class FieldsOfTraining(NamedTuple):
-    """The fields, without labels, that the training of a task reads."""
+    """The fields of texts that the training of a task reads."""
 
     columns: Columns  # field -> column
     optional: Sequence[str]  # fields that an example may lack
 
 
 def fields_of_training(config: TaskConfig, kind: TaskKind) -> FieldsOfTraining:
-    """Return the fields, without labels, that the training of a published or custom task reads."""
+    """Return the fields of texts that the training of a published or custom task reads; a prediction reads them."""
     if config.name in TASKS and "dev" in TASKS[config.name].sets:
         columns, named = TASKS[config.name].sets["dev"].columns, {*kind.optional_fields}
     else:
         columns, named = resolve_custom_columns(config, kind), {*parse_columns_setting(config, kind)}
     columns = columns or {field: field for field in kind.fields}  # the layout of SQuAD names no columns
+    without = (FORMAT, *kind.label_fields, *kind.training_fields)
     return FieldsOfTraining(
-        {field: name for field, name in columns.items() if field not in (FORMAT, *kind.label_fields)},
+        {field: name for field, name in columns.items() if field not in without},
         ["id", *(field for field in kind.optional_fields if field not in named)],
     )
 

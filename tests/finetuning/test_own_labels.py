@@ -177,7 +177,10 @@ def test_rows_with_distinct_lists_of_labels_are_read_and_the_metric_is_named(tmp
         (["--config.task.dev_fraction=0.5"], "50% of the rows are the dev set"),
         (["--config=roberta_glue"], "recipe roberta_glue (--config)"),
         (["--config.task.train=b.csv"], "--config.task.train is given twice, also by --data"),
-        (["--config.task.columns=text=label"], "--config.task.columns is given twice, also by --text and --label"),
+        (
+            ["--config.task.columns=text=label"],
+            "config.task.columns: 'text' is given twice, also by --text and --label",
+        ),
     ],
 )
 def test_the_printed_choices_are_the_settings_of_the_run(tmp_path, capsys, monkeypatch, more, says):
@@ -186,6 +189,14 @@ def test_the_printed_choices_are_the_settings_of_the_run(tmp_path, capsys, monke
     with contextlib.suppress(SystemExit):
         main(["finetune", "--data=a.csv", "--text=text", "--label=label", "--workdir=run", "--init_from=absent", *more])
     assert says in capsys.readouterr().err
+
+
+def test_further_columns_and_the_format_join_the_columns_of_text_and_label(tmp_path):
+    """Quotes within a cell, which only the format tsv_plain reads as text, and the ids of the rows."""
+    rows = "".join(f'{n}\tsaid "x" {n}\t{"yes" if n % 3 else "no"}\n' for n in range(30))
+    (tmp_path / "a.tsv").write_text("key\ttext\tlabel\n" + rows)
+    own = describe(tmp_path / "a.tsv", columns="id=key,format=tsv_plain")
+    assert own.task["columns"] == "text=text,label=label,id=key,format=tsv_plain"
 
 
 def test_choices_of_the_user_stay(tmp_path):

@@ -148,7 +148,7 @@ PATHS = {
     "task.train": ("/home/me/a.jsonl,/home/me/b.jsonl", "a.jsonl,b.jsonl"),
     "task.dev": ("../dev/dev.tsv", "dev.tsv"),
     "task.test": ("/home/me/test.tsv", "test.tsv"),
-    "task.retrieval": ("/home/me/nfcorpus/", "nfcorpus"),
+    "task.retrieval": ("private/nfcorpus/", "nfcorpus"),
     "task.teacher": ("s3://bucket/runs/teacher", "teacher"),
 }
 

@@ -7,7 +7,7 @@ from bert_jax.errors import UserError
 from bert_jax.tasks import scoring, submission
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.reading.formats import FORMATS
-from bert_jax.tasks.table import TASKS, resolve_task
+from bert_jax.tasks.table import TASKS, fields_of_training, resolve_task
 
 GLUE = ["cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli", "ax"]
 
@@ -116,3 +116,11 @@ def test_custom_tags_are_counted_as_entities_only_if_they_are(tmp_path):
     )
     assert (ner.labels, ner.best) == (("B-LOC", "O"), "entity_f1")
     assert (pos.labels, pos.best) == (("AUX", "PROPN"), "token_accuracy")
+
+
+def test_a_prediction_of_a_pair_needs_no_field_of_training_alone():
+    settings = TaskConfig(
+        name="custom", kind="similarity", train="a.jsonl", columns="text=query,text_pair=answer,negative=bad,scores=s"
+    )
+    trained = fields_of_training(settings, KINDS["similarity"])
+    assert trained.columns == {"text": "query", "text_pair": "answer"}

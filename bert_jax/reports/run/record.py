@@ -36,6 +36,7 @@ from bert_jax.training.tensorboard import RunStart, read_run_starts
 from bert_jax.training.workdir import read_recorded_machine_info, read_run
 
 MAX_VALUE = 1e300  # a larger number cannot be drawn
+_NAMES_OF_MODELS = ("init_from", "teacher", "generator_from", "tokenizer")  # fields of models or tokenizers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -271,18 +272,21 @@ def _with_published_paths(section: Any) -> Any:
         if dataclasses.is_dataclass(value):
             changes[field.name] = _with_published_paths(value)
         elif value and field.metadata["is_path"]:
-            changes[field.name] = published_paths(value)
+            changes[field.name] = published_paths(value, may_be_on_hub=field.name in _NAMES_OF_MODELS)
     return dataclasses.replace(section, **changes)
 
 
-def published_paths(paths: str) -> str:
-    """Return paths, separated by commas, without their directories; names of the Hub and of data sets stay complete."""
-    return ",".join(map(_published_path, paths.split(",")))
+def published_paths(paths: str, may_be_on_hub: bool = True) -> str:
+    """Return paths, separated by commas, without their directories; names of data sets stay complete.
+
+    With `may_be_on_hub`, OWNER/NAME stays complete, too, unless it is a directory.
+    """
+    return ",".join(_published_path(path, may_be_on_hub) for path in paths.split(","))
 
 
-def _published_path(path: str) -> str:
+def _published_path(path: str, may_be_on_hub: bool) -> str:
     path = path.strip()
     if path.startswith(data_sets.PREFIX):
         data_set = data_sets.parse_data_set_name(path)
         return f"{data_sets.PREFIX}{data_set.name}{f'#{data_set.split}' if data_set.split else ''}"
-    return path if parse_hub_name(path) else os.path.basename(path.rstrip("/")) or path
+    return path if may_be_on_hub and parse_hub_name(path) else os.path.basename(path.rstrip("/")) or path

@@ -78,6 +78,7 @@ class TaskKind:
         lambda record, example, *_: example
     )
     optional_fields: tuple[str, ...] = ("id",)
+    training_fields: tuple[str, ...] = ()  # optional fields that a prediction does not read
     uniform_fields: tuple[str, ...] = ()  # fields whose lists have the same length in all examples of a set
     # Field with a list -> prefix of the columns that hold its items in files: prefix0, prefix1, ...
     column_lists: Columns = dataclasses.field(default_factory=dict)

@@ -135,6 +135,7 @@ def _fill_temperature(settings: TaskConfig, labels: Sequence[str], tokenizer: To
 SIMILARITY = TaskKind(
     fields=("text", "text_pair", "label"),
     optional_fields=(NEGATIVE, SCORES, "id"),
+    training_fields=(NEGATIVE, SCORES),
     label_fields=("label",),
     unlabeled=("train", "test"),
     make_example=_make_example,
