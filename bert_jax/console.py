@@ -227,6 +227,12 @@ def format_metric(name: str, value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
+def format_number(value: float, digits: int = 3) -> str:
+    """Return a number, rounded to significant digits, such as 1,230 or 0.0021; a large number has no exponent."""
+    rounded = f"{value:.{digits}g}"
+    return f"{float(rounded):,.0f}" if abs(float(rounded)) >= 10 ** (digits - 1) else rounded
+
+
 def format_seconds(seconds: float) -> str:
     """Return `1d 02:03:04`, `2:03:04` or `3:04`."""
     days, rest = divmod(round(max(0.0, seconds)), 86_400)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bert_jax.console import Console, format_seconds
+from bert_jax.console import Console, format_number, format_seconds
 
 
 def test_progress_line_has_all_a_person_wants() -> None:
@@ -135,6 +135,23 @@ def test_a_run_outlives_its_log(log: str) -> None:
         for step in range(3):
             console.say(f"step {step}")
         console.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (0.0, 3, "0"),
+        (0.00213, 2, "0.0021"),
+        (99.94, 3, "99.9"),
+        (99.96, 2, "100"),
+        (99.96, 3, "100"),
+        (999.7, 3, "1,000"),
+        (1234.567, 3, "1,230"),
+        (-1020.4, 3, "-1,020"),
+    ],
+)
+def test_a_rounded_number_has_no_exponent(value: float, digits: int, text: str) -> None:
+    assert format_number(value, digits) == text
 
 
 def test_short_work_shows_nothing() -> None:

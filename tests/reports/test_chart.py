@@ -116,6 +116,8 @@ def test_a_chart_without_numbers_says_so() -> None:
         (150_000, "150k"),
         (1e6, "1M"),
         (2.5e9, "2.5G"),
+        (999.7, "1,000"),
+        (999_999, "1,000k"),
     ],
 )
 def test_numbers_are_short(value: float, text: str) -> None:
@@ -124,7 +126,8 @@ def test_numbers_are_short(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0"), (999.0, "999"), (1500, "1.5 kB"), (747_012_096, "747 MB"), (7.5e10, "75 GB")]
+    ("value", "text"),
+    [(0.0, "0"), (999.0, "999"), (1500, "1.5 kB"), (747_012_096, "747 MB"), (999.7e6, "1,000 MB"), (7.5e10, "75 GB")],
 )
 def test_bytes_are_read_by_people(value: float, text: str) -> None:
     assert number_text(value, "bytes") == text

@@ -113,29 +113,29 @@ class Decisions:
         Raises:
             UserError: `number_documents` raises it.
         """
-        for index, raw in self.number_documents(partition, documents):
+        end = int([*self.partitions, len(self.copy_of)][partition + 1])
+        for index, raw in number_documents(documents, int(self.partitions[partition]), end):
             reason = self.removal_reason(index)
             if not reason:
                 yield DocumentAndHash(raw, int(self.split_hashes[index]))
             elif raw.piece == 0:
                 yield DocumentAndHash(RawDocument(name=raw.name, rejected=reason, bytes_read=raw.bytes_read), 0)
 
-    def number_documents(self, partition: int, documents: Iterable[RawDocument]) -> Iterator[tuple[int, RawDocument]]:
-        """Yield the index of each document of a partition, and the document; all pieces of a document have its index.
 
-        Raises:
-            UserError: the search for copies read another number of documents.
-        """
-        index = int(self.partitions[partition]) - 1
-        last = int([*self.partitions, len(self.copy_of)][partition + 1]) - 1
-        name = "the input"
-        for raw in documents:
-            index, name = index + (raw.piece == 0), raw.name
-            if index > last:
-                break
-            yield index, raw
-        if index != last:
-            raise UserError(f"{name}: the input changed while it was read; copy it, and start again with the copy")
+def number_documents(documents: Iterable[RawDocument], first: int, end: int) -> Iterator[tuple[int, RawDocument]]:
+    """Yield the index of each document, from `first` to `end` - 1, and the document, or each of its pieces.
+
+    Raises:
+        UserError: the number of documents is not `end - first`, as in the search for copies.
+    """
+    index, name = first - 1, "the input"
+    for raw in documents:
+        index, name = index + (raw.piece == 0), raw.name
+        if index == end:
+            break
+        yield index, raw
+    if index != end - 1:
+        raise UserError(f"{name}: the input changed while it was read; copy it, and start again with the copy")
 
 
 def save_decisions(decisions: Decisions, path: pathlib.Path) -> None:

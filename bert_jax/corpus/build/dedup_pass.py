@@ -21,6 +21,7 @@ from bert_jax.corpus.build.dedup_decisions import (
     StoredSignatures,
     decide_copies,
     load_decisions,
+    number_documents,
     save_decisions,
     searches_near_copies,
 )
@@ -147,17 +148,17 @@ def append_removed_copies(
     repeated = set(np.unique(decisions.copy_of).tolist())
     names: dict[int, str] = {}
     with writing(path), open(path, "a", encoding="utf-8") as file:
-        for partition in partitions:
-            for index, raw in decisions.number_documents(partition.index, partition.read(partition.files, options)):
-                if index in repeated:
-                    names[index] = raw.name
-                if reason := decisions.removal_reason(index):
-                    copy_of = int(decisions.copy_of[index])
-                    stored_document = f"a document of {decisions.corpus_of(copy_of) or base_corpus}"
-                    line = {
-                        "name": escape_non_utf8_name(raw.name),
-                        "reason": reason,
-                        "repeats": escape_non_utf8_name(names.get(copy_of, stored_document)),
-                        "text": to_document(raw, options).text,
-                    }
-                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        documents = (raw for partition in partitions for raw in partition.read(partition.files, options))
+        for index, raw in number_documents(documents, int(decisions.partitions[0]), len(decisions.copy_of)):
+            if index in repeated:
+                names[index] = raw.name
+            if reason := decisions.removal_reason(index):
+                copy_of = int(decisions.copy_of[index])
+                stored_document = f"a document of {decisions.corpus_of(copy_of) or base_corpus}"
+                line = {
+                    "name": escape_non_utf8_name(raw.name),
+                    "reason": reason,
+                    "repeats": escape_non_utf8_name(names.get(copy_of, stored_document)),
+                    "text": to_document(raw, options).text,
+                }
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -1,7 +1,8 @@
 """Preparation of a text in parts. Each part adds a snapshot to the corpus, so training can begin after the first part.
 
 Each part multiplies the amount of prepared text by `GROWTH`. A part has a stretch of every large file, and some
-complete small files. The small files are spread over the parts, so that each part has text of all sources.
+complete small files. The small files are spread evenly over the parts, so a source of few small files may have no text
+in the first part.
 """
 
 import dataclasses

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from bert_jax.console import format_number
 from bert_jax.reports.html.markup import Html, element, join_html, small_paragraph
 from bert_jax.reports.html.point_values import Point, point_values_html, values_by_x
 from bert_jax.reports.html.style import DASHES, LIGHT
@@ -191,8 +192,8 @@ def number_text(value: float, unit: str = "", digits: int = 3) -> str:
         return f"{100 * value:.{digits}g}%"
     for at_least, size, letter in SIZES[unit]:
         if abs(value) >= at_least:
-            return f"{value / size:.{digits}g}{letter}" if unit else f"{value / size:.4g}{letter}"
-    return f"{value:.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
+            return f"{format_number(value / size, digits if unit else 4)}{letter}"
+    return format_number(value, digits) if abs(value) < 1000 else f"{value:,.0f}"
 
 
 class _Axes(NamedTuple):

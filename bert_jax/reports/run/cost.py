@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.console import format_seconds
+from bert_jax.console import format_number, format_seconds
 from bert_jax.parallel.chips import CHIPS
 from bert_jax.reports.run.record import Run
 from bert_jax.training.tensorboard import RunStart
@@ -90,12 +90,14 @@ def cost_rows(run: Run, assumed: AssumedPower) -> CostRows:
 def format_energy(joules: float) -> str:
     """Return an energy as text, in kWh, or in Wh for a small energy."""
     kilowatt_hours = joules / JOULES_PER_KWH
-    return f"{kilowatt_hours:.3g} kWh" if kilowatt_hours >= MIN_KWH else f"{1000 * kilowatt_hours:.2g} Wh"
+    if kilowatt_hours >= MIN_KWH:
+        return f"{format_number(kilowatt_hours)} kWh"
+    return f"{format_number(1000 * kilowatt_hours, 2)} Wh"
 
 
 def format_grams(grams: float) -> str:
     """Return a mass as text, in kg, or in g below 100 g."""
-    return f"{grams / 1000:.3g} kg" if grams >= 100 else f"{grams:.2g} g"
+    return f"{format_number(grams / 1000)} kg" if grams >= 100 else f"{format_number(grams, 2)} g"
 
 
 def format_duration(seconds: float) -> str:

@@ -292,4 +292,7 @@ def _describe_restarts(trainings: Sequence[Training]) -> str:
 @functools.cache
 def _describe_size(model: EncoderConfig, heads: tuple[Head, ...]) -> str:
     """Return the number of parameters of a model in words; "" if the model's vocabulary size is not recorded."""
-    return f" ({count_parameters(model, heads) / 1e6:,.1f} million parameters)" if model.vocab_size else ""
+    if not model.vocab_size:
+        return ""
+    count = count_parameters(model, heads)
+    return f" ({f'{count / 1e6:,.1f} million' if count >= 1e6 else f'{count:,}'} parameters)"
