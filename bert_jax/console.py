@@ -206,13 +206,17 @@ class Console:
 def write_or_discard(out: TextIO, text: str) -> None:
     """Write a text to a log; if the log cannot be written, discard this text and all later texts.
 
-    The disk of a log may be full, and the reader of a pipe may end. A training goes on without its log.
+    The disk of a log may be full, and the reader of a pipe may end. A training goes on without its log. If another
+    program has made the stream non-blocking, a full pipe loses only a part of this text.
     """
     try:
         out.write(text)
         out.flush()
+    except BlockingIOError:
+        return
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # also takes the text in the buffer of the stream
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), out.fileno())  # also takes the text in the buffer of the stream
 
 
 def format_metric(name: str, value: float | None) -> str:

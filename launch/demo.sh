@@ -4,7 +4,11 @@
 #
 #   launch/demo.sh [DIR]     DIR (default: demo) must be empty, absent, or hold an earlier demo, which is replaced
 set -euo pipefail
-out=$(realpath --canonicalize-missing "${1:-$(dirname "$0")/../demo}")
+case ${1-} in  # an absolute path, since the demo runs in the checkout
+    '') out=$(cd "$(dirname "$0")/.." && pwd)/demo ;;
+    /*) out=$1 ;;
+    *) out=$PWD/$1 ;;
+esac
 cd "$(dirname "$0")/.."
 marker=$out/.bert-jax-demo
 if [[ -e $out && ! -e $marker && (! -d $out || -n $(ls -A "$out")) ]]; then

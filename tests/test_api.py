@@ -185,6 +185,10 @@ def test_every_form_of_a_config(tmp_path) -> None:
     mutable.train.steps = 7
     assert as_config(kind, mutable).train.steps == 7
     assert as_config(kind, recipe) == recipe
+    of_numpy = dataclasses.replace(recipe.optimizer, peak_learning_rate=np.float64(1e-3))
+    of_numpy = dataclasses.replace(recipe, optimizer=of_numpy, seed=np.int64(3))
+    assert type(as_config(kind, of_numpy).optimizer.peak_learning_rate) is float
+    assert type(as_config(kind, of_numpy).seed) is int
 
     def changed(section: str, **values: object) -> bert_jax.PretrainConfig:
         return dataclasses.replace(recipe, **{section: dataclasses.replace(getattr(recipe, section), **values)})

@@ -8,6 +8,7 @@ the key.
 
 import dataclasses
 import math
+import numbers
 import pathlib
 import re
 import runpy
@@ -30,6 +31,8 @@ from bert_jax.errors import UserError, nearest
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", tuple: "a tuple like (1, 2)"}
 AnyConfig = TypeVar("AnyConfig", bound=Config)
+
+_NUMBERS = {int: numbers.Integral, float: numbers.Real}  # abstract class of the numbers of each type
 
 
 def pretrain_config(recipe: str | None = None, overrides: Mapping[str, Any] | None = None) -> ml_collections.ConfigDict:
@@ -255,6 +258,8 @@ def _build_value(kind: Any, value: Any, path: str) -> Any:
         if not value:
             raise UserError(f"{path} is empty; give at least one value")
         return tuple(_build_value(typing.get_args(kind)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+    if kind in _NUMBERS and type(value) not in (bool, int, float) and isinstance(value, _NUMBERS[kind]):
+        value = kind(value)  # a number of NumPy
     if type(value) is not kind and not (kind is float and type(value) is int):
         raise UserError(f"{path}={value!r}: give {IN_WORDS[kind]}")
     if kind is int and not -MAX_WHOLE_NUMBER <= value <= MAX_WHOLE_NUMBER:

@@ -257,7 +257,7 @@ class FinetuneTrainConfig:
         256, "sequences per step, over all devices and hosts", AT_LEAST_1, replaced_by_phase="batch_size"
     )
     grad_accum_steps: int = field(1, "micro-batches per step", AT_LEAST_1, replaced_by_phase="grad_accum_steps")
-    log_every: int = field(100, "steps between two lines of metrics", AT_LEAST_1)
+    log_every: int = field(100, "steps between two lines of metrics; a phase also ends a line", AT_LEAST_1)
     tracker: str | None = field(
         None,
         "service that receives the metrics in addition to TensorBoard; None: no service",

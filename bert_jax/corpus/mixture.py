@@ -126,13 +126,13 @@ def find_corpora(corpus: str) -> list[str]:
         elif glob.has_magic(item) and not os.path.exists(parse_corpus_and_snapshot(item)[0]):
             matches = sorted(match for match in glob.glob(item) if os.path.isdir(match))
             if not matches:
-                raise UserError(f"{item}: no directory matches this pattern; check --config.data.corpus")
+                raise UserError(f"{item}: no directory matches this pattern; check the path")
             corpora += map(os.path.abspath, matches)
         else:
             directory, snapshot = parse_corpus_and_snapshot(item)
             corpora.append(os.path.abspath(directory) + (f"@{snapshot}" if snapshot else ""))
     if not corpora:
-        raise UserError(f"'{corpus}' is not a corpus; give --config.data.corpus=DIR, made by `bert-jax prepare`")
+        raise UserError(f"'{corpus}' is not a corpus; give a directory made by `bert-jax prepare`")
     paths = [parse_corpus_and_snapshot(item)[0] for item in corpora]
     for item, path in zip(corpora, paths, strict=True):
         if "," in item:
@@ -140,5 +140,5 @@ def find_corpora(corpus: str) -> list[str]:
                 f"{item}: commas separate corpora, so a path must not contain a comma; make a link to the directory"
             )
         if paths.count(path) > 1:
-            raise UserError(f"{item} is named twice in --config.data.corpus; give it a weight instead")
+            raise UserError(f"{item} is named twice; name it once, with a weight (config.data.weights)")
     return corpora

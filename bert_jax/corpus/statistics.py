@@ -5,6 +5,7 @@ tokens, from a sample with a fixed seed. Each result says how many tokens were r
 """
 
 import dataclasses
+import itertools
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -203,18 +204,23 @@ def token_counts(
 ) -> np.ndarray:
     """Return how often each token occurs in a split: float64 `[vocab_size]`.
 
-    If the split has more than `limit` tokens, a random sample of records, with a fixed seed, is counted. A token of
-    source k counts `passes_per_source[k]` times, float64 `[sources]`, or once if the argument is None.
+    A token of source k counts `passes_per_source[k]` times, float64 `[sources]`, or once if the argument is None. If
+    the passes have more than `limit` tokens, a random sample of the records of each source, with a fixed seed, stands
+    for the source, and the counts are those of about `limit` tokens.
     """
-    num_sources = len(split.source_documents) - 1
-    passes = np.ones(num_sources) if passes_per_source is None else passes_per_source
-    passes_of_record = np.repeat(passes, np.diff(split.first_record[split.source_documents]))
-    records, counts = random_indices_within_cost(split.tokens_per_record, limit), np.zeros(vocab_size)
-    for first in range(0, len(records), _RECORDS_AT_ONCE):
-        read = records[first : first + _RECORDS_AT_ONCE]
-        tokens, *_ = split.read(read)
-        weights = np.repeat(passes_of_record[read], split.tokens_per_record[read])
-        counts += np.bincount(tokens, weights, minlength=vocab_size)
+    borders = split.first_record[split.source_documents]
+    num_tokens = np.array([split.tokens_per_record[begin:end].sum() for begin, end in itertools.pairwise(borders)])
+    read_tokens = num_tokens * (1.0 if passes_per_source is None else passes_per_source)
+    counted_tokens = read_tokens * min(1.0, limit / read_tokens.sum())
+    counts = np.zeros(vocab_size)
+    for first, source_limit, end in zip(borders[:-1], counted_tokens, borders[1:], strict=True):
+        if not source_limit:
+            continue
+        records = first + random_indices_within_cost(split.tokens_per_record[first:end], int(source_limit))
+        weight = source_limit / split.tokens_per_record[records].sum()
+        for begin in range(0, len(records), _RECORDS_AT_ONCE):
+            tokens, *_ = split.read(records[begin : begin + _RECORDS_AT_ONCE])
+            counts += weight * np.bincount(tokens, minlength=vocab_size)
     return counts
 
 

@@ -1,5 +1,6 @@
 """The dry run of a recipe on given devices, present or absent: memory, cost and time of each phase."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -28,7 +29,7 @@ from bert_jax.corpus.mixture import open_mixture
 from bert_jax.dryrun.estimate import Estimate, Machine, estimate_step_time, peak_figures_of_device
 from bert_jax.dryrun.hlo_cost import Cost, program_cost
 from bert_jax.dryrun.topology import discarded_stderr
-from bert_jax.errors import check_positive
+from bert_jax.errors import UserError, check_positive
 from bert_jax.finetuning.inputs import (
     learning_rates_to_try,
     objective_of_task,
@@ -125,7 +126,7 @@ def pretraining_compile_inputs(config: PretrainConfig) -> CompileInputs:
     """Return the inputs to compile a pretraining recipe.
 
     If the recipe has neither a corpus nor a vocabulary size, the vocabulary size of `config.init_from` or, without
-    initial weights, of BERT is assumed.
+    readable initial weights, of BERT is assumed.
 
     Raises:
         UserError: a field has a value that is not among its choices, a field has no effect, or the corpus cannot be
@@ -137,7 +138,10 @@ def pretraining_compile_inputs(config: PretrainConfig) -> CompileInputs:
     if config.data.corpus:
         config = with_vocab_size(config, open_mixture(config.data.corpus).tokenizer().vocab_size)
     elif not config.model.vocab_size:
-        size = read_architecture(config.init_from).vocab_size if config.init_from else DEFAULT_VOCAB_SIZE
+        size = DEFAULT_VOCAB_SIZE
+        if config.init_from:
+            with contextlib.suppress(UserError):  # the weights may be on the machine of the run alone
+                size = read_architecture(config.init_from).vocab_size or size
         config = with_vocab_size(config, size)
         notes = (f"no corpus and no config.model.vocab_size: assuming a vocabulary of {size:,}",)
     data, phase_settings = config.data, config.train.phases

@@ -76,6 +76,11 @@ def test_the_unigram_loss_has_the_frequencies_of_the_sequences_of_an_epoch(corpo
     wanted = np.bincount(ids[ids >= 5], minlength=mixture.vocab_size)
     found = token_counts(split, mixture.vocab_size, passes_per_source(split, rules, plan_phases(config.train)[0]))
     np.testing.assert_allclose(found / found.sum(), wanted / wanted.sum(), rtol=0.02)
+    passes = np.array([1.0, 1.0, 50.0])  # of a sample, each source still has the share of its passes
+    whole = token_counts(split, mixture.vocab_size, passes)
+    sample = token_counts(split, mixture.vocab_size, passes, limit=split.num_tokens // 4)
+    assert sample.sum() == pytest.approx(split.num_tokens // 4)
+    np.testing.assert_allclose(sample / sample.sum(), whole / whole.sum(), atol=0.01)
     english = open_mixture(str(corpora / "en")).split("train")
     loss = unigram_loss(found, token_counts(english, mixture.vocab_size))
     known = {None: 100 / 525, (1.0, 1.0, 2.0): 1 / 4, (0.0, 1.0, 0.0): 1.0}[weights]
