@@ -12,6 +12,7 @@ from bert_jax.interop.onnx_file import FILE as ONNX_FILE
 from bert_jax.interop.onnx_file import OPENVINO_FILE
 from bert_jax.interop.sentence_modules import VECTORS, SentenceModules
 from bert_jax.models import Head
+from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, prompt_of_role
 from bert_jax.tasks.kinds.multilabel_classification import DEFAULT_THRESHOLD
 from bert_jax.tokenizer import Tokenizer
 
@@ -154,7 +155,7 @@ def usage_code(
         max_length: maximum number of tokens.
         labels: names of the classes.
         thresholds: probability from which a text has a label, for each label; None: 0.5 for all labels.
-        sentences: modules of a model of sentence vectors, whose prompt and lowercasing the code applies.
+        sentences: modules of a model of sentence vectors, whose prompts and lowercasing the code applies.
         logits: name of the logits in transformers.
     """
     program, answer = PROGRAM_CODE[runtime], ANSWER_CODE[kind]
@@ -168,10 +169,8 @@ def usage_code(
     if kind == "token":
         constants = f"MASK = {json.dumps(tokenizer.special.mask, ensure_ascii=False)}\n"
         inputs += 'inputs["masked_positions"] = np.array([[position]])\n' if program.our_names else ""
-    if sentences and (sentences.prompt or sentences.lower_case):
-        changed = f"{json.dumps(sentences.prompt, ensure_ascii=False)} + text" if sentences.prompt else "text"
-        changed = f"({changed}).lower()" if sentences.lower_case else changed
-        texts += f"texts = [{changed} for text in texts]\n"
+    if sentences:
+        texts = _code_of_texts(sentences, texts)
     token_types = '    "token_type_ids": np.array([encoding.type_ids for encoding in encodings], np.int64),\n'
     token_types = token_types if has_token_types else ""
     padding = json.dumps(tokenizer.special.pad, ensure_ascii=False)
@@ -188,6 +187,23 @@ def usage_code(
         f"{token_types}}}\n"
         f"{inputs}{program.call}{printing}"
     )
+
+
+def _code_of_texts(sentences: SentenceModules, texts: str) -> str:
+    """Return Python code that makes texts for a model of sentence vectors, with prompts and lowercasing.
+
+    If queries and documents have different prompts, the code makes a query and a document. Otherwise, the code is
+    `texts`, and puts the default prompt before each text.
+    """
+    query, document = (prompt_of_role(sentences.prompts, sentences.prompt, role) for role in (QUERIES, DOCUMENTS))
+    quoted = [json.dumps(prompt, ensure_ascii=False) for prompt in (query, document)]
+    default = json.dumps(sentences.prompt, ensure_ascii=False)
+    changed, loop = f"{default} + text" if sentences.prompt else "text", "text in texts"
+    if query != document:
+        texts = f'texts = ["a query", "a document"]\nprompts = [{", ".join(quoted)}]\n'
+        changed, loop = "prompt + text", "prompt, text in zip(prompts, texts)"
+    changed = f"({changed}).lower()" if sentences.lower_case else changed
+    return texts if changed == "text" else f"{texts}texts = [{changed} for {loop}]\n"
 
 
 def readme_text(title: str, notes: Sequence[str], package: str, code: str) -> str:

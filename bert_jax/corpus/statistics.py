@@ -205,8 +205,8 @@ def token_counts(
     """Return how often each token occurs in a split: float64 `[vocab_size]`.
 
     A token of source k counts `passes_per_source[k]` times, float64 `[sources]`, or once if the argument is None. If
-    the passes have more than `limit` tokens, the function counts a random sample of the records of each source, with a
-    fixed seed; the counts then add up to about `limit`.
+    the passes have more than `limit` tokens, a random sample of the records of each source, with a fixed seed, stands
+    for the source, and the counts describe about `limit` tokens.
     """
     borders = split.first_record[split.source_documents]
     num_tokens = np.array([split.tokens_per_record[begin:end].sum() for begin, end in itertools.pairwise(borders)])

@@ -14,9 +14,11 @@ from bert_jax.config import TaskConfig, section_from_values
 from bert_jax.errors import UserError, file_error
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import TASK_FILE
+from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, largest_class_of_heads
 from bert_jax.readers.rows import parse_json
 from bert_jax.reports.provenance import NamedValues, Provenance, provenance_of
+from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, prompt_of_role
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.similarity import SIMILARITY
@@ -98,7 +100,7 @@ def model_card(
         *_introduction(weights, provenance.origin, use),
         *limits,
         "## Load it\n",
-        _code_block(code or _loading_code(use, in_transformers), "python"),
+        _code_block(code or _loading_code(use, in_transformers, weights.sentences), "python"),
         *(_retrieval_section(retrieval, digest) if retrieval else []),
         *_training_sections(provenance),
     ]
@@ -268,15 +270,18 @@ def _retrieval_section(report: pathlib.Path, weights: str) -> list[str]:
     return parts
 
 
-def _loading_code(use: ModelUse, in_transformers: bool) -> str:
-    """Return Python code that opens the model in the current directory."""
+def _loading_code(use: ModelUse, in_transformers: bool, sentences: SentenceModules | None) -> str:
+    """Return Python code that opens the model in the current directory; vectors have the prompts of their role."""
     if not in_transformers:
         return 'import bert_jax\n\nmodel = bert_jax.load(".")  # this directory\n'
-    if use.library == SENTENCES.library:
-        return (
-            f"from sentence_transformers import {use.opener}\n\n"
-            f'model = {use.opener}(".")  # this directory\n'
-            'vectors = model.encode(["a text", "another text"])\n'
+    if sentences and use.library == SENTENCES.library:
+        query, document = (prompt_of_role(sentences.prompts, sentences.prompt, role) for role in (QUERIES, DOCUMENTS))
+        has_roles = query != document or VECTOR_HEADS[sentences.vector_head].has_token_vectors
+        return (f'from sentence_transformers import {use.opener}\n\nmodel = {use.opener}(".")  # this directory\n') + (
+            'queries = model.encode_query(["a query"])\n'
+            'documents = model.encode_document(["a document", "another document"])\n'
+            if has_roles
+            else 'vectors = model.encode(["a text", "another text"])\n'
         )
     return (
         f"from transformers import AutoTokenizer, {use.opener}\n\n"

@@ -20,12 +20,13 @@ import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.convert.expected_outputs import FILE, read_expected_outputs
 from bert_jax.convert.export import FORMATS
-from bert_jax.convert.export_readme import FENCE, PROGRAM_CODE
+from bert_jax.convert.export_readme import FENCE, PROGRAM_CODE, _code_of_texts
 from bert_jax.convert.latency import repeat_first_row_to_batch
 from bert_jax.convert.program import run_readme_code
 from bert_jax.convert.runtimes import RUNTIMES, open_runtime, select_outputs
 from bert_jax.files import SUMS
 from bert_jax.interop.onnx_file import convert_to_openvino, quantize_onnx
+from bert_jax.interop.sentence_modules import SentenceModules
 from tests.helpers import tiny_models
 from tests.interop.test_sentence_modules import TEXTS, save_theirs
 
@@ -187,6 +188,37 @@ def test_the_code_of_readme_prints_vectors_with_the_prompt(vectors):
         assert ast.literal_eval(shape) == expected.shape
         numbers = np.array([float(x) for x in products.replace("[", " ").replace("]", " ").split()])
         np.testing.assert_allclose(numbers.reshape(2, 2), expected @ expected.T, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("modules", "expected"),
+    [
+        ({}, ["A", "B"]),
+        ({"prompts": {"q": "d "}, "default_prompt": "q"}, ["d A", "d B"]),
+        ({"prompts": {"query": "d ", "passage": 'E" '}}, ["d a query", 'E" a document']),
+        ({"prompts": {"query": "D "}, "lower_case": True}, ["d a query", "a document"]),
+        ({"lower_case": True}, ["a", "b"]),
+    ],
+)
+def test_the_code_of_readme_makes_texts_with_their_prompts(modules, expected):
+    names: dict = {}
+    exec(_code_of_texts(SentenceModules(**modules), 'texts = ["A", "B"]\n'), names)
+    assert names["texts"] == expected
+
+
+def test_the_code_of_a_card_has_the_prompts_of_queries_and_documents(tmp_path, monkeypatch):
+    tiny_models.save(tmp_path / "encoder", "bert", "Model")
+    prompts = {"query": "d e: ", "document": "a. "}
+    model = save_theirs(tmp_path / "encoder", tmp_path / "theirs", "mean", True, LENGTH, prompts=prompts)
+    query, document = model.encode_query("a query"), model.encode_document("a document")
+    (tmp_path / "theirs" / "README.md").unlink()  # an export would keep this card
+    export(tmp_path / "theirs", tmp_path / "again", "--format", "huggingface")
+    code = (tmp_path / "again" / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path / "again")
+    names: dict = {}
+    exec(code, names)  # the code that the card shows
+    np.testing.assert_allclose(names["queries"][0], query, atol=1e-6)
+    np.testing.assert_allclose(names["documents"][0], document, atol=1e-6)
 
 
 def test_a_changed_program_is_reported(vectors, tmp_path, capsys):
