@@ -190,7 +190,7 @@ def usage_files(weights: Weights) -> dict[str, str]:
     """Return name -> text of the files about the use of a model: its task, and modules of sentence-transformers."""
     path = weights.directory / TASK_FILE
     usage = {TASK_FILE: read_file(path, strict_json.MAX_BYTES).decode()} if path.is_file() else {}
-    if weights.sentences is not None and not weights.sentences.activation:
+    if weights.sentences is not None:
         usage |= sentence_module_files(weights.sentences, weights.config)
     return usage
 

@@ -285,6 +285,18 @@ def _sparse_module_files(modules: SentenceModules, config: EncoderConfig) -> dic
     }
 
 
+def _cross_encoder_module_files(modules: SentenceModules, config: EncoderConfig) -> dict[str, Any]:
+    """Return file name -> JSON for the files of a CrossEncoder."""
+    length = {"max_seq_length": modules.max_seq_len or config.max_positions, "do_lower_case": modules.lower_case}
+    prompts = {name: value for name, value in _prompt_fields(modules).items() if name != "similarity_fn_name"}
+    activation = cross_encoder_config_fields(modules.activation)[LIBRARY]["activation_fn"]
+    return {
+        MODULES: [_module_entry(0, "", f"{LIBRARY}.base.modules.transformer.Transformer")],
+        TRANSFORMER: {name: value for name, value in CROSS_ENCODER_FIELDS.items() if value is not None} | length,
+        PROMPTS: prompts | {"model_type": "CrossEncoder", "activation_fn": activation},
+    }
+
+
 def _module_entry(index: int, path: str, kind: str) -> dict[str, Any]:
     """Return the entry of `modules.json` for one module."""
     return {"idx": index, "name": str(index), "path": path, "type": kind}
@@ -325,7 +337,8 @@ MODULE_WRITERS: dict[str, Callable[[SentenceModules, EncoderConfig], dict[str, A
 
 def sentence_module_files(modules: SentenceModules, config: EncoderConfig) -> dict[str, str]:
     """Return file name -> text for the files that make an exported model a directory of sentence-transformers."""
-    files = MODULE_WRITERS[modules.vector_head](modules, config)
+    write = _cross_encoder_module_files if modules.activation else MODULE_WRITERS[modules.vector_head]
+    files = write(modules, config)
     return {name: json.dumps(value, indent=2) + "\n" for name, value in files.items()}
 
 

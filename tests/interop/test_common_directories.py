@@ -185,6 +185,11 @@ def test_the_length_and_the_prompt_of_a_cross_encoder(tmp_path, max_length, prom
     np.testing.assert_allclose([answer["label"] for answer in answers], expected, atol=2e-5)
     scores = make_cross_encoder_scorer(load_predictor(tmp_path / "model"))(pairs)
     np.testing.assert_allclose(scores, expected, atol=2e-5)
+    bert_jax.export(str(tmp_path / "model"), tmp_path / "out")
+    answers = bert_jax.load(tmp_path / "out").predict(pairs)
+    np.testing.assert_allclose([answer["label"] for answer in answers], expected, atol=2e-5)
+    again = sentence_transformers.CrossEncoder(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(again.predict(pairs), expected, atol=2e-5)
 
 
 def test_a_cross_encoder_that_lowercases_texts_has_a_tokenizer_that_does(tmp_path):
