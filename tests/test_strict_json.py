@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import pathlib
 
 import pytest
@@ -58,6 +59,12 @@ def test_a_number_that_is_not_finite_is_null():
     values = {"loss": math.nan, "rows": [(math.inf, 1.5), {"bound": -math.inf}], "step": 10**300}
     line = strict_json.json_line(values)
     assert strict_json.parse(line) == {"loss": None, "rows": [[None, 1.5], {"bound": None}], "step": 10**300}
+
+
+def test_a_name_that_is_not_utf8_is_escaped():
+    name = os.fsdecode(b"corp\xe4 us")
+    line = strict_json.json_line({"corpus": name})
+    assert json.loads(line.encode()) == {"corpus": name}
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path):

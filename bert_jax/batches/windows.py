@@ -56,7 +56,7 @@ def gather_windows(
     """Return windows of whole sentences with at least `wanted` tokens, or with all tokens of a shorter slot.
 
     Where `at_most` is above 0, a window has instead the whole sentences whose length is nearest to `wanted` and not
-    above `at_most`, but at least one sentence.
+    above `at_most`, but at least one sentence; `at_most` must not be below `wanted`.
 
     A window begins with the first sentence that begins in the slot or, if no sentence begins in the slot, with the
     sentence that contains the slot. A sentence that extends more than half a budget beyond the wanted tokens is cut
