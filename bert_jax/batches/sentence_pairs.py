@@ -234,10 +234,13 @@ def _sample_next_sentence(
     second_slot = _random_slots_of_other_documents(
         layout, weights, seed, epoch, slots.document[random], bits[:, random]
     )
-    # A random second text is about as long as the true second text; otherwise, the length would reveal the label. If a
-    # slot has fewer tokens than the target, a true pair ends with a sentence, and so does the random second text.
-    rest = np.minimum(target, np.where(inner > 0, end - begin, windows.slot_tokens)) - (first_end - first_begin)
-    at_most = np.where(end - begin <= target, slots.capacity - (first_end - first_begin), 0)
+    # A second text has at most the tokens that remain in the slot; otherwise, the lengths would reveal the label. If
+    # the slot is a whole document that is shorter than the target, a true pair ends with a sentence, and so does the
+    # random second text.
+    first_length = first_end - first_begin
+    rest = np.minimum(target, windows.slot_tokens) - first_length
+    is_short_document = np.diff(layout.first_slot)[slots.document] == 1
+    at_most = np.where(is_short_document & (end - begin <= target), slots.capacity - first_length, 0)
     backward = coin_tosses(bits[Stream.OTHER_SIDE, random])
     second = gather_windows(layout, seed, epoch, *second_slot, np.maximum(1, rest[random]), backward, at_most[random])
     second_begin, second_end = first_end.copy(), end.copy()

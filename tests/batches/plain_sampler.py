@@ -124,9 +124,9 @@ class PlainSampler:
                 first = second
             other = self.other_slot(epoch, document, number)
             start, stop = self.spans(epoch, document)[slot]
-            size = len(concatenated(sentences))
-            wanted = max(1, min(target, size if inner else stop - start) - len(first))
-            at_most = capacity - len(first) if size <= target else 0
+            wanted = max(1, min(target, stop - start) - len(first))
+            is_short_document = len(self.spans(epoch, document)) == 1 and len(concatenated(sentences)) <= target
+            at_most = capacity - len(first) if is_short_document else 0
             second = concatenated(self.window(epoch, *other, wanted, self.coin(Stream.OTHER_SIDE, number), at_most))
         return *self.truncated(number, first, second, capacity), is_random
 

@@ -146,7 +146,8 @@ def test_exported_programs_give_the_vectors_of_a_sparse_encoder(masked_model, tm
     assert len(lines) == len(FORMATS[name].runtimes)
     assert all(": equal" in line and "sentence_embedding" in line for line in lines)
     printed = run_readme_code((tmp_path / name / "README.md").read_text(), tmp_path / name)
-    for line, vector in zip(printed.splitlines(), model.encode(["a text", "another text"]).to_dense(), strict=True):
+    vectors = model.encode_query("a query"), model.encode_document("a document")
+    for line, vector in zip(printed.splitlines(), (vector.to_dense() for vector in vectors), strict=True):
         tokens = model.tokenizer.convert_ids_to_tokens(vector.nonzero()[:, 0].tolist())
         assert ast.literal_eval(line) == pytest.approx(
             dict(zip(tokens, vector[vector > 0].tolist(), strict=True)), abs=0.006
