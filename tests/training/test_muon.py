@@ -126,7 +126,7 @@ def test_eight_devices_update_as_one() -> None:
     """Replicated, sharded by fsdp and by tensor; the script also checks that the momentum is sharded."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     run = subprocess.run(
-        [sys.executable, ROOT / "tests" / "sharded_update.py"],
+        [sys.executable, "-m", "tests.helpers.sharded_update"],
         # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
         env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         capture_output=True,
