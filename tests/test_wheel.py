@@ -80,7 +80,7 @@ def test_an_installed_wheel_finds_its_recipes(
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
     run = [sys.executable, "-c", code]
     printed = subprocess.run(run, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
-    assert printed.split() == [str(tmp_path / "site" / "bert_jax" / "__init__.py"), "3000", "128"]
+    assert printed.split() == [str(tmp_path / "site" / "bert_jax" / "__init__.py"), "980", "128"]
     script = tmp_path / "site" / "bin" / "bert-jax"
     assert "pretrain" in subprocess.check_output([script, "--help"], cwd=tmp_path, env=environment, text=True)
     # Workers import the script that started them: it must not begin a run of its own.
