@@ -21,7 +21,7 @@ _NAMES_SHOWN = 8
 # Files of a directory that are not read.
 UNKNOWN, HIDDEN, WRITTEN = "files of no known format", "hidden files and directories", "tokenizers, corpora and runs"
 # A directory with all of these files is a tokenizer or model, a corpus, or a run.
-_WRITTEN_TOGETHER = (
+_FILES_OF_PRODUCTS = (
     ("tokenizer_config.json", "tokenizer.json"),
     ("manifest.json", "train.index.npy", "tokenizer/tokenizer.json"),
     ("run.json", "metrics.jsonl", "tokenizer/tokenizer.json"),
@@ -85,7 +85,7 @@ def _match_files_to_read(item: str, options: ReadOptions, not_read: _NotRead) ->
     """Return the files of an input; count the other files of a directory by suffix, hidden name or directory."""
 
     def select(names: Sequence[str]) -> list[str]:
-        written = _directories_that_bert_jax_wrote(names)
+        written = _directories_of_tokenizers_corpora_and_runs(names)
         selected = []
         for name in names:
             inside = next((folder for folder in _parent_directories(name) if folder in written), "")
@@ -107,12 +107,12 @@ def _match_files_to_read(item: str, options: ReadOptions, not_read: _NotRead) ->
         raise
 
 
-def _directories_that_bert_jax_wrote(names: Collection[str]) -> set[str]:
+def _directories_of_tokenizers_corpora_and_runs(names: Collection[str]) -> set[str]:
     """Return the relative paths of the corpora, tokenizers, models and runs among the files of a directory."""
     names = set(names)
     return {
         folder
-        for first, *others in _WRITTEN_TOGETHER
+        for first, *others in _FILES_OF_PRODUCTS
         for name in names
         if (folder := name.removesuffix(f"/{first}")) != name and all(f"{folder}/{other}" in names for other in others)
     }
