@@ -32,9 +32,11 @@ say "3/7  pretrain a small modern encoder, interrupted on purpose"
 train=(bert-jax pretrain --config configs/demo.py --workdir "$out/run" --config.data.corpus="$out/corpus")
 "${train[@]}" 2> >(tee "$out/log" >&2) &
 pid=$!
+trap 'kill -TERM $pid 2>/dev/null' EXIT  # bash starts a command in the background without Ctrl-C
 until grep -q 'step 300 held out' "$out/log" 2>/dev/null || ! kill -0 $pid 2>/dev/null; do sleep 0.5; done
 kill -TERM $pid 2>/dev/null || true
 wait $pid
+trap - EXIT
 say "... the same command again resumes the run"
 "${train[@]}"
 

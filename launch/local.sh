@@ -5,9 +5,9 @@
 #
 # If there are GPUs, process I uses GPU I (JAX_PLATFORMS=cpu prevents that). On CPUs, --cpu_devices K gives each process
 # K virtual devices. The output of process 0 is printed unchanged, the output of process I with the prefix "[I] ".
-# Ctrl-C and SIGTERM are passed to every process, and all save and stop. No process is killed: those that wait for a dead
-# process are ended by their own watchdog. Exit status: 0 if all processes end with 0; otherwise the first other status,
-# preferably not 124, the status of a process that only lost another process.
+# Ctrl-C and SIGTERM are passed to every process, and all save and stop, also when the terminal closes (SIGHUP). No
+# process is killed: those that wait for a dead process are ended by their own watchdog. Exit status: 0 if all processes
+# end with 0; otherwise the first other status, preferably not 124, the status of a process that only lost another process.
 set -uo pipefail
 
 die() { echo "local.sh: $1" >&2; exit 2; }
@@ -27,9 +27,10 @@ if [[ -z $devices && ${JAX_PLATFORMS-} != cpu ]] && command -v nvidia-smi >/dev/
     if [[ -v CUDA_VISIBLE_DEVICES ]]; then
         IFS=, read -ra gpus <<<"$CUDA_VISIBLE_DEVICES"
     else
-        mapfile -t gpus < <(nvidia-smi --query-gpu=index --format=csv,noheader)
+        # Without a GPU, nvidia-smi prints a sentence.
+        mapfile -t gpus < <(nvidia-smi --query-gpu=index --format=csv,noheader | grep -x '[0-9]\+')
     fi
-    ((${#gpus[@]} >= count)) || die "$count processes need as many GPUs, but there are ${#gpus[@]}; set JAX_PLATFORMS=cpu to use the CPU"
+    ((${#gpus[@]} == 0 || ${#gpus[@]} >= count)) || die "$count processes need as many GPUs, but there are ${#gpus[@]}; set JAX_PLATFORMS=cpu to use the CPU"
 fi
 if [[ $devices ]]; then
     export JAX_PLATFORMS=cpu XLA_FLAGS="${XLA_FLAGS-} --xla_force_host_platform_device_count=$devices"
@@ -52,12 +53,12 @@ for ((i = 0; i < count; i++)); do
     if ((i == 0)); then
         one 0 "$@" &
     else
-        one "$i" "$@" > >(trap '' INT TERM; exec sed -u "s/^/[$i] /") 2>&1 &
+        one "$i" "$@" > >(trap '' INT TERM HUP; exec sed -u "s/^/[$i] /") 2>&1 &
     fi
     pids+=($!)
 done
 trap 'kill -INT "${pids[@]}" 2>/dev/null' INT
-trap 'kill -TERM "${pids[@]}" 2>/dev/null' TERM
+trap 'kill -TERM "${pids[@]}" 2>/dev/null' TERM HUP
 
 exec {nothing}<> <(:)  # `read` on it sleeps, and lets a trap run at once
 result=0

@@ -84,7 +84,9 @@ queued() { tpus queued-resources "$1" "${of[NAME]}" "${@:2}"; }
 hosts() { if ((of[SLICES] > 1)); then tpus queued-resources "$@" --node="$node"; else tpus tpu-vm "$@"; fi; }
 # Options of ssh and scp: the connection ends a minute after its host is gone.
 keepalive=(-oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4)
-on_workers() { hosts ssh "${of[NAME]}" --worker="$1" --command="$2" "${keepalive[@]/#/--ssh-flag=}"; }
+on_workers() {  # WORKERS COMMAND [FLAG OF gcloud...]
+    hosts ssh "${of[NAME]}" --worker="$1" --command="$2" "${keepalive[@]/#/--ssh-flag=}" "${@:3}"
+}
 copy() { hosts scp "${@:1:$#-1}" "${of[NAME]}:${!#}" --worker=all "${keepalive[@]/#/--scp-flag=}"; }
 worker() { quoted bash bert_jax/tpu_worker.sh "$@"; }
 
@@ -92,7 +94,7 @@ worker() { quoted bash bert_jax/tpu_worker.sh "$@"; }
 
 declare -A of=()  # setting -> value
 declare -A form=(  # setting -> pattern of its values
-    [PROJECT]='[a-z][a-z0-9:.-]*[a-z0-9]' [ZONE]='[a-z]+-[a-z]+[0-9]+-[a-z]' [NAME]='[a-z]([a-z0-9-]{0,38}[a-z0-9])?'
+    [PROJECT]='[a-z][a-z0-9:.-]*[a-z0-9]' [ZONE]='[a-z]+-[a-z]+[0-9]+-[a-z0-9]+' [NAME]='[a-z]([a-z0-9-]{0,38}[a-z0-9])?'
     [ACCELERATOR_TYPE]='v[0-9][a-z0-9]*-[0-9]+' [SLICES]='[1-9][0-9]{0,2}' [RUNTIME_VERSION]='[a-z][a-z0-9.-]*'
     [PROVISIONING]='spot|reserved|flex-start|on-demand' [MAX_RUN_DURATION]='[1-9][0-9]{0,5}[smhd]'
     [SERVICE_ACCOUNT]='[a-z0-9-]+@[a-z0-9.-]+'
@@ -195,6 +197,12 @@ need_recipe() {
     [[ -f ${of[CONFIG]} ]] || die "CONFIG: ${of[CONFIG]}: no such file"
 }
 
+need_package() {
+    need PACKAGE
+    [[ ${of[PACKAGE]} != *.whl || -f ${of[PACKAGE]} ]] ||
+        die "PACKAGE: ${of[PACKAGE]}: no such file; build it with \`pip wheel --no-deps --wheel-dir dist .\`"
+}
+
 runtime_version() {
     case ${of[ACCELERATOR_TYPE]} in
         v2-* | v3-* | v4-*) echo tpu-ubuntu2204-base ;;
@@ -225,19 +233,19 @@ create() {
 
 setup() {
     local here package files
-    need PACKAGE WORKDIR
+    need_package
+    need WORKDIR
     here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
     package=${of[PACKAGE]}
     files=("$here/tpu_worker.sh" "$here/pretrain.sh" "$here/workdir.py")
     if [[ $package == *.whl ]]; then
-        [[ -f $package ]] || die "PACKAGE: $package: no such file; build it with \`pip wheel --no-deps --wheel-dir dist .\`"
         files+=("$(realpath "$package")")
         package="./$(basename "$package")[tpu,storage]"
     fi
     on_workers all 'mkdir -p bert_jax' &&
         copy "${files[@]}" bert_jax/ &&
         number_slices &&
-        on_workers all "$(worker setup "$package" "${of[WORKDIR]}")"
+        on_workers all "BERT_JAX_PACKAGE=$(package_id) $(worker setup "$package" "${of[WORKDIR]}")"
 }
 
 number_slices() {  # for the names of their logs, since hosts of all slices have the same numbers
@@ -257,10 +265,12 @@ run() {
         started=1
 }
 
+checksum() { local sum; sum=$(cksum); echo "${sum// /-}"; }
 run_id() {  # of the recipe and the arguments: the status of a host answers for one run
-    local sum
-    sum=$( (quoted "${of[WORKDIR]}" "${of[CORPUS]-}" "${arguments[@]}"; cat "${of[CONFIG]}") | cksum)
-    echo "${sum// /-}"
+    { quoted "${of[WORKDIR]}" "${of[CORPUS]-}" "${arguments[@]}"; cat "${of[CONFIG]}"; } | checksum
+}
+package_id() {  # a host with another package is not set up
+    if [[ ${of[PACKAGE]} == *.whl ]]; then checksum <"${of[PACKAGE]}"; else checksum <<<"${of[PACKAGE]}"; fi
 }
 
 copy_token() {  # a new secret of the processes, to every host, in a file that only this user reads
@@ -320,9 +330,11 @@ node_state() {  # of the first slice that is not READY
 worker_states() {  # tpu_worker.sh does not exist before `setup`
     local absent="echo \"host \$(hostname) bare 0 0 -\"" run=''
     need WORKDIR
-    [[ $verb != babysit ]] || run="BERT_JAX_RUN=$(run_id) "
+    [[ $verb != babysit ]] || run="BERT_JAX_RUN=$(run_id) BERT_JAX_PACKAGE=$(package_id) "
+    # Without the flag, gcloud prints a line for each host, each time.
     limit=$state_timeout on_workers all \
-        "if test -e bert_jax/tpu_worker.sh; then $run$(worker state "${of[WORKDIR]}"); else $absent; fi"
+        "if test -e bert_jax/tpu_worker.sh; then $run$(worker state "${of[WORKDIR]}"); else $absent; fi" \
+        --no-user-output-enabled
 }
 
 status() {
@@ -403,7 +415,8 @@ give_up() {  # STATUS REASON
 }
 
 babysit() {
-    need ACCELERATOR_TYPE SERVICE_ACCOUNT PACKAGE WORKDIR
+    need ACCELERATOR_TYPE SERVICE_ACCOUNT WORKDIR
+    need_package
     need_recipe
     if ((dry_run)); then print_plan; return; fi
     while :; do  # each action follows only from the state of the slice: babysit can be stopped and restarted at any time
@@ -476,6 +489,8 @@ check_workers() {
                 failed "the slice could not be deleted"
                 sleep "$poll"
             done
+        else
+            say "the slice still costs money, until you run \`launch/tpu_pod.sh delete\`"
         fi
         exit 0
     elif [[ $refused ]]; then

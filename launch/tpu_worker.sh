@@ -2,9 +2,11 @@
 # The part of tpu_pod.sh that runs on a host: it is copied to ~/bert_jax of every host and called over ssh.
 #
 #   setup PACKAGE WORKDIR       install Python and bert-jax, with the versions of WORKDIR/requirements.lock, if there is one
+#                               BERT_JAX_PACKAGE: a checksum of the package
 #   start WORKDIR [ARGUMENT..]  train in the background
 #   state WORKDIR               print: host NAME STATE NEWEST_CHECKPOINT LAST_STEP LAST_LINE_OF_LOG
 #                               With BERT_JAX_RUN, a host whose last run ended is ready for a run of another name.
+#                               With BERT_JAX_PACKAGE, a host that has another package and no active run is bare.
 #   stop                        save and stop
 #   log LINES [follow]          print the end of the log
 set -euo pipefail
@@ -20,6 +22,7 @@ check_place() {  # a work directory on a disk that is not mounted would be one o
 setup() {
     local package=$1 workdir=$2 constraint=()
     check_place "$workdir"
+    rm -f ready
     command -v uv >/dev/null || python3 -m pip install --quiet --user uv
     uv venv --quiet --allow-existing --python 3.11 venv
     [[ $workdir != gs://* ]] || uv pip install --quiet --python venv/bin/python gcsfs  # to read the versions, its own too
@@ -33,7 +36,7 @@ setup() {
     fi
     uv pip install --quiet --python venv/bin/python "${constraint[@]}" -- "$package" ||
         fail "bert-jax was not installed${constraint:+; remove $workdir/requirements.lock to install other versions}"
-    touch ready
+    printf '%s' "${BERT_JAX_PACKAGE-}" >ready
 }
 
 # A training process and its children hold the lock, so the lock is free exactly when no training runs. A recorded pid
@@ -68,10 +71,10 @@ train() {
 
 state() {  # STATE: bare, ready, running, lost, or the exit status
     local state=ready newest=0 steps=0
-    if [[ ! -e ready ]]; then
-        state=bare
-    elif ! flock --shared -n lock true; then  # several questions at a time
+    if ! flock --shared -n lock true; then  # several questions at a time
         state=running
+    elif [[ ! -e ready || ${BERT_JAX_PACKAGE-$(cat ready)} != "$(cat ready)" ]]; then
+        state=bare
     elif [[ -v BERT_JAX_RUN && -s run_id && $(cat run_id) != "$BERT_JAX_RUN" ]]; then
         state=ready
     elif [[ -e status ]]; then

@@ -63,14 +63,20 @@ def _slurm_peers(environment: Environment) -> Peers:
     port = _port_of_job(int(environment["SLURM_JOB_ID"]))
     return Peers(
         f"{first[1]}{first[2] or ''}:{port}",
-        int(environment["SLURM_NTASKS"]),
+        int(environment["SLURM_STEP_NUM_TASKS"]),  # SLURM_NTASKS can be the number of the whole job, as in `salloc`
         int(environment["SLURM_PROCID"]),
         [int(environment["SLURM_LOCALID"])],
     )
 
 
+def _is_open_mpi(environment: Environment) -> bool:
+    return "OMPI_MCA_orte_hnp_uri" in environment or int(environment.get("OMPI_COMM_WORLD_SIZE") or 1) > 1
+
+
 def _open_mpi_peers(environment: Environment) -> Peers:
-    uri = environment["OMPI_MCA_orte_hnp_uri"]  # 1531576320.0;tcp://10.96.0.1,10.148.0.1:34911
+    uri = environment.get("OMPI_MCA_orte_hnp_uri")  # 1531576320.0;tcp://10.96.0.1,10.148.0.1:34911
+    if not uri:
+        raise ValueError("Open MPI 5 and newer do not tell the address of process 0")
     match = re.match(r"(\d+)\.\d+;(?:tcp://([^,:]+)|tcp6://\[([^,\]]+))", uri)
     if not match:
         raise ValueError(f"OMPI_MCA_orte_hnp_uri={uri}")
@@ -144,10 +150,10 @@ def _gce_metadata(name: str) -> str | None:
     return None
 
 
-_SLURM = {"SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"}
+_SLURM = {"SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"}
 
 CLUSTERS = (
-    Cluster("Open MPI", lambda environment: "OMPI_MCA_orte_hnp_uri" in environment, _open_mpi_peers),
+    Cluster("Open MPI", _is_open_mpi, _open_mpi_peers),
     Cluster("Slurm", lambda environment: set(environment) >= _SLURM, _slurm_peers),
     Cluster("GKE with TPUs", lambda environment: bool(_gke_tpu_hosts(environment)) and _has_tpu(), _gke_tpu_peers),
     Cluster(

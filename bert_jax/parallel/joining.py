@@ -14,7 +14,14 @@ from bert_jax.parallel import clusters
 from bert_jax.parallel.platform import check_platform
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.relay import Process, start_relay_process
-from bert_jax.parallel.rendezvous import PeerMismatch, Peers, PeerTimeout, loopback_address, rendezvous
+from bert_jax.parallel.rendezvous import (
+    PeerMismatch,
+    Peers,
+    PeerTimeout,
+    listening_address,
+    loopback_address,
+    rendezvous,
+)
 from bert_jax.parallel.watchdog import LOST, Watchdog
 
 
@@ -132,7 +139,7 @@ def _start_jax(peers: Peers, limits: WatchdogConfig) -> Process | None:
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # ignored on other platforms
     host, _, port = peers.coordinator.rpartition(":")
-    loopback = loopback_address(host)
+    loopback = listening_address(peers)
     loopback = f"[{loopback}]" if ":" in loopback else loopback
     address, relay = f"{loopback or '127.0.0.1'}:{port}", None
     stages = (limits.start_seconds, limits.compile_seconds, limits.step_seconds, limits.save_seconds)

@@ -122,9 +122,9 @@ def _gather_processes(peers: Peers, seconds: float) -> Membership:
     """Return the membership in process 0, which waits for a connection from every other process."""
     count = peers.num_processes
     hosts, links, num_strangers = {0: socket.gethostname()}, dict[int, Link](), 0
-    host, _, port = peers.coordinator.rpartition(":")
+    port = int(peers.coordinator.rpartition(":")[2])
     with (
-        _listening_socket(int(port), loopback_address(host)) as server,
+        _listening_socket(port, listening_address(peers)) as server,
         contextlib.closing(_accept_hellos(server, time.monotonic() + seconds)) as hellos,
     ):
         for link, hello in hellos:
@@ -334,6 +334,17 @@ def loopback_address(host: str) -> str:
         return ""
     addresses = sorted({str(address[0]) for *_, address in entries}, key=lambda address: ":" in address)
     return addresses[0] if all(ipaddress.ip_address(address).is_loopback for address in addresses) else ""
+
+
+def listening_address(peers: Peers) -> str:
+    """Return the loopback address on which process 0 listens; "" for all addresses of the machine.
+
+    A host may know its own name only as a loopback address (127.0.1.1 in /etc/hosts of Debian), although other hosts
+    reach it by this name. If the run has a token, such a host listens on all addresses.
+    """
+    host = peers.coordinator.rpartition(":")[0]
+    address = loopback_address(host)
+    return "" if peers.token and host.strip("[]") not in (address, "localhost") else address
 
 
 def _listening_socket(port: int, address: str) -> socket.socket:

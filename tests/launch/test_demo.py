@@ -2,11 +2,12 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 
 import pytest
 
-from tests.launch.cloud import ROOT
+from tests.launch.cloud import ROOT, alive, wait_for
 
 # Ends the demo at its first command, after the directory was checked and cleared.
 STOP = "#!/usr/bin/env bash\nexit 9\n"
@@ -56,3 +57,20 @@ def test_it_refuses_a_directory_with_other_files(demo, tmp_path: pathlib.Path) -
     done = demo(directory / "chapter1.tex")
     assert done.returncode == 2
     assert (directory / "chapter1.tex").read_text() == "years of work"
+
+
+def test_ctrl_c_also_ends_the_training_in_the_background(tmp_path: pathlib.Path) -> None:
+    """Before bert-jax has a handler of its own: bash starts a command in the background with SIGINT ignored."""
+    program = tmp_path / "bert-jax"
+    program.write_text(
+        f"#!/usr/bin/env bash\n[[ $1 != pretrain ]] || {{ echo $$ >'{tmp_path}/pid'; exec sleep 60; }}\n"
+    )
+    program.chmod(0o755)
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    argv = [ROOT / "launch" / "demo.sh", tmp_path / "demo"]
+    process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, start_new_session=True)
+    pid = tmp_path / "pid"
+    wait_for(lambda: pid.exists() and pid.read_text().endswith("\n"))
+    os.killpg(process.pid, signal.SIGINT)
+    process.wait(60)
+    wait_for(lambda: not alive(int(pid.read_text())))

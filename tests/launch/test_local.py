@@ -82,7 +82,9 @@ def test_the_exit_status_comes_from_the_failed_process(peers, statuses, expected
     assert status == expected
 
 
-@pytest.mark.parametrize(("number", "name"), [(signal.SIGTERM, "TERM"), (signal.SIGINT, "INT")])
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGTERM, "TERM"), (signal.SIGINT, "INT"), (signal.SIGHUP, "TERM")]
+)
 def test_signals_reach_every_process_once(peers, tmp_path, number, name) -> None:
     (tmp_path / "wait").touch()
     process = peers("2")
@@ -118,6 +120,10 @@ def test_a_gpu_for_each_process(peers, tmp_path) -> None:
     status, out, err = ended(peers("3", JAX_PLATFORMS=""))
     assert (status, out) == (2, [])
     assert "3 processes need as many GPUs, but there are 2" in err
+    (tmp_path / "bin" / "nvidia-smi").write_text("#!/usr/bin/env bash\necho No devices were found\nexit 6\n")
+    status, out, err = ended(peers("2", JAX_PLATFORMS=""))  # as in an image for GPUs on a machine without them
+    assert (status, err) == (0, "")
+    assert [line.split(",")[0] for line in out] == ["[1] process 1: GPU none", "process 0: GPU none"]
 
 
 @pytest.mark.parametrize("argv", [[], ["--workdir"], ["0"], ["two"], ["$(touch canary)"], ["--cpu_devices", "x", "2"]])

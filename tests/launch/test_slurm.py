@@ -14,8 +14,9 @@ from tests.launch.cloud import HERE, PYTHON, ROOT, URL, wait_for
 SRUN = """#!/usr/bin/env bash
 # Two tasks; the highest of their statuses.
 printf '%s\\n' "$*" >>"$STANDIN_SCRIPT/srun"
-[[ $1 == --cpus-per-task=12 && $2 == --kill-on-bad-exit=0 && $3 == --gpu-bind=none ]] || exit 99
-shift 3
+[[ $* != *" --export=ALL "* && -v SLURM_EXPORT_ENV ]] && unset BERT_JAX_TOKEN
+while [[ $1 == --* ]]; do options+="$1 "; shift; done
+[[ $options == "--cpus-per-task=12 --kill-on-bad-exit=0 --gpu-bind=none --export=ALL " ]] || exit 99
 HOST=1 "$@" & other=$!
 HOST=0 "$@" & first=$!
 trap 'kill -TERM $first $other' TERM
@@ -99,6 +100,12 @@ def test_requeued_until_finished(cluster) -> None:
     assert not list(cluster.place.rglob("canary*"))
 
 
+def test_the_secret_reaches_the_tasks_after_a_submission_without_the_environment(cluster) -> None:
+    cluster.env["SLURM_EXPORT_ENV"] = "PATH,HOME"  # as `sbatch --export=PATH,HOME` leaves it to srun
+    assert cluster.job()[0] == 0
+    assert {len(token) for token in (cluster.place / "tokens").read_text().split()} == {64}
+
+
 def test_the_time_limit(cluster) -> None:
     """Slurm sends TERM to the tasks, and to the script too when it preempts."""
     cluster.env["STANDIN_SECONDS"] = "0.1"
@@ -122,7 +129,7 @@ def test_a_cancelled_job_stays_cancelled(cluster) -> None:
     cluster.script_of((124, 15))
     status, out = cluster.job()
     assert (status, cluster.requeued()) == (0, 0)
-    assert "of 40; the job is COMPLETING, not requeued" in out
+    assert "of 40; the job is COMPLETING, not requeued by this script (Slurm itself requeues a preempted job)" in out
 
 
 @pytest.mark.parametrize("in_bucket", [False, True])

@@ -253,6 +253,7 @@ def test_runtime_versions_and_provisioning(cloud, accelerator, runtime) -> None:
         assert f"--runtime-version={runtime} " in printed
         assert f"{flag} --network=n --subnetwork=s" in printed
         assert ("--spot" in printed, "--reserved" in printed) == (provisioning == "spot", provisioning == "reserved")
+    assert "--zone=us-south1-ai1b" in cloud.call("create", "--dry_run", "--zone", "us-south1-ai1b")  # Google's AI zones
     assert "--runtime-version=mine " in cloud.call("create", "--dry_run", "--runtime_version", "mine")
     unknown = cloud.call("create", "--dry_run", "--accelerator_type", "v9-8", status=2)
     assert "pass --runtime_version" in unknown
@@ -315,6 +316,24 @@ def test_a_wheel(cloud) -> None:
     for host in range(2):
         assert (cloud.home(host) / wheel.name).read_text() == "a wheel"
         assert f"-- ./{wheel.name}[tpu,storage]" in (cloud.home(host).parent / "uv.log").read_text()
+
+
+def test_a_package_that_is_missing_is_refused_before_a_slice_costs_money(cloud) -> None:
+    cloud.settings["PACKAGE"] = "dist/bert_jax.whl"
+    assert "PACKAGE: dist/bert_jax.whl: no such file; build it with" in cloud.call("babysit", *FAST, status=2)
+    assert cloud.calls() == []
+
+
+def test_babysit_installs_a_new_package_before_the_next_start(cloud) -> None:
+    wheel = cloud.place / "bert_jax-0.1.0-py3-none-any.whl"
+    cloud.settings["PACKAGE"] = str(wheel)
+    wheel.write_text("a wheel")
+    cloud.script_of((1, 5))
+    cloud.call("babysit", *FAST, "--max_failures", "1", status=1)
+    wheel.write_text("a fixed wheel")
+    assert "setting up 2 of 2 hosts" in cloud.call("babysit", *FAST)
+    assert cloud.steps() == STEPS
+    assert {(cloud.home(host) / wheel.name).read_text() for host in range(2)} == {"a fixed wheel"}
 
 
 def test_logs_of_several_slices_that_are_gone(cloud) -> None:
@@ -408,6 +427,8 @@ def test_babysit_can_be_stopped_and_started_again(cloud) -> None:
     cloud.interrupt(process)
     out = cloud.call("babysit", *FAST)
     assert "starting" not in out  # it was still running
+    assert "Attempting to connect" not in out  # for each host at each poll
+    assert "the slice still costs money" in out
     assert cloud.steps() == STEPS
     assert len(cloud.starts()) == 1
     assert (cloud.cloud / NAME).exists()

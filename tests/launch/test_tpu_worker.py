@@ -81,6 +81,23 @@ def test_questions_at_the_same_time_do_not_look_like_a_run(host) -> None:
         assert " running 0 0" in host.call("state", host.workdir)
 
 
+def test_a_host_is_bare_where_another_package_or_half_a_package_is_installed(host) -> None:
+    host.workdir.parent.mkdir()
+    host.env["BERT_JAX_PACKAGE"] = "1-2"
+    host.call("setup", "bert-jax[tpu]", host.workdir)
+    assert " ready 0 0" in host.call("state", host.workdir)
+    host.env["BERT_JAX_PACKAGE"] = "3-4"
+    assert " bare 0 0" in host.call("state", host.workdir)
+    with open(host.place / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert " running 0 0" in host.call("state", host.workdir)
+    del host.env["BERT_JAX_PACKAGE"]
+    assert " ready 0 0" in host.call("state", host.workdir)
+    host.env["STANDIN_PIP_FAILS"] = "bert-jax"
+    host.call("setup", "bert-jax[tpu]", host.workdir, status=1)
+    assert " bare 0 0" in host.call("state", host.workdir)
+
+
 def test_a_path_that_is_not_mounted_is_refused(host) -> None:
     """Else each host would train in a directory of its own disk."""
     says = f"host-3: {host.workdir.parent} does not exist here: mount it, or give gs://BUCKET/NAME\n"

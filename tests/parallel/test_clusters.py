@@ -14,6 +14,7 @@ SLURM = {
     "SLURM_JOB_ID": "123456",
     "SLURM_STEP_NODELIST": "gpu[007-015,020],other",
     "SLURM_NTASKS": "16",
+    "SLURM_STEP_NUM_TASKS": "16",
     "SLURM_PROCID": "9",
     "SLURM_LOCALID": "1",
 }
@@ -22,6 +23,12 @@ OPEN_MPI = {
     "OMPI_COMM_WORLD_SIZE": "4",
     "OMPI_COMM_WORLD_RANK": "3",
     "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+}
+OPEN_MPI_5 = {
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "PRTE_LAUNCHED": "1",
 }
 GKE = {"TPU_WORKER_HOSTNAMES": "host-0.svc,host-1.svc", "TPU_WORKER_ID": "1"}
 SLICES = {"MEGASCALE_NUM_SLICES": "3", "MEGASCALE_SLICE_ID": "2", "MEGASCALE_COORDINATOR_ADDRESS": "first.svc:8080"}
@@ -34,13 +41,15 @@ SLICES = {"MEGASCALE_NUM_SLICES": "3", "MEGASCALE_SLICE_ID": "2", "MEGASCALE_COO
         (SLURM, Peers("gpu007:62016", 16, 9, [1])),
         (SLURM | {"SLURM_STEP_NODELIST": "node7,node9"}, Peers("node7:62016", 16, 9, [1])),
         (SLURM | {"JAX_COORDINATOR_PORT": "1234"}, Peers("gpu007:1234", 16, 9, [1])),
-        (SLURM | {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}, None),
+        # The shell of `salloc --ntasks=16` in Slurm 22.05 is a step of one task.
+        (SLURM | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, None),
         ({key: value for key, value in SLURM.items() if key != "SLURM_PROCID"}, None),
         (OPEN_MPI, Peers("10.96.0.1:62624", 4, 3, [1])),
         (
             OPEN_MPI | {"OMPI_MCA_orte_hnp_uri": "1314521088.0;tcp6://[fe80::b9b,2620::2]:43370"},
             Peers("[fe80::b9b]:62880", 4, 3, [1]),
         ),
+        (OPEN_MPI_5 | {"OMPI_COMM_WORLD_SIZE": "1"}, None),
     ],
 )
 def test_schedulers_of_gpus(environment: dict[str, str], expected: Peers | None) -> None:
@@ -82,10 +91,16 @@ def test_cloud_tpu_hosts_ask_their_metadata_server(monkeypatch: pytest.MonkeyPat
     assert clusters.detect_peers({}) is None
 
 
-def test_a_malformed_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (SLURM | {"SLURM_NTASKS": "many"}).items():
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [(SLURM | {"SLURM_STEP_NUM_TASKS": "many"}, "many"), (OPEN_MPI_5, "Open MPI 5 and newer do not tell the address")],
+)
+def test_a_malformed_environment_is_refused(
+    environment: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(UserError, match=r"malformed \(ValueError: .*many.*pass --coordinator, "):
+    with pytest.raises(UserError, match=rf"malformed \(ValueError: .*{says}.*pass --coordinator, "):
         find_peers(None, None, None)
 
 

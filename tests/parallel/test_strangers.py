@@ -151,13 +151,32 @@ def test_a_run_of_several_hosts_needs_a_token(monkeypatch: pytest.MonkeyPatch, t
     assert peers.token == secret
 
 
-def test_without_a_token_only_this_machine_can_connect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BERT_JAX_TOKEN", raising=False)
-    assert find_peers("localhost:1234", 2, 1) == Peers("localhost:1234", 2, 1)
-    port = free_port()
+@pytest.mark.parametrize(
+    ("coordinator", "token", "listens_on"),
+    [
+        ("127.0.0.1", "", {"0100007F"}),
+        ("127.0.0.1", TOKEN, {"0100007F"}),
+        ("localhost", TOKEN, {"0100007F"}),
+        # /etc/hosts of Debian maps the name of a machine to 127.0.1.1; other machines know its address.
+        ("gpu1", "", {"0101007F"}),
+        ("gpu1", TOKEN, {"0" * 32, "0" * 8}),
+    ],
+)
+def test_only_a_run_of_this_machine_listens_on_the_loopback_address(
+    coordinator: str, token: str, listens_on: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, *more, **named: resolve({"gpu1": "127.0.1.1"}.get(host, host), *more, **named),
+    )
+    monkeypatch.setenv("BERT_JAX_TOKEN", token)
+    address = f"{coordinator}:{free_port()}"
+    assert find_peers(address, 2, 1) == Peers(address, 2, 1, token=token)
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        first = pool.submit(rendezvous, Peers(f"127.0.0.1:{port}", 2, 0), 30)
-        addresses = set()
+        first = pool.submit(rendezvous, Peers(address, 2, 0, token=token), 30)
+        port, addresses = int(address.rpartition(":")[2]), set[str]()
         while not addresses:
             lines = pathlib.Path("/proc/self/net/tcp").read_text() + pathlib.Path("/proc/self/net/tcp6").read_text()
             addresses = {
@@ -165,8 +184,8 @@ def test_without_a_token_only_this_machine_can_connect(monkeypatch: pytest.Monke
                 for line in lines.split("\n")
                 if f":{port:04X} " in line and " 0A " in line
             }
-        assert addresses == {"0100007F"}
-        second = rendezvous(Peers(f"127.0.0.1:{port}", 2, 1), 30)
+        assert addresses <= listens_on
+        second = rendezvous(Peers(address, 2, 1, token=token), 30)
         for membership in (first.result(), second):
             for link in membership.links.values():
                 link.socket.close()
