@@ -152,17 +152,15 @@ def score_retrieval(
     )
 
 
-def _embed_collection(model: OpenModel, collection: Collection, progress: Progress) -> list[VectorsAndCount]:
-    """Return the vectors of the queries, then the vectors of the documents, each with the number of truncated texts."""
-    return [
-        text_vectors(
-            model,
-            texts,
-            role,
-            lambda num_done, role=role, texts=texts: progress(f"embedding {role}", num_done, len(texts)),
-        )
-        for role, texts in ((QUERIES, collection.queries), (DOCUMENTS, collection.documents))
-    ]
+def _embed_collection(
+    model: OpenModel, collection: Collection, progress: Progress
+) -> tuple[VectorsAndCount, VectorsAndCount]:
+    """Return the vectors of the queries and of the documents, each with the number of truncated texts."""
+
+    def embed(role: str, texts: Sequence[str]) -> VectorsAndCount:
+        return text_vectors(model, texts, role, lambda num_done: progress(f"embedding {role}", num_done, len(texts)))
+
+    return embed(QUERIES, collection.queries), embed(DOCUMENTS, collection.documents)
 
 
 def _measure_smaller_vectors(
