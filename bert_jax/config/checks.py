@@ -91,10 +91,12 @@ def refuse_fields_without_effect(
     """
     settings = {setting.key: setting for setting in field_values(config, path)}
     phases = config.train.used_phases if isinstance(config, PretrainConfig) else {}
-    for setting, condition, choice in unmet_conditions(settings, path, with_tables):
-        fix = f"change {choice.key}" if condition.not_values else ""
-        fix = f"{choice.key} to {' or '.join(map(str, condition.values))}" if condition.values else fix
-        raise no_effect_error(setting.key, f"{choice.key}={choice.value}", setting.field.default, fix)
+    for unmet in unmet_conditions(settings, path, with_tables):
+        condition, chosen = unmet.condition, unmet.choice
+        fix = f"change {chosen.key}" if condition.not_values else ""
+        fix = f"{chosen.key} to {' or '.join(map(str, condition.values))}" if condition.values else fix
+        default = unmet.setting.field.default
+        raise no_effect_error(unmet.setting.key, f"{chosen.key}={chosen.value}", default, fix)
     for setting in (settings[f"{path}.{key}"] for key in given):
         metadata = setting.field.metadata
         replacing = metadata["replaced_by"] and _choice_of(settings, path, setting, metadata["replaced_by"])
