@@ -46,7 +46,7 @@ class Weights(Loaded):
     step: int | None = None  # the step of a checkpoint of `pretrain`
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class OpenModel:
     """A model with its tokenizer, ready to use."""
 

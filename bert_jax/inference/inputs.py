@@ -9,8 +9,8 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple, TypeVar
 
 from bert_jax.errors import UserError, file_error
 from bert_jax.readers.rows import check_json_object, parse_json, read_lines, read_text_lines
@@ -20,6 +20,8 @@ OBJECT_LINES, TEXT_LINES = ".jsonl", ".txt"
 # Files whose lines are no texts.
 NOT_LINES = (".csv", ".tsv", ".parquet", ".gz", ".xml", ".html", ".xlsx", ".docx", ".odt", ".pdf")
 MAX_LINE_BYTES = 4 << 20  # the tokenizer takes some 80 times the memory of a line
+
+Item = TypeVar("Item")
 
 
 class Input(NamedTuple):
@@ -86,6 +88,18 @@ def num_inputs(source: str | os.PathLike[str]) -> int | None:
 def source_name(source: str | os.PathLike[str]) -> str:
     """Return the name of a source in messages."""
     return "standard input" if source == STDIN else str(source)
+
+
+def list_items(items: Iterable[Item], name: str) -> list[Item]:
+    """Return the texts or examples that a Python user gives as any iterable; `name` names them in messages.
+
+    Raises UserError for a single string, and for a table, because Python iterates over the names of its columns.
+    """
+    if isinstance(items, str):
+        raise UserError(f"{name} is one string; give a list of strings")
+    if isinstance(items, Mapping) or hasattr(items, "columns"):
+        raise UserError(f"{name} is a table; give a list of its rows, or a column of texts such as table['text']")
+    return list(items)
 
 
 def texts_by_key(line: Input, keys: Sequence[str] = ("text", "text_pair")) -> dict[str, str]:

@@ -78,6 +78,8 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     """Return a predictor of a model with the head of a task; raise UserError if it has no such head."""
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
+    if not loaded.directory.is_dir():  # without its files, thresholds and columns would be lost
+        raise UserError(f"{loaded.directory} is gone; predict before you remove the directory of a loaded model")
     path = loaded.directory / TASK_FILE
     loaded = dataclasses.replace(loaded, heads=_vector_head_of_task_file(path) or loaded.heads)
     kinds = [

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
@@ -22,7 +22,16 @@ from bert_jax.models.encoder import (
     is_global_layer,
     padded_vocab,
 )
-from bert_jax.models.heads import GLOBAL_TOKENS, OF_PRETRAINING, POOLINGS, Batch, Head, Network, global_token_mask
+from bert_jax.models.heads import (
+    GLOBAL_TOKENS,
+    HEADS,
+    OF_PRETRAINING,
+    POOLINGS,
+    Batch,
+    Head,
+    Network,
+    global_token_mask,
+)
 from bert_jax.models.init import (
     INITIALIZATIONS,
     can_init_matching_head,
@@ -65,8 +74,9 @@ class Model:
     sections: Any
 
 
-def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> Model:
+def make_model(config: EncoderConfig, compute: ComputeConfig, heads: Sequence[Head]) -> Model:
     """Return the encoder of `config` with `heads`; raise `UserError` for an architecture that cannot be built."""
+    heads = tuple(heads)
     _check_architecture(config, compute, heads)
     module = Network(config, compute, heads)
 
@@ -258,6 +268,7 @@ def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tu
         ("model.initialization", config.initialization, INITIALIZATIONS),
         ("compute.dtype", compute.dtype, DTYPES),
         ("compute.attention", compute.attention, KERNELS),
+        *(("head", head.name, HEADS) for head in heads),
     ):
         if value not in known:
             raise UserError(f"{name}='{value}' is none of {', '.join(known)}{did_you_mean(value, known)}")
