@@ -76,7 +76,7 @@ def _config_with_values(
 
 def _known_keys(config: ml_collections.ConfigDict) -> list[str]:
     """Return the keys of a config as the command line spells them."""
-    return [command_line_key(key) for key in flatten(_as_plain_values(config, needs_values=False))]
+    return [command_line_key(key) for key in flatten(_as_plain_values(config))]
 
 
 def _recipe_or_defaults(kind: type[AnyConfig], recipe: RecipeName | None) -> ml_collections.ConfigDict:
@@ -457,26 +457,16 @@ def run_recipe(recipe: RecipeName) -> ml_collections.ConfigDict:
     return config
 
 
-def _as_plain_values(config: Any, needs_values: bool = True, path: str = "config") -> Any:
-    """Return a config as dicts, tuples and scalars (`ConfigDict.to_dict` stops at tuples).
-
-    Raises UserError, unless `needs_values` is False, for a `required_placeholder` of ml_collections without a value.
-    """
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        return dataclasses.asdict(config)
-    if isinstance(config, config_dict.FieldReference):
-        try:
-            config = config.get()
-        except config_dict.RequiredValueError:
-            if needs_values:
-                raise UserError(f"{path} has no value; give --{path}=VALUE") from None
-            return None
+def _as_plain_values(config: Any) -> Any:
+    """Return a config as dicts, tuples and scalars (`ConfigDict.to_dict` stops at tuples)."""
+    if isinstance(config, PretrainConfig | FinetuneConfig):
+        return to_json(config)
     if isinstance(config, ml_collections.ConfigDict):
-        items = config.items(preserve_field_references=True)
-        return {key: _as_plain_values(value, needs_values, f"{path}.{key}") for key, value in items}
-    if isinstance(config, list | tuple):
-        return tuple(_as_plain_values(value, needs_values, f"{path}[{i}]") for i, value in enumerate(config))
-    return config
+        try:
+            return {key: _as_plain_values(value) for key, value in config.items()}
+        except config_dict.RequiredValueError:  # the parser of ml_collections cannot give such a field a value
+            raise UserError("a field is a required_placeholder; set it, or use config_dict.placeholder") from None
+    return tuple(_as_plain_values(value) for value in config) if isinstance(config, list | tuple) else config
 
 
 def range_in_words(lowest: float, highest: float) -> str:
