@@ -151,9 +151,7 @@ def with_first_phase_index(key: str) -> str:
     return re.sub(r"\[\d+\]", "[0]", key)
 
 
-def resolve(
-    kind: type[AnyConfig], config: ml_collections.ConfigDict | AnyConfig, given: Collection[str] = ()
-) -> AnyConfig:
+def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Collection[str] = ()) -> AnyConfig:
     """Return the frozen, checked config of a `ConfigDict`; a frozen config is checked again.
 
     Raises UserError, which names the key, for an unknown key or a wrong value.

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
@@ -254,7 +254,7 @@ def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tu
         raise UserError(f"model.bilstm needs an even model.hidden_size, not {config.hidden_size}: half a direction")
     if config.bilstm and heads and {head.name for head in heads} <= OF_PRETRAINING:
         raise UserError("model.bilstm is only for the heads of tasks; remove it, and fine-tune with task.bilstm")
-    for name, value, known in (
+    choices: list[tuple[str, str, Collection[str]]] = [
         ("model.norm_position", config.norm_position, BLOCKS),
         ("model.norm", config.norm, NORMS),
         ("model.positions", config.positions, POSITIONS),
@@ -269,7 +269,8 @@ def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tu
         ("compute.dtype", compute.dtype, DTYPES),
         ("compute.attention", compute.attention, KERNELS),
         *(("head", head.name, HEADS) for head in heads),
-    ):
+    ]
+    for name, value, known in choices:
         if value not in known:
             raise UserError(f"{name}='{value}' is none of {', '.join(known)}{did_you_mean(value, known)}")
     check_kernel(config, compute)
