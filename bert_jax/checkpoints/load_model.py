@@ -99,8 +99,8 @@ def read_weights(
 
     Args:
         path: the directory; for a TensorFlow checkpoint, also the path of the checkpoint without a suffix.
-        wanted: the heads to load; None: all heads of the directory. If no wanted head has parameters, and the directory
-            is a model of sentence-transformers, the head that makes the sentence vectors is added.
+        wanted: the heads to load; None: all heads of the directory. If only `hidden_states` is wanted, and the
+            directory is a model of sentence-transformers, the head that makes its sentence vectors is added.
         rng: random key that initializes missing heads; None: a missing head is an error.
         console: console that prints the step of a checkpoint, and damaged checkpoints; None: a console on stderr.
         step: step of the checkpoint in a work directory of `pretrain`; None: the newest undamaged checkpoint.
@@ -120,7 +120,7 @@ def read_weights(
     sentences = read_sentence_modules(directory)
     projection = _read_dense_kernel(directory / sentences.projection) if sentences and sentences.projection else None
     directory = directory / (sentences.folder if sentences else "")
-    if sentences and wanted is not None and {head.name for head in wanted} <= {*WITHOUT_PARAMETERS}:
+    if sentences and wanted == (Head("hidden_states"),):
         wanted += _vector_heads(sentences)
     is_adapter = (directory / PEFT_CONFIG).is_file()
     if step is None and (is_adapter or (directory / "config.json").is_file()):
