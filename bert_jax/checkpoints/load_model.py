@@ -42,6 +42,7 @@ class Weights(Loaded):
     """The model of a directory, with the directory of its tokenizer."""
 
     directory: pathlib.Path
+    adapter_directory: pathlib.Path | None = None  # of the `peft` adapter that was merged into its base model, if any
     sentences: SentenceModules | None = None  # the modules of a directory of sentence-transformers
     step: int | None = None  # the step of a checkpoint of `pretrain`
 
@@ -58,6 +59,7 @@ class OpenModel:
     activation: str = ""  # for the score of a CrossEncoder: a row of CROSS_ENCODER_ACTIVATIONS; '' for other models
     tokenizer: Tokenizer = dataclasses.field(repr=False)
     directory: pathlib.Path  # the directory of the tokenizer and further files
+    adapter_directory: pathlib.Path | None = None  # of the `peft` adapter that was merged into its base model, if any
     sentences: SentenceModules = SentenceModules()  # the steps from texts to vectors
 
 
@@ -83,6 +85,7 @@ def open_model(path: str | os.PathLike[str], wanted: tuple[Head, ...] | None = N
         activation=weights.activation,
         tokenizer=tokenizer,
         directory=weights.directory,
+        adapter_directory=weights.adapter_directory,
         sentences=weights.sentences or SentenceModules(),
     )
 
@@ -130,7 +133,12 @@ def read_weights(
         if sentences and sentences.activation and "sequence_classification" in {head.name for head in loaded.heads}:
             loaded = dataclasses.replace(loaded, activation=sentences.activation)
         if is_adapter:
-            loaded, directory = _with_labels_of_adapter(directory, loaded), _tokenizer_of_adapter(directory)
+            return Weights(
+                **vars(_with_labels_of_adapter(directory, loaded)),
+                directory=_tokenizer_of_adapter(directory),
+                adapter_directory=directory,
+                sentences=sentences,
+            )
         return Weights(**vars(loaded), directory=directory, sentences=sentences)
     folder = directory if directory.is_dir() else directory.parent
     if (folder / GOOGLE_CONFIG).is_file():
@@ -185,6 +193,14 @@ def _with_labels_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Loaded:
 def _tokenizer_of_adapter(directory: pathlib.Path) -> pathlib.Path:
     """Return the directory that has the tokenizer of a `peft` directory, which is this directory or its base model."""
     return directory if (directory / "tokenizer_config.json").is_file() else base_model_directory(directory)
+
+
+def task_file_path(model: Weights | OpenModel) -> pathlib.Path:
+    """Return the path of the task file of a model, or of its adapter; the file may be absent.
+
+    The tokenizer of an adapter may be in the directory of the base model, whose task is another task.
+    """
+    return (model.adapter_directory or model.directory) / TASK_FILE
 
 
 def weights_digest(params: Params) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import jax
 
 from bert_jax import files, strict_json
-from bert_jax.checkpoints.load_model import Weights, read_weights
+from bert_jax.checkpoints.load_model import Weights, read_weights, task_file_path
 from bert_jax.console import Console
 from bert_jax.convert.expected_outputs import add_sentence_vectors, has_sentence_vectors, heads_of_exported_program
 from bert_jax.convert.program import move_files_to_parent, write_program
@@ -24,7 +24,7 @@ from bert_jax.interop.onnx_file import convert_to_openvino, export_onnx, quantiz
 from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.interop.stablehlo import export_stablehlo
 from bert_jax.interop.tensors import first_path_part, largest_class_of_heads, parameter_shapes
-from bert_jax.reports.card import model_card
+from bert_jax.reports.card import card_with_facts, model_card, parse_card
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import copy_tokenizer
 from bert_jax.training.checkpoint import read_record
@@ -95,7 +95,7 @@ def export_directory(
             f"(vector_head={sentences.vector_head}); the other formats have no program for them"
         )
     if is_huggingface:
-        row.write(exported, output, {CARD: card_text(exported, model, card_facts)})
+        row.write(exported, output, {CARD: card_text(exported, weights, model, card_facts)})
     elif row.title:
         one_class, has_torch = (
             with_exported_heads(exported, is_class=True),
@@ -154,12 +154,23 @@ def left_out_heads(weights: Weights, exported: Weights) -> list[str]:
     return [head.name for head in weights.heads if head not in exported.heads]
 
 
-def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFacts()) -> str:
-    """Return the model card of a directory; make a new card if the directory has no card, or if facts must be added."""
-    path = weights.directory / CARD
-    if path.is_file() and facts == CardFacts():
-        return read_file(path, strict_json.MAX_BYTES).decode(errors="replace")
-    return model_card(weights, model, facts.license, facts.base_model, facts.bias, facts.retrieval)
+def card_text(weights: Weights, original: Weights, model: pathlib.Path, facts: CardFacts = CardFacts()) -> str:
+    """Return the model card of `weights`, a form of the model `original` that was read from the directory `model`.
+
+    The card of the directory is kept, and gets the facts, if the card describes `weights`. For other heads, for another
+    family, and for an adapter that was merged into its base model, a new card is made.
+    """
+    path, given = original.directory / CARD, (facts.license, facts.base_model, facts.bias, facts.retrieval)
+    if original.adapter_directory or not path.is_file():
+        return model_card(weights, model, *given)
+    text = read_file(path, strict_json.MAX_BYTES).decode(errors="replace")
+    is_described = (weights.heads, weights.config.family) == (original.heads, original.config.family)
+    if is_described and facts == CardFacts():
+        return text
+    card = parse_card(text)
+    if is_described and card:
+        return card_with_facts(card, weights, *given)
+    return model_card(weights, model, *given, earlier=card)
 
 
 def _warn_if_metrics_changed(workdir: pathlib.Path, step: int, console: Console) -> None:
@@ -188,7 +199,7 @@ def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str
 
 def usage_files(weights: Weights) -> dict[str, str]:
     """Return name -> text of the files about the use of a model: its task, and modules of sentence-transformers."""
-    path = weights.directory / TASK_FILE
+    path = task_file_path(weights)
     usage = {TASK_FILE: read_file(path, strict_json.MAX_BYTES).decode()} if path.is_file() else {}
     if weights.sentences is not None:
         usage |= sentence_module_files(weights.sentences, weights.config)
