@@ -76,20 +76,20 @@ def model_card(
             report or is about other weights.
     """
     _check_identifiers(license_, base_model)
-    kept = earlier.data.to_dict() if earlier else {}
-    license_ = license_ or kept.get("license")
+    earlier_data = earlier.data.to_dict() if earlier else {}
+    license_ = license_ or earlier_data.get("license")
     provenance, use = provenance_of(directory, weights.step), _choose_model_use(weights)
     code = _prediction_code(weights)
     in_transformers = FAMILIES[weights.config.family].in_transformers
     name = os.path.basename(os.path.realpath(directory))
     metadata = ModelCardData(
-        language=[*provenance.languages] or kept.get("language"),
+        language=[*provenance.languages] or earlier_data.get("language"),
         license=license_,
         library_name=use.library if in_transformers else "bert_jax",
         pipeline_tag=use.pipeline_tag,
         tags=[weights.config.family, "bert_jax", *provenance.tags],
-        base_model=base_model or kept.get("base_model"),
-        datasets=[*provenance.datasets] or kept.get("datasets"),
+        base_model=base_model or earlier_data.get("base_model"),
+        datasets=[*provenance.datasets] or earlier_data.get("datasets"),
         model_name=name if provenance.task_scores else None,
         eval_results=_evaluation_results(provenance, use.pipeline_tag) or None,
     )
@@ -126,9 +126,9 @@ def card_with_facts(
     bias: pathlib.Path | None,
     retrieval: pathlib.Path | None,
 ) -> str:
-    """Return the text of the card with further facts, whose meaning and errors are those of `model_card`.
+    """Return the text of the card with further facts; `model_card` documents the arguments and the errors.
 
-    The metadata gets the license and the base model; the sections on bias and retrieval end the text.
+    The metadata gets the license and the base model. The sections on bias and retrieval end the text.
     """
     _check_identifiers(license_, base_model)
     card.data.license, card.data.base_model = license_ or card.data.license, base_model or card.data.base_model
