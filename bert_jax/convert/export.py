@@ -266,7 +266,8 @@ def write_peft(weights: Weights, output: pathlib.Path, extra: Mapping[str, str])
     source = weights.directory / FOLDER
     if not (source / PEFT_CONFIG).is_file():
         raise UserError(
-            f"{weights.directory} has no {FOLDER}/; train an adapter with `finetune --config.adapter.rank=8`"
+            f"{weights.directory} has no {FOLDER}/, which `finetune --config.adapter.rank=8` writes for a head of a "
+            "task over an exported model of transformers"
         )
     with files.output_directory(output) as partial:
         shutil.copytree(source, partial, dirs_exist_ok=True)
