@@ -76,7 +76,7 @@ def model_card(
             report or is about other weights.
     """
     _check_identifiers(license_, base_model)
-    earlier_data = earlier.data.to_dict() if earlier else {}
+    earlier_data = vars(earlier.data) if earlier else {}
     license_ = license_ or earlier_data.get("license")
     provenance, use = provenance_of(directory, weights.step), _choose_model_use(weights)
     code = _prediction_code(weights)
@@ -131,7 +131,9 @@ def card_with_facts(
     The metadata gets the license and the base model. The sections on bias and retrieval end the text.
     """
     _check_identifiers(license_, base_model)
-    card.data.license, card.data.base_model = license_ or card.data.license, base_model or card.data.base_model
+    for name, value in (("license", license_), ("base_model", base_model)):
+        if value:
+            setattr(card.data, name, value)
     if license_:
         card.text = card.text.replace(f"{NO_LICENSE}\n", "")
     digest = weights_digest(weights.params) if bias or retrieval else ""
