@@ -123,6 +123,9 @@ def test_places_in_few_words():
     assert summarize_locations(["a.json: item 3", "b.parquet: row 4", "b.parquet: row 5"]) == (
         "a.json: item 3, b.parquet: row 4-5"
     )
+    many = summarize_locations([f"a.csv:{2 * row}" for row in range(1000)])
+    assert many.startswith("a.csv:0, 2, 4, ")
+    assert many.endswith(", 38, and 980 more")
     assert summarize_locations(["x train[1]", "x train[2]", "x train[7]"]) == "x train[1-2, 7]"
     assert (
         summarize_locations(["a.json: question q1", "a.json: question q2"])
