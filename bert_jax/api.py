@@ -99,8 +99,10 @@ def pretrain(
         workdir: work directory of the run, which `load` and `export` read.
         overrides: values by key that replace values of a recipe: `{"data.corpus": "corpus/", "train.steps": 9}`.
         console: printer of progress; None: a console on stderr.
-        budget: a time, tokens or FLOPs, such as "30m" or "50M tokens", from which model size, batch size and number of
-            steps are chosen.
+        budget: a time, tokens or FLOPs, such as "30m" or "50M tokens", from which model size, batch size, number of
+            steps, and intervals of evaluations, checkpoints and log lines are chosen. The chosen values replace the
+            values of `config`. Only intervals in `overrides` stay, because the values of a user and the values of a
+            recipe look alike in a `ConfigDict` or a frozen config.
 
     Raises:
         UserError: the config, the corpus, the directory or the devices do not fit each other; nothing is written.

@@ -133,13 +133,13 @@ class LoadedModel:
             raise UserError("examples is one string; give a list of strings")
         predictor = self._predictor
         trained = fields_of_training(predictor.settings, KINDS[predictor.task.kind]).columns
-        inputs = [
-            Input(f"example {index}", index, _fields_of_example(f"example {index}", example))
-            for index, example in enumerate(examples)
-        ]
-        for line, example in zip(inputs, examples, strict=True):
+        inputs = []
+        for index, example in enumerate(examples):
+            where = f"example {index}"
+            fields = _fields_of_example(where, example)
             if isinstance(example, tuple) and "text_pair" not in trained:
-                raise UserError(f"{line.where}: a pair of texts, but this model reads {', '.join(trained)} alone")
+                raise UserError(f"{where}: a pair of texts, but this model reads {', '.join(trained)} alone")
+            inputs.append(Input(where, index, fields, has_field_names=fields is not example))
         return list(predict_inputs(predictor, inputs, Counter()))
 
     def score(

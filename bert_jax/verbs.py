@@ -24,7 +24,7 @@ from bert_jax.convert.vocabulary import change_vocabulary
 from bert_jax.dryrun.dry_run import dry_run, finetuning_compile_inputs, pretraining_compile_inputs, recipe_total
 from bert_jax.dryrun.report import report_json
 from bert_jax.dryrun.topology import compile_only_devices
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, check_positive
 from bert_jax.files import Paths, list_paths, local_path
 from bert_jax.pretraining.evaluate import evaluate_checkpoint
 from bert_jax.reports.attention.write import write_attention_file
@@ -176,6 +176,7 @@ def compile_recipe(
         watts_per_chip: power of a chip, to estimate the energy; None: the published value.
         console: printer of progress; None: a console on stderr.
     """
+    check_positive({"price_per_chip_hour": price_per_chip_hour, "watts_per_chip": watts_per_chip})
     console = console or Console()
     devices = compile_only_devices(topology) if topology else None
     frozen = as_config(_config_class(config), config, overrides)

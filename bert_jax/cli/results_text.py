@@ -33,12 +33,13 @@ def evaluation_table(metrics: Mapping[str, float], corpus: str | None = None) ->
     return "\n".join([head, *lines])
 
 
-def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
+def finetuning_table(results: Mapping[str, Any], workdir: str, recipe: str | None = None) -> str:
     """Return the scores of `finetune`: a line for each training, mean and deviation over seeds, and the next commands.
 
     Args:
         results: the content of results.json.
         workdir: directory of the run.
+        recipe: file of the user's recipe, as `config.recipe`.
     """
     best, runs = results["best"], results["runs"]
     names = list(best["scores"])
@@ -67,7 +68,7 @@ def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
             f"{best['seed']}, step {best['step']:,}",
             f"model: {workdir.rstrip('/')}/model   predictions: {workdir.rstrip('/')}/predictions",
             "next:",
-            *(f"  {command}" for command in (*commands_for_finetuned_model(workdir), report_command(workdir))),
+            *(f"  {command}" for command in (*commands_for_finetuned_model(workdir), report_command(workdir, recipe))),
         ]
     )
 
@@ -143,7 +144,9 @@ def _format_score(name: str, value: float | int | None) -> str:
     return format_metric(name, value) if isinstance(value, int) or "accuracy" in name else f"{value:,.2f}"
 
 
-def pretrained_model_text(workdir: str, heads: Iterable[Head], text: str, has_heldout: bool = True) -> str:
+def pretrained_model_text(
+    workdir: str, heads: Iterable[Head], text: str, has_heldout: bool = True, recipe: str | None = None
+) -> str:
     """Return lines with the directory of a pretrained model, and commands that use the model.
 
     Args:
@@ -151,8 +154,10 @@ def pretrained_model_text(workdir: str, heads: Iterable[Head], text: str, has_he
         heads: heads of the exported model.
         text: text with a mask token, for `fill-mask`.
         has_heldout: whether the run evaluated on held-out documents.
+        recipe: file of the user's recipe, as `config.recipe`.
     """
-    commands = [report_command(workdir), *commands_for_pretrained_model(workdir, heads, text, has_heldout)]
+    commands = commands_for_pretrained_model(workdir, heads, text, has_heldout, recipe)
+    commands = [report_command(workdir, recipe), *commands]
     return "\n".join([f"model: {workdir}", "next:", *(f"  {command}" for command in commands)])
 
 

@@ -18,7 +18,7 @@ from bert_jax.cli.command import (
     print_json,
     print_text,
 )
-from bert_jax.errors import UserError, escaped
+from bert_jax.errors import UserError, check_positive, escaped
 
 MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or the values of the phase"
 DELIMITERS = {"\\t": "\t", "tab": "\t"}  # words that stand for a character on the command line
@@ -133,6 +133,7 @@ def run_compile(args: argparse.Namespace) -> int:
     from bert_jax.config.load import config_class_of_recipe
     from bert_jax.dryrun.topology import compile_only_devices
 
+    check_positive({"price_per_chip_hour": args.price_per_chip_hour, "watts_per_chip": args.watts_per_chip})
     config = read_run_config(config_class_of_recipe(args.config), args.config, args.overrides)
     devices = compile_only_devices(args.topology) if args.topology else None
 
@@ -241,7 +242,7 @@ def run_pretrain(args: argparse.Namespace) -> None:
         mixture = find_run_corpus(config.data.corpus or "", fingerprint.get("corpus"))
         text = masked_sentence(mixture if isinstance(mixture, Mixture) else None, tokenizer)
         has_heldout = any(line["split"] == "heldout" for line in read_metrics(workdir / "metrics.jsonl"))
-        print_text(pretrained_model_text(args.workdir, heads, text, has_heldout))
+        print_text(pretrained_model_text(args.workdir, heads, text, has_heldout, config.recipe))
 
 
 PRETRAIN = Verb(
@@ -367,8 +368,11 @@ def run_finetune(args: argparse.Namespace) -> None:
     results, first = _run_in_processes(args, FinetuneConfig, finetune_in_directory)
     if results and first:
         from bert_jax.cli.results_text import finetuning_table
+        from bert_jax.training.remote_workdir import local_copy
+        from bert_jax.training.workdir import read_run
 
-        print_json(results) if args.json else print_text(finetuning_table(results, args.workdir))
+        recipe = read_run(local_copy(args.workdir))[0].recipe
+        print_json(results) if args.json else print_text(finetuning_table(results, args.workdir, recipe))
 
 
 FINETUNE = Verb(

@@ -279,7 +279,7 @@ class TrainConfig(FinetuneTrainConfig):
     plateau_steps: int | None = field(
         None,
         "step at which the run warns if the loss is still at the unigram loss; None: after the warmup and a "
-        "twentieth of the run, at least 300 steps",
+        "twentieth of the run, at least 300 steps, and no warning for a run from trained weights",
         AT_LEAST_1,
         read_by=ReadBy("objective", not_values=("left_to_right",)),
     )
@@ -353,6 +353,7 @@ class OptimizerConfig:
         1.0,
         "ratio of a layer's learning rate to the rate of the layer above it; ELECTRA fine-tunes with 0.8",
         ABOVE_0_TO_1,
+        read_by=ReadBy("freeze_encoder", not_values=(True,)),
     )
     freeze_encoder: bool = field(False, "train only the heads, not the encoder")
     ema_decay: float | None = field(

@@ -23,7 +23,8 @@ from bert_jax.interop.huggingface.peft import FOLDER
 from bert_jax.interop.onnx_file import convert_to_openvino, export_onnx, quantize_onnx
 from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.interop.stablehlo import export_stablehlo
-from bert_jax.interop.tensors import first_path_part, largest_class_of_heads, parameter_shapes
+from bert_jax.interop.tensors import PROJECTION, first_path_part, largest_class_of_heads, parameter_shapes
+from bert_jax.interop.token_modules import projection_file
 from bert_jax.reports.card import model_card
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import copy_tokenizer
@@ -245,7 +246,11 @@ def _write_from_onnx(
 
 
 def write_peft(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
-    """Write the adapter of a fine-tuned model as a directory of `peft`, with the tokenizer and the task."""
+    """Write the adapter of a fine-tuned model as a directory of `peft`, with the tokenizer and the task.
+
+    Earlier versions wrote an adapter of vectors without its projection and its modules of sentence-transformers, so the
+    files that the adapter lacks come from the model.
+    """
     del extra
     source = weights.directory / FOLDER
     if not (source / PEFT_CONFIG).is_file():
@@ -255,7 +260,13 @@ def write_peft(weights: Weights, output: pathlib.Path, extra: Mapping[str, str])
     with files.output_directory(output) as partial:
         shutil.copytree(source, partial, dirs_exist_ok=True)
         copy_tokenizer(weights.directory, partial)
-        shutil.copy(weights.directory / TASK_FILE, partial)
+        contents: dict[str, bytes] = {name: text.encode() for name, text in usage_files(weights).items()}
+        if PROJECTION in weights.params:
+            contents |= projection_file(weights.params[PROJECTION]["kernel"])
+        for name, content in contents.items():
+            if not (partial / name).exists():
+                (partial / name).parent.mkdir(exist_ok=True)
+                (partial / name).write_bytes(content)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ from bert_jax.corpus.mixture import open_mixture
 from bert_jax.dryrun.estimate import Estimate, Machine, estimate_step_time, peak_figures_of_device
 from bert_jax.dryrun.hlo_cost import Cost, program_cost
 from bert_jax.dryrun.topology import discarded_stderr
-from bert_jax.errors import UserError, check_positive
+from bert_jax.errors import UserError
 from bert_jax.finetuning.inputs import (
     learning_rates_to_try,
     objective_of_task,
@@ -268,11 +268,7 @@ def recipe_total(report: Report, price_per_chip_hour: float | None, watts_per_ch
         report: the report of all phases.
         price_per_chip_hour: price of a chip for an hour; None if the price is unknown.
         watts_per_chip: power of a chip; None: the power in the table of chips, if it is known.
-
-    Raises:
-        UserError: the price or the power is not above 0.
     """
-    check_positive({"price_per_chip_hour": price_per_chip_hour, "watts_per_chip": watts_per_chip})
     steps = [phase.phase.end - phase.phase.begin for phase in report.phases]
     watts_per_chip = report.watts if watts_per_chip is None else watts_per_chip
 

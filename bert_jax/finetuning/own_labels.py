@@ -56,10 +56,8 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     if odd := [name for name in names if "," in name or "=" in name]:
         raise UserError(f"--text or --label: the column '{odd[0]}' has a comma or '=' in its name; rename it")
     path, notes = os.path.abspath(file.path), collections.Counter[str]()
-    further = {
-        field.strip(): name.strip()
-        for field, _, name in (part.partition("=") for part in (file.columns or "").split(","))
-    }
+    parts = file.columns.split(",") if file.columns else []
+    further = {field.strip(): name.strip() for field, _, name in (part.partition("=") for part in parts)}
     format_name = further.get(FORMAT, "")
     columns = {f"text {index}": name for index, name in enumerate(file.text, 1)} | {"label": file.label}
     rows = [
@@ -88,8 +86,9 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
             "(for numbers, --kind regression)"
         )
     columns = {**dict(zip(kind.text_fields, file.text, strict=False)), kind.label: file.label}
-    if twice := [field for field in columns if field in further]:
+    if twice := [field for field, name in columns.items() if further.get(field, name) != name]:
         raise UserError(f"config.task.columns: '{twice[0]}' is given twice, also by --text and --label")
+    parts = [part for part in parts if part.partition("=")[0].strip() not in columns]
     label_names = [str(name) for label in labels for name in (label if isinstance(label, list) else [label])]
     metrics, default_metric = kind.default_metrics(label_names)
     prefers_macro_f1 = kind.label_names and "macro_f1" in metrics and _has_skewed_labels(labels)
@@ -97,7 +96,7 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
         "name": NAME,
         "kind": kind_name,
         "train": path,
-        "columns": ",".join([*(f"{field}={name}" for field, name in columns.items()), *filter(None, [file.columns])]),
+        "columns": ",".join([*(f"{field}={name}" for field, name in columns.items()), *parts]),
         "label_separator": file.label_separator,
         "delimiter": file.delimiter,
         "skip_unlabeled": file.skip_unlabeled or None,

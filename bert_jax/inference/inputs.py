@@ -28,6 +28,7 @@ class Input(NamedTuple):
     where: str  # "texts.txt:3", for messages
     line_number: int  # counted from 1
     fields: Mapping[str, Any]  # {"text": the line}, the object of a JSON line, or the columns of a row
+    has_field_names: bool = False  # whether the keys are certainly names of fields, not of the columns of training
 
 
 def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iterator[Input]:

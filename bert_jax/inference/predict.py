@@ -251,7 +251,7 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
 
     Lines and JSON lines are read one by one. CSV, TSV, Parquet, compressed JSON lines and the other formats of training
     files are read whole, with the columns of the training file; labels may be missing. The suffix of the file decides
-    on the format.
+    on the format. The delimiter of CSV and TSV may differ from the delimiter of the training file.
 
     Raises:
         UserError: the file cannot be read, or a column is missing.
@@ -267,7 +267,17 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
     named = parse_columns_setting(predictor.settings, kind).keys() - {*kind.label_fields, *kind.training_fields}
     optional = [field for field in (*kind.optional_fields, *kind.label_fields) if field not in named]
     delimiter = predictor.settings.delimiter if format_name in DELIMITED else None
-    records = read_file_records(source, format_name, kind.suffixes, file.columns, optional, None, Counter(), delimiter)
+    records = read_file_records(
+        source,
+        format_name,
+        kind.suffixes,
+        file.columns,
+        optional,
+        None,
+        Counter(),
+        delimiter,
+        may_have_other_delimiter=True,
+    )
     inputs = [Input(record.where, index, record.row or record.fields) for index, record in enumerate(records, 1)]
     return OpenedInputs(len(inputs), lambda: inputs)
 
@@ -341,7 +351,8 @@ def _read_record(line: Input, kind: TaskKind, trained: FieldsOfTraining) -> Reco
         UserError: a required field is missing, or the id is no id.
     """
     required = [field for field in trained.columns if field not in trained.optional]
-    values = {field: look_up_field(line.fields, column) for field, column in trained.columns.items()}
+    columns = {field: field for field in trained.columns} if line.has_field_names else trained.columns
+    values = {field: look_up_field(line.fields, column) for field, column in columns.items()}
     values = {field: value for field, value in values.items() if value is not ABSENT}
     if absent := [field for field in required if field not in values]:
 

@@ -64,6 +64,7 @@ class Objective:
             `frozen_axes`
         loss_weights: function from a step to the loss weights that change in the training, which join the normalizers
         whole_batch_loss: the two steps of `loss`, if the loss of an example depends on the other examples of the batch
+        project: function from updated parameters to the nearest allowed parameters, applied after each update
         phases: index of a phase -> objective of the phase, if not the run's objective; both train the run's parameters
     """
 
@@ -79,6 +80,7 @@ class Objective:
     init_frozen: Callable[[jax.Array], Params] = lambda rng: ()
     loss_weights: Callable[[jax.Array], dict[str, jax.Array]] = lambda step: {}
     whole_batch_loss: WholeBatchLoss | None = None
+    project: Callable[[Params], Params] = lambda params: params
     phases: Mapping[int, "Objective"] = dataclasses.field(default_factory=dict)
 
     def of_phase(self, index: int) -> "Objective":

@@ -82,9 +82,7 @@ def make_vector_objective(
         weights, metrics = weights_of_examples(batch), {}
         divisor: jax.Array | float = temperature
         if learns_temperature:
-            unbounded = jnp.exp(params[LOG_TEMPERATURE][0])
-            # The bound changes the value and keeps the gradient, so that the temperature can rise again.
-            divisor = unbounded + jax.lax.stop_gradient(jnp.maximum(unbounded, MIN_TEMPERATURE) - unbounded)
+            divisor = jnp.exp(params[LOG_TEMPERATURE][0])
             metrics["temperature"] = Mean(divisor, jnp.ones(()))
         labels = VectorLabels(weights, batch["text_ids"], batch.get("grades"), batch.get("scores"))
         losses, correct = vector_losses(loss_name, vectors, labels, divisor, options)
@@ -110,6 +108,13 @@ def make_vector_objective(
     def with_temperature(tree: Any, leaf: Any) -> Any:
         return {**tree, LOG_TEMPERATURE: leaf} if learns_temperature else tree
 
+    def with_bounded_temperature(params: Params) -> Params:
+        """Return the parameters with a temperature of at least MIN_TEMPERATURE; CLIP also bounds the updated value."""
+        if not learns_temperature:
+            return params
+        bounded = jnp.maximum(params[LOG_TEMPERATURE], log_temperature(MIN_TEMPERATURE))
+        return {**params, LOG_TEMPERATURE: bounded}
+
     def init(rng: jax.Array) -> Params:
         params: Params = with_temperature(model.init(rng), log_temperature(temperature))
         return params
@@ -127,6 +132,7 @@ def make_vector_objective(
             {FLOPS_FACTOR: quadratic_warmup_factor(step, flops_weights.warmup_steps)} if flops_weights else {}
         ),
         whole_batch_loss=WholeBatchLoss(represent, loss_of_vectors),
+        project=with_bounded_temperature,
     )
 
 

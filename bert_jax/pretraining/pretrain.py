@@ -149,7 +149,8 @@ def pretrain_in_directory(
         if has_heldout:
             unigram_losses["heldout"] = unigram_loss(counts, token_counts(heldout_split, corpus.vocab_size))
         # Trained weights have left the plateau before, also weights of a phase of another objective.
-        if not (config.init_from or copies_teacher or objective.phases):
+        is_past_plateau = config.init_from or copies_teacher or objective.phases
+        if not is_past_plateau or config.train.plateau_steps is not None:
             mask_probability = rules.phases[phases[0].index].mask_probability or config.data.mask_probability
             peak = config.optimizer.peak_learning_rate
             causes = likely_causes(config.model, peak, phases[0], mask_probability)

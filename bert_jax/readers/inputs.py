@@ -23,6 +23,7 @@ UNKNOWN, HIDDEN, WRITTEN = "files of no known format", "hidden files and directo
 # A directory with all of these files is a tokenizer or model, a corpus, or a run.
 _FILES_OF_PRODUCTS = (
     ("tokenizer_config.json", "tokenizer.json"),
+    ("tokenizer_config.json", "vocab.txt"),
     ("manifest.json", "train.index.npy", "tokenizer/tokenizer.json"),
     ("run.json", "metrics.jsonl", "tokenizer/tokenizer.json"),
 )

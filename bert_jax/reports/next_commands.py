@@ -15,7 +15,9 @@ MAX_RECORDS = 200  # of a split that are searched for an example sentence
 MIN_WORDS, MAX_WORDS, MAX_CHARACTERS = 4, 14, 90  # limits of an example sentence
 
 
-def commands_for_pretrained_model(workdir: str, heads: Iterable[Head], text: str, has_heldout: bool) -> list[str]:
+def commands_for_pretrained_model(
+    workdir: str, heads: Iterable[Head], text: str, has_heldout: bool, recipe: str | None
+) -> list[str]:
     """Return commands for the use of a pretrained model.
 
     Args:
@@ -23,13 +25,14 @@ def commands_for_pretrained_model(workdir: str, heads: Iterable[Head], text: str
         heads: heads of the exported model.
         text: text with a mask token, such as `masked_sentence` returns.
         has_heldout: whether the run evaluated on held-out documents.
+        recipe: file of the user's recipe, as `config.recipe`; it may add rows to tables.
     """
-    path, stem = shlex.quote(workdir), workdir.rstrip("/")
+    path, stem, option = shlex.quote(workdir), workdir.rstrip("/"), _recipe_option(recipe)
     fills_masks = any(head.name == "masked_token" for head in heads)
     return [
-        *([f"bert-jax evaluate  --workdir {path}"] if has_heldout else []),
+        *([f"bert-jax evaluate  --workdir {path}{option}"] if has_heldout else []),
         *([f"bert-jax fill-mask --model {path} {shlex.quote(text)}"] if fills_masks else []),
-        f"bert-jax export    --workdir {path} --output {shlex.quote(stem + '-export')}",
+        f"bert-jax export    --workdir {path} --output {shlex.quote(stem + '-export')}{option}",
         f"bert-jax finetune  --data FILE.csv --text COLUMN --label COLUMN --init_from {path} "
         f"--workdir {shlex.quote(stem + '-labels')}",
     ]
@@ -40,10 +43,15 @@ def commands_for_finetuned_model(workdir: str) -> list[str]:
     return [f"bert-jax predict --model {shlex.quote(workdir)} --input FILE --output predictions.jsonl"]
 
 
-def report_command(workdir: str) -> str:
-    """Return the command that writes the page of a run to the current directory."""
+def report_command(workdir: str, recipe: str | None) -> str:
+    """Return the command that writes the page of a run to the current directory; `recipe` is `config.recipe`."""
     name = workdir.rstrip("/").rpartition("/")[2]
-    return f"bert-jax report {shlex.quote(workdir)} --output {shlex.quote(f'{name}.html')}"
+    return f"bert-jax report {shlex.quote(workdir)} --output {shlex.quote(f'{name}.html')}{_recipe_option(recipe)}"
+
+
+def _recipe_option(recipe: str | None) -> str:
+    """Return the option with which a command runs the user's recipe first, since the recipe may add rows to tables."""
+    return f" --recipe {shlex.quote(recipe)}" if recipe else ""
 
 
 def masked_sentence(corpus: Mixture | None, tokenizer: Tokenizer) -> str:

@@ -115,7 +115,7 @@ def train_step(
     finite = jnp.isfinite(loss) & jnp.isfinite(norm)
     rate = learning_rate(state.step)
     updates, opt_state = optimizer(rate).update(gradients, state.opt_state, state.params)
-    params = optax.apply_updates(state.params, updates)
+    params = objective.project(optax.apply_updates(state.params, updates))
     params, opt_state = jax.tree.map(
         lambda new, old: jnp.where(finite, new, old), (params, opt_state), (state.params, state.opt_state)
     )

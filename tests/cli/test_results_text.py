@@ -2,6 +2,8 @@
 
 import shlex
 
+import pytest
+
 from bert_jax.cli.main import VERBS
 from bert_jax.cli.parser import parse_arguments
 from bert_jax.cli.results_text import evaluation_table, finetuning_table, pretrained_model_text
@@ -26,7 +28,7 @@ def test_the_table_of_a_fine_tuning() -> None:
     runs = [one(2e-5, 0, 0.875, 0.9), one(2e-5, 1, 0.8, 0.85)]
     mean = {"2e-05": {name: {"mean": 0.5, "standard_deviation": 0.25} for name in ("accuracy", "f1")}}
     results = {"task": "mrpc", "metric": "f1", "best": runs[0], "mean": mean, "runs": runs}
-    lines = finetuning_table(results, "my runs/mrpc/").splitlines()
+    lines = finetuning_table(results, "my runs/mrpc/", "my.py").splitlines()
     assert lines[:4] == [
         "task mrpc, dev scores",
         "  learning rate  seed   step  accuracy      f1",
@@ -42,6 +44,7 @@ def test_the_table_of_a_fine_tuning() -> None:
     assert "my runs/mrpc/model" in lines[8]
     assert parse_arguments(VERBS, shlex.split(lines[-2])[1:]).model == "my runs/mrpc/"
     assert parse_arguments(VERBS, shlex.split(lines[-1])[1:]).workdir == ["my runs/mrpc/"]
+    assert parse_arguments(VERBS, shlex.split(lines[-1])[1:]).own_recipe == "my.py"
 
 
 def test_one_seed_has_no_deviation() -> None:
@@ -65,8 +68,11 @@ def test_the_table_of_an_evaluation() -> None:
     assert other.startswith("step 3,000: 12 documents of other/, 128 tokens per sequence\n")
 
 
-def test_commands_after_pretraining_quote_the_work_directory() -> None:
-    _, _, *lines = pretrained_model_text("my runs/base", [Head("masked_token")], "<mask> is 'a' word").splitlines()
+@pytest.mark.parametrize("recipe", [None, "my recipes/base.py:large"])
+def test_commands_after_pretraining_quote_the_work_directory(recipe: str | None) -> None:
+    """If the user's recipe adds a row to a table, `report`, `evaluate` and `export` need the recipe."""
+    text = pretrained_model_text("my runs/base", [Head("masked_token")], "<mask> is 'a' word", recipe=recipe)
+    _, _, *lines = text.splitlines()
     parsed = [parse_arguments(VERBS, shlex.split(line)[1:]) for line in lines]
     report, evaluate, fill_mask, export, finetune = parsed
     assert report.workdir == ["my runs/base"]
@@ -74,6 +80,7 @@ def test_commands_after_pretraining_quote_the_work_directory() -> None:
     assert evaluate.workdir == export.workdir == fill_mask.model == finetune.init_from == "my runs/base"
     assert fill_mask.text == "<mask> is 'a' word"
     assert export.output == "my runs/base-export"
+    assert report.own_recipe == evaluate.own_recipe == export.own_recipe == recipe
 
 
 def test_a_model_that_cannot_fill_masks_is_not_asked_to() -> None:

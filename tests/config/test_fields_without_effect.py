@@ -92,6 +92,8 @@ def test_fields_that_an_optimizer_or_a_schedule_does_not_read() -> None:
         config(None, "optimizer.momentum=0.9")
     with pytest.raises(UserError, match=r"decay_power has no effect with .*schedule=cosine; .* to bert or electra or"):
         config(None, "optimizer.schedule=cosine", "optimizer.decay_power=0.5")
+    with pytest.raises(UserError, match=r"layer_decay has no effect with .*freeze_encoder=True; set it to 1.0, or"):
+        config(None, "optimizer.freeze_encoder=True", "optimizer.layer_decay=0.8")
 
 
 def test_fields_of_the_section_of_another_objective() -> None:

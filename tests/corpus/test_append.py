@@ -78,9 +78,10 @@ def batches(mixture):
 
 def test_a_directory_that_holds_its_tokenizer_its_corpus_and_a_run_is_read_without_them(tmp_path, tokenizer):
     write(tmp_path / "a.jsonl", make_texts(30, seed=1))
-    for directory in ("tokenizer", "run/tokenizer", "project/tokenizer"):
+    for directory in ("tokenizer", "run/tokenizer", "project/tokenizer", "early"):
         shutil.copytree(tokenizer, tmp_path / directory)
-    (tmp_path / "tokenizer" / "SHA256SUMS").unlink()  # as transformers saves a tokenizer
+    for file in ("tokenizer/SHA256SUMS", "early/SHA256SUMS", "early/tokenizer.json"):
+        (tmp_path / file).unlink()  # as transformers saves a tokenizer, and as its early versions did
     (tmp_path / "project" / "manifest.json").write_text('{"text": "the1 dog"}')  # a project of the user, not a corpus
     write(tmp_path / "project" / "b.jsonl", ["the1 dog sat1"])
     (tmp_path / "run" / "run.json").write_text("{}")
@@ -96,7 +97,8 @@ def test_a_directory_that_holds_its_tokenizer_its_corpus_and_a_run_is_read_witho
         assert made["documents"]["in"] == expected
         assert set(made["documents"]["rejected"]) <= {"exact duplicate"}
     assert re.search(
-        r"not read are tokenizers, corpora and runs: 6 run, 4 project/tokenizer, 3 tokenizer; to read some, name them",
+        "not read are tokenizers, corpora and runs: 6 run, 4 project/tokenizer, 3 tokenizer, 2 early; to read some, "
+        "name them",
         said[0],
     )
     assert re.search(r"tokenizers, corpora and runs: .*\d+ corpus", said[-1])

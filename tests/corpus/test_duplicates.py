@@ -16,7 +16,7 @@ from bert_jax.corpus import store as corpus
 from bert_jax.corpus.build import chunks, signatures
 from bert_jax.corpus.build import dedup_decisions as decisions
 from bert_jax.corpus.build.chunks import plan_partitions
-from bert_jax.corpus.build.dedup_pass import find_copies
+from bert_jax.corpus.build.dedup_pass import find_copies, removed_documents_file
 from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.passes import FinishedBlocks, PassProgress
 from bert_jax.corpus.build.prepare import prepare
@@ -421,3 +421,16 @@ def test_removed_files_whose_names_are_not_utf8(tmp_path, tokenizer):
     (line,) = map(json.loads, (tmp_path / "r").read_text().splitlines())
     names = [os.path.basename(line[key]) for key in ("repeats", "name")]
     assert sorted(names) == ["a\\udcff.txt", "b\\udcff.txt"]
+
+
+def test_a_file_of_removed_documents_in_an_input_is_reported(tmp_path):
+    """The next preparation of the directory would read the file."""
+    texts, lines = tmp_path / "texts", []
+    for folder in (texts, tmp_path / "others"):
+        folder.mkdir()
+        with removed_documents_file(folder / "removed.jsonl", [str(texts), "python-docs"], lines.append):
+            pass
+    assert lines == [
+        f"warning: {texts}/removed.jsonl is in the input {texts}; move it before the next command that reads this "
+        "directory"
+    ]

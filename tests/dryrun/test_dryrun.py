@@ -24,6 +24,7 @@ from bert_jax.models import PRESETS, Head, count_parameters, padded_vocab
 from bert_jax.parallel.chips import CHIPS, fraction_of_chip
 from bert_jax.parallel.memory import BatchSettings, Memory, overrides_to_fit_memory
 from bert_jax.training.schedules import Phase
+from bert_jax.verbs import compile_recipe
 from tests.helpers.dryrun_meshes import LENGTH, ROWS, SIZES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -172,11 +173,16 @@ def test_the_whole_recipe() -> None:
     assert found.days == (4.0 * 1.5 / 24, 18.0 * 1.5 / 24)
     assert found.cost == (48.0, 216.0)
     assert found.energy_kwh == (12.0, 54.0)
-    for price, watts, option in ((-1.0, None, "price_per_chip_hour -1"), (2.0, float("nan"), "watts_per_chip nan")):
-        with pytest.raises(UserError, match=f"--{option}: give a number above 0"):
-            recipe_total(report(phase()), price, watts)
     bare = recipe_total(report(phase()), None, None)
     assert (bare.cost, bare.energy_kwh) == (None, None)
+
+
+@pytest.mark.parametrize("option", ["price_per_chip_hour", "watts_per_chip"])
+def test_an_impossible_price_or_power_is_refused_before_any_work(option, capsys) -> None:
+    with pytest.raises(UserError, match=f"--{option} -1: give a number above 0"):
+        compile_recipe("no_such_recipe", **{option: -1.0})
+    assert main(["compile", "--config=no_such_recipe", f"--{option}=nan"]) == 2
+    assert f"--{option} nan: give a number above 0" in capsys.readouterr().err
 
 
 def test_a_phase_that_does_not_fit_leaves_the_total_unknown() -> None:

@@ -1,10 +1,12 @@
 """Fine-tuning of an adapter: beside `peft` on torch, its optimizer state, its files, and runs that are stopped."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import json
 import random
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -262,6 +264,19 @@ def test_an_adapter_of_vectors_encodes_as_its_model(world, tmp_path, head):
         found = load(directory).encode(texts, truncate=True, prompt_name="query")
         found = found if isinstance(found, np.ndarray) else found.vectors
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5, err_msg=directory.name)
+    # Earlier versions wrote only the adapter itself; the export takes the other files from the model.
+    for path in (tmp_path / "run" / "model" / "adapter").iterdir():
+        if path.name not in ("adapter_config.json", "adapter_model.safetensors"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with contextlib.suppress(FileNotFoundError):  # the digests of an earlier version name no removed file
+        (tmp_path / "run" / "model" / "SHA256SUMS").unlink()
+    again = tmp_path / "again"
+    assert main(["export", "--workdir", str(tmp_path / "run"), "--format", "peft", "--output", str(again)]) == 0
+    before, after = (
+        {path.relative_to(top): path.read_bytes() for path in top.rglob("*") if path.is_file()}
+        for top in (output, again)
+    )
+    assert before == after
 
 
 def test_an_interrupted_training_of_an_adapter_resumes_to_the_same_bits(world, run, tmp_path, monkeypatch):

@@ -195,8 +195,9 @@ def test_further_columns_and_the_format_join_the_columns_of_text_and_label(tmp_p
     """Quotes within a cell, which only the format tsv_plain reads as text, and the ids of the rows."""
     rows = "".join(f'{n}\tsaid "x" {n}\t{"yes" if n % 3 else "no"}\n' for n in range(30))
     (tmp_path / "a.tsv").write_text("key\ttext\tlabel\n" + rows)
-    own = describe(tmp_path / "a.tsv", columns="id=key,format=tsv_plain")
-    assert own.task["columns"] == "text=text,label=label,id=key,format=tsv_plain"
+    for columns in ("id=key,format=tsv_plain", "label=label,text=text,id=key,format=tsv_plain"):
+        own = describe(tmp_path / "a.tsv", columns=columns)
+        assert own.task["columns"] == "text=text,label=label,id=key,format=tsv_plain"
 
 
 def test_choices_of_the_user_stay(tmp_path):

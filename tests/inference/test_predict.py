@@ -334,9 +334,10 @@ def test_a_format_and_a_delimiter_of_the_training_bind_no_file_of_another_suffix
     settings = dataclasses.replace(predictor.settings, name="custom", kind="sequence_classification", delimiter="^")
     predictor = predictor._replace(settings=dataclasses.replace(settings, columns="text=t,format=tsv_plain"))
     (tmp_path / "a.csv").write_text('t^u\n"a ""great"", film"^1\n')
+    (tmp_path / "comma.csv").write_text('t,u\n"a ""great"", film",1\n')
     pq.write_table(pyarrow.Table.from_pylist([{"t": 'a "great", film', "u": 1}]), tmp_path / "a.parquet")
     (tmp_path / "a.tsv").write_text('t^u\na "great", film^1\n')
-    for name in ("a.csv", "a.parquet", "a.tsv"):
+    for name in ("a.csv", "comma.csv", "a.parquet", "a.tsv"):
         assert examples_of_file(predictor, tmp_path / name) == [{"text": 'a "great", film'}]
 
 
@@ -439,6 +440,18 @@ def test_a_trained_task_without_columns_knows_whether_it_read_pairs(num_pairs):
     assert ("text_pair" in columns, "text_pair" in optional) == {0: (False, True), 1: (True, True), 2: (True, False)}[
         num_pairs
     ]
+
+
+@pytest.mark.parametrize(
+    "columns", ["text=text_pair,text_pair=text", "text=text_pair,text_pair=b", "text=text,text_pair=text"]
+)
+def test_a_tuple_has_the_first_and_the_second_text_whatever_the_columns_of_training(models, columns):
+    model, pairs = load(models / "sequence_classification"), [("a b", "c"), ("c", "a b")]
+    expected = model.predict(pairs)
+    assert expected[0]["probabilities"] != expected[1]["probabilities"]
+    settings = dataclasses.replace(model._predictor.settings, name="custom", columns=columns)
+    model.__dict__["_predictor"] = model._predictor._replace(settings=settings)
+    assert model.predict(pairs) == expected
 
 
 def test_a_pair_for_a_model_of_single_texts_is_refused(models):

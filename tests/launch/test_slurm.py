@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,7 +33,12 @@ class Cluster:
         self.place, self.workdir = place, place / "a 'run' $(touch canary)"
         self.name = str(self.workdir)
         (place / "bin").mkdir()
-        standins = {"srun": SRUN, "scontrol": '#!/bin/sh\necho "$@" >>"$STANDIN_SCRIPT/scontrol"\n', "squeue": SQUEUE}
+        standins = {
+            "sleep": "#!/bin/sh\n",
+            "srun": SRUN,
+            "scontrol": '#!/bin/sh\necho "$@" >>"$STANDIN_SCRIPT/scontrol"\n',
+            "squeue": SQUEUE,
+        }
         for name, text in standins.items():
             (place / "bin" / name).write_text(text)
             (place / "bin" / name).chmod(0o755)
@@ -145,6 +151,15 @@ def test_a_failure_where_nothing_can_be_written_ends_it(cluster) -> None:
     status, out = cluster.job()
     assert (status, cluster.requeued()) == (1, 1)
     assert f"{cluster.workdir} cannot be written; not requeued" in out
+
+
+def test_a_write_that_fails_once_is_repeated(cluster) -> None:
+    record = cluster.workdir / "slurm_failures"
+    record.mkdir(parents=True)  # the first write fails
+    (cluster.place / "bin" / "sleep").write_text(f"#!/bin/sh\nrmdir {shlex.quote(str(record))}\n")
+    cluster.script_of((1, 15))
+    assert cluster.job()[0] == 0
+    assert (cluster.requeued(), record.read_text()) == (1, "1\n")
 
 
 def test_a_mistake_of_the_user_is_not_repeated(cluster) -> None:

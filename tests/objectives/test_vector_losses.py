@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 import transformers
@@ -17,6 +18,7 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model
 from bert_jax.models.heads import scale_to_unit_length
 from bert_jax.objectives import vector_losses
+from bert_jax.objectives.frozen_encoder import with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective
 from bert_jax.objectives.vector_losses import (
     MIN_BLOCK_ROWS,
@@ -27,6 +29,7 @@ from bert_jax.objectives.vector_losses import (
     num_score_blocks,
 )
 from bert_jax.objectives.vectors import LOG_TEMPERATURE
+from bert_jax.training.step import init_state, train_step
 from tests.helpers.synthetic import NO_DROPOUT, random_batch
 from tests.helpers.tiny_models import save
 
@@ -320,24 +323,33 @@ def test_the_gradient_of_a_learned_temperature_equals_torch(encoder):
     assert metrics["temperature"].value() == pytest.approx(TEMPERATURE)
 
 
-def test_a_learned_temperature_at_its_minimum_can_rise_again(encoder):
-    """The value is bounded, and the gradient is the gradient of exp, as in CLIP, which bounds after the update."""
-    _, model, _ = encoder
+@pytest.mark.parametrize("is_adapter", [False, True])
+def test_a_learned_temperature_stays_at_its_minimum_and_rises_at_once(encoder, is_adapter):
+    """As in CLIP, the update is bounded, so the parameter holds no steps below the minimum that it must take back."""
+    loaded, model, _ = encoder
     batch, minimum = encoder_batch(2), 0.01
-    settings = TaskConfig(temperature=minimum, learned_temperature=True)
+    settings = TaskConfig(temperature=1.1 * minimum, learned_temperature=True)
     objective = make_task_objective(model, "similarity", False, settings)
-    params = jax.jit(objective.init)(jax.random.key(0))
-    vectors = torch.tensor(np.asarray(jax.jit(model.apply)(params, batch, None)["sentence_vectors"]))
-    divisor = torch.tensor(minimum, requires_grad=True)
-    torch.nn.functional.cross_entropy(vectors[:, 0] @ vectors[:, 1].T / divisor, torch.arange(EXAMPLES)).backward()
-    gradient_of = jax.jit(jax.grad(objective.loss, has_aux=True))
-    for unbounded in (minimum, 0.004):
-        params[LOG_TEMPERATURE] = np.log([unbounded]).astype(np.float32)
-        gradients, metrics = gradient_of(params, (), batch, NO_DROPOUT, objective.normalizers(batch))
-        assert metrics["temperature"].value() == pytest.approx(minimum)
-        assert gradients[LOG_TEMPERATURE].item() == pytest.approx(divisor.grad.item() * unbounded, rel=1e-3)
+    objective = with_frozen_encoder(objective, loaded.config.num_layers) if is_adapter else objective
+
+    def temperature_after(gradients):
+        """Return the temperature after steps of gradient descent, whose rate is 1, with these gradients of its log."""
+        state = init_state(0, objective, optax.sgd)
+        for gradient in gradients:
+            step = dataclasses.replace(
+                objective, loss=lambda params, *_, factor=gradient: (factor * params[LOG_TEMPERATURE][0], {})
+            )
+            state, _ = train_step(step, optax.sgd, lambda _: 1.0, 1, state, batch)
+        return float(np.exp(state.params[LOG_TEMPERATURE][0]))
+
+    assert temperature_after([0.05]) == pytest.approx(1.1 * minimum * np.exp(-0.05), rel=1e-5)
+    assert temperature_after([0.5] * 3) == pytest.approx(minimum, rel=1e-5)
+    assert temperature_after([0.5, 0.5, -0.2]) == pytest.approx(minimum * np.exp(0.2), rel=1e-5)
+
+
+def test_a_learned_temperature_below_its_minimum_is_refused(encoder):
     with pytest.raises(UserError, match=r"task.temperature=0.005: a learned temperature is at least 0.01; raise"):
-        make_task_objective(model, "similarity", False, dataclasses.replace(settings, temperature=0.005))
+        make_task_objective(encoder[1], "similarity", False, TaskConfig(temperature=0.005, learned_temperature=True))
 
 
 def test_every_row_has_a_published_reference():

@@ -345,9 +345,12 @@ def test_labels_of_a_scheme_without_b_stay(tmp_path, labels, trained):
     assert task.best == "entity_f1"
 
 
-def test_a_dev_set_has_a_format_of_its_own(tmp_path):
-    (tmp_path / "dev.jsonl").write_text('{"text": "x", "label": "a"}\n')
-    settings = {"data": str(tmp_path), "dev": "dev.jsonl", "delimiter": "#", "columns": "text=text,label=label"}
+@pytest.mark.parametrize(
+    ("dev", "content"), [("dev.jsonl", '{"text": "x", "label": "a"}\n'), ("dev.csv", "text,label\nx,a\n")]
+)
+def test_a_dev_set_has_a_format_of_its_own(tmp_path, dev, content):
+    (tmp_path / dev).write_text(content)
+    settings = {"data": str(tmp_path), "dev": dev, "delimiter": "#", "columns": "text=text,label=label"}
     task, _ = read(tmp_path, "a.csv", "text#label\nx#a\ny#b\n", **settings)
     (example,) = read_task_examples(task, TaskConfig(**TEXTS, **settings), "dev")
     assert (example["text"], example["label"]) == ("x", 0)

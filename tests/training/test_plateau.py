@@ -1,6 +1,7 @@
 """Remarks about the plateau, on made-up curves and in a run that is stopped and resumed."""
 
 import collections
+import dataclasses
 import io
 import json
 import math
@@ -177,6 +178,12 @@ def test_a_run_keeps_the_unigram_loss_says_it_once_and_draws_it(tmp_path: pathli
     assert pretrain(config, tmp_path / "run", console=Console(again))
     assert "resuming at step 4" in again.getvalue()
     assert "warning: step" not in again.getvalue()
+
+    for plateau_steps, count in ((4, 1), (None, 0)):  # a run from trained weights warns only on demand
+        train = dataclasses.replace(config.train, plateau_steps=plateau_steps)
+        further, console = dataclasses.replace(config, train=train, init_from=str(tmp_path / "run")), io.StringIO()
+        assert pretrain(further, tmp_path / f"further-{count}", console=Console(console))
+        assert console.getvalue().count("warning: step 4: still on the plateau") == count
 
     plot_run(tmp_path / "run", tmp_path / "curves.svg")
     assert "<!-- unigram loss -->" in (tmp_path / "curves.svg").read_text()

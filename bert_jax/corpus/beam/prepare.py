@@ -80,8 +80,9 @@ def prepare_with_beam(
     pipeline = make_pipeline(beam_options)
     tokenizer = load_tokenizer(tokenizer_directory)
     output = _check_empty_output(os.fspath(output))
-    partitions = plan_inputs(inputs, read_options, functools.partial(print, file=sys.stderr)).partitions
-    with removed_documents_file(keep_removed) as removed:
+    say = functools.partial(print, file=sys.stderr)
+    partitions = plan_inputs(inputs, read_options, say).partitions
+    with removed_documents_file(keep_removed, inputs, say) as removed:
         _upload_tokenizer(tokenizer, output)  # first, since an output that cannot be written then fails early
         try:
             with pipeline:

@@ -86,7 +86,10 @@ def clean_texts(
     identity = preparation_identity(planned, None, settings, steps, against, keep_removed is not None)
     pass_progress = PassProgress(progress, planned.num_bytes, num_cleaning_passes(steps) + finds_copies)
 
-    with removed_documents_file(keep_removed) as removed, UnfinishedCorpus(output, identity, say) as unfinished:
+    with (
+        removed_documents_file(keep_removed, inputs, say) as removed,
+        UnfinishedCorpus(output, identity, say) as unfinished,
+    ):
         cleaned = clean_documents(
             unfinished.cleaned, unfinished.lines, planned.partitions, steps, settings, num_workers, pass_progress
         )

@@ -7,7 +7,7 @@ import os
 import pathlib
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -103,8 +103,13 @@ def load_signatures(signed: FinishedBlocks) -> list[Signatures]:
 
 
 @contextlib.contextmanager
-def removed_documents_file(path: str | os.PathLike[str] | None) -> Iterator[pathlib.Path | None]:
+def removed_documents_file(
+    path: str | os.PathLike[str] | None, inputs: Iterable[str], say: Callable[[str], None]
+) -> Iterator[pathlib.Path | None]:
     """Yield the path of a temporary file, and rename the file to `path` when the context ends without an error.
+
+    If `path` lies in a directory of `inputs`, a later preparation of this directory would read the file, and `say` gets
+    a warning.
 
     Raises:
         UserError: `path` exists.
@@ -115,6 +120,9 @@ def removed_documents_file(path: str | os.PathLike[str] | None) -> Iterator[path
     final = pathlib.Path(path)
     if final.exists():
         raise UserError(f"{final}: exists already; remove it or choose another --keep_removed")
+    for item in inputs:
+        if final.resolve().is_relative_to(pathlib.Path(item).resolve()):
+            say(f"warning: {final} is in the input {item}; move it before the next command that reads this directory")
     partial = final.with_name(f".{final.name}.incomplete")
     with writing(final):
         partial.write_bytes(b"")  # a killed preparation may have left lines

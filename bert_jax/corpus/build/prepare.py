@@ -128,7 +128,10 @@ def prepare(
         progress, planned.num_bytes, 1 + finds_copies + (num_cleaning_passes(recipe) if recipe else 0)
     )
 
-    with removed_documents_file(keep_removed) as removed, UnfinishedCorpus(output, identity, say, base) as unfinished:
+    with (
+        removed_documents_file(keep_removed, inputs, say) as removed,
+        UnfinishedCorpus(output, identity, say, base) as unfinished,
+    ):
         # Clean the documents, find copies, encode the remaining documents.
         partitions, num_bytes = planned.partitions, planned.num_bytes
         cleaned = decisions = None

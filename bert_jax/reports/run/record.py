@@ -135,6 +135,7 @@ class Run:
     init_from: str  # "": random weights
     settings: tuple[Setting, ...]
     recipe: str
+    recipe_file: str | None  # file of the user's recipe; None: a recipe that comes with bert_jax
     published_recipe: str  # recipe with names of directories and files in place of their paths
     pretraining: PretrainingFacts | None  # None: a fine-tuning
     task: str = ""  # name of the task of a fine-tuning
@@ -193,6 +194,7 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
         init_from=config.init_from or "",
         settings=tuple(settings),
         recipe=recipe_text(config),
+        recipe_file=config.recipe,
         published_recipe=recipe_text(_with_published_paths(config)),
         pretraining=pretraining,
         task=task,

@@ -204,7 +204,7 @@ def model_use_section(run: Run) -> Html:
         mixture = find_run_corpus(run.pretraining.data.corpus or "", run.fingerprint.get("corpus"))
         text = masked_sentence(mixture if isinstance(mixture, Mixture) else None, tokenizer)
         has_heldout = any(line["split"] == "heldout" for line in run.trainings[0].lines)
-        commands = commands_for_pretrained_model(path, run.pretraining.heads, text, has_heldout)
+        commands = commands_for_pretrained_model(path, run.pretraining.heads, text, has_heldout, run.recipe_file)
     return section("Use it", element("p", f"The model is in {path}."), element("pre", "\n".join(commands), tabindex=0))
 
 

@@ -199,10 +199,18 @@ def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]
     skipped = tally if source.broken_rows else None
     for path in paths:
         is_delimited = (source.format or format_of_suffix(path, kind.suffixes)) in DELIMITED
-        # A training file in CSV may have a dev set in JSON lines.
+        # A training file in CSV may have a dev set in JSON lines, or with another delimiter.
         delimiter = config.delimiter if is_delimited or split == "train" else None
         for record in read_file_records(
-            path, source.format, kind.suffixes, source.columns, optional, skipped, tally, delimiter
+            path,
+            source.format,
+            kind.suffixes,
+            source.columns,
+            optional,
+            skipped,
+            tally,
+            delimiter,
+            may_have_other_delimiter=split != "train",
         ):
             yield _without_empty_label(record, kind)
 

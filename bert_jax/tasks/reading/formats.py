@@ -406,6 +406,7 @@ def read_file_records(
     skipped: Counter[str] | None,
     notes: Counter[str],
     delimiter: str | None = None,
+    may_have_other_delimiter: bool = False,
 ) -> Iterator[Record]:
     """Yield the records of a file in the format `format_name`; with '', the suffix of the file determines the format.
 
@@ -418,6 +419,8 @@ def read_file_records(
         skipped: counter of skipped rows, which have a wrong number of columns; None: a wrong number is an error.
         notes: counter of oddities to report to the user.
         delimiter: character between the columns of CSV and TSV; None: the reader detects the delimiter.
+        may_have_other_delimiter: True to detect the delimiter if splitting the header at `delimiter` gives no column
+            for a required field.
 
     Raises:
         UserError: the suffix has no known format, a delimiter is given for a format without delimiters, or the file has
@@ -435,5 +438,7 @@ def read_file_records(
             f"{path}: config.task.delimiter={delimiter!r}: a delimiter is one character, for CSV and TSV only; leave "
             "it out"
         )
-    read = FORMATS[format_name]
-    return read(path, columns, optional, skipped, notes, separator=delimiter, find_separator=False)
+    read = functools.partial(FORMATS[format_name], separator=delimiter)
+    if not may_have_other_delimiter:
+        read = functools.partial(read, find_separator=False)
+    return read(path, columns, optional, skipped, notes)
