@@ -571,6 +571,7 @@ def test_a_file_that_is_not_strict_json_is_refused(tmp_path, text, words):
 
 def test_a_config_with_100_000_long_labels_is_read(tmp_path):
     names = [f"a label of eighty characters, such as the path to a department of a shop {n:07}" for n in range(100_000)]
-    transformers.BertConfig(id2label=dict(enumerate(names))).save_pretrained(tmp_path)
+    ids = {name: n for n, name in enumerate(names)}
+    transformers.BertConfig(id2label=dict(enumerate(names)), label2id=ids).save_pretrained(tmp_path)
     assert (tmp_path / "config.json").stat().st_size > strict_json.MAX_BYTES
     assert read_model_config(tmp_path / "config.json").labels.names == tuple(names)
