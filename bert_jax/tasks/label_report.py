@@ -53,7 +53,8 @@ def label_report(
 
     def label_names(of_example: np.ndarray) -> list[str]:
         """Return the names of a set of labels, bool `[labels]`, or of a single label, which is an index."""
-        return [labels[label] for label in (np.flatnonzero(of_example) if kind.problem else [of_example])]
+        indices = np.flatnonzero(of_example) if kind.problem else np.atleast_1d(of_example)
+        return [labels[label] for label in indices.tolist()]
 
     report: dict[str, Any] = {
         "labels": _scores_by_label(labels, *counts),
