@@ -8,6 +8,7 @@ import jax
 
 from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.config import TaskConfig
+from bert_jax.console import Console
 from bert_jax.finetuning.inputs import TaskInputs
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Params
@@ -47,11 +48,19 @@ def sentence_modules_of_task(inputs: TaskInputs, settings: TaskConfig) -> Senten
     )
 
 
-def make_retrieval_scorer(inputs: TaskInputs, settings: TaskConfig) -> Callable[[Params], dict[str, float]]:
-    """Return a function from trained parameters to retrieval scores; without a collection, the scores are {}."""
+def make_retrieval_scorer(
+    inputs: TaskInputs, settings: TaskConfig, console: Console
+) -> Callable[[Params], dict[str, float]]:
+    """Return a function from trained parameters to retrieval scores; without a collection, the scores are {}.
+
+    The function prints its progress on `console`, which restarts the clock of the watchdog.
+    """
     collection = inputs.collection
     if collection is None:
         return lambda params: {}
+
+    def print_progress(task: str, num_done: int, total: int) -> None:
+        console.progress(task, num_done, total, "texts")
 
     def scores_of(params: Params) -> dict[str, float]:
         mesh = jax.tree.leaves(params)[0].sharding.mesh
@@ -67,7 +76,9 @@ def make_retrieval_scorer(inputs: TaskInputs, settings: TaskConfig) -> Callable[
             directory=pathlib.Path(inputs.weights.directory),
             sentences=sentence_modules_of_task(inputs, settings),
         )
-        return mean_retrieval_measures(model, collection)
+        # Each process searches on one of its devices, and not on the mesh of the training.
+        with jax.set_mesh(sharding.single_device_mesh()):
+            return mean_retrieval_measures(model, collection, print_progress)
 
     return scores_of
 

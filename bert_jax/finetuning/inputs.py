@@ -206,7 +206,7 @@ def read_task_inputs(
         teacher=teacher,
         tokenizer=tokenizer,
         train=tuple(
-            _with_balanced_labels(task, settings, select_training_pairs(settings, split, console), seed, console)
+            _with_balanced_labels(task, settings, select_training_pairs(settings, split, console), console)
             for split in train_sets
         ),
         dev=dev,
@@ -343,11 +343,11 @@ def learning_rates_to_try(rates: tuple[float, ...] | None, peak_learning_rate: f
     return rates
 
 
-def _with_balanced_labels(task: Task, settings: TaskConfig, train: TaskSplit, seed: int, console: Console) -> TaskSplit:
+def _with_balanced_labels(task: Task, settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
     """Return the training set with class weights and repeated examples of rare labels, if the settings ask for them."""
     kind, features = KINDS[task.kind], train.features
     if settings.oversample:
-        features = oversample_rare_labels(kind, train.examples, features, seed)
+        features = oversample_rare_labels(kind, train.examples, features)
         console.say(f"{task.name} train: {len(train.features):,} inputs become {len(features):,} by oversampling")
     if settings.class_weights:
         counts = count_labels(kind, train.examples)

@@ -104,7 +104,7 @@ def train_one(
             plan.compute,
             plan.mesh,
         )
-        evaluate = with_retrieval_scores(evaluate, make_retrieval_scorer(inputs, settings))
+        evaluate = with_retrieval_scores(evaluate, make_retrieval_scorer(inputs, settings, console))
         blocks = sharding.batch_blocks(plan.mesh)
         data = Data(
             batches=lambda phase, step: task_training_batches(sets, settings.train_weights, plan.seed, blocks, step),

@@ -112,11 +112,7 @@ def score_retrieval(
             f"--vectors {vectors}: only dense vectors have smaller forms; leave it out for {model.directory}"
         )
     collection = read_collection(directory, split)
-
-    def embed(role: str, texts: Sequence[str]) -> VectorsAndCount:
-        return text_vectors(model, texts, role, lambda num_done: progress(f"embedding {role}", num_done, len(texts)))
-
-    embedded = embed(QUERIES, collection.queries), embed(DOCUMENTS, collection.documents)
+    embedded = _embed_collection(model, collection, progress)
     arrays = [of_role.vectors for of_role in embedded]
     rankings = {
         MODEL: rank_by_vectors(arrays[0], arrays[1], similarity.scores),
@@ -156,6 +152,17 @@ def score_retrieval(
     )
 
 
+def _embed_collection(
+    model: OpenModel, collection: Collection, progress: Progress
+) -> tuple[VectorsAndCount, VectorsAndCount]:
+    """Return the vectors of the queries and of the documents, each with the number of truncated texts."""
+
+    def embed(role: str, texts: Sequence[str]) -> VectorsAndCount:
+        return text_vectors(model, texts, role, lambda num_done: progress(f"embedding {role}", num_done, len(texts)))
+
+    return embed(QUERIES, collection.queries), embed(DOCUMENTS, collection.documents)
+
+
 def _measure_smaller_vectors(
     collection: Collection, form: VectorForm, vectors: Sequence[Any], normalize: bool | None, ndcg_of_model: float
 ) -> FormScore:
@@ -171,12 +178,14 @@ def _measure_smaller_vectors(
     return FormScore(stored.vectors.nbytes, seconds, ndcg, ndcg_of_model - ndcg)
 
 
-def mean_retrieval_measures(model: OpenModel, collection: Collection) -> dict[str, float]:
-    """Return a dict from each measure to its mean over the queries, for a model's rankings on a collection."""
-    queries, documents = (
-        text_vectors(model, texts, role).vectors
-        for role, texts in ((QUERIES, collection.queries), (DOCUMENTS, collection.documents))
-    )
+def mean_retrieval_measures(
+    model: OpenModel, collection: Collection, progress: Progress = lambda task, num_done, total: None
+) -> dict[str, float]:
+    """Return a dict from each measure to its mean over the queries, for a model's rankings on a collection.
+
+    The function `progress` is called as in `score_retrieval`.
+    """
+    queries, documents = (vectors for vectors, _ in _embed_collection(model, collection, progress))
     measures = ranking_measures(collection, rank_by_vectors(queries, documents, similarity_of(model).scores))
     return {name: float(values.mean()) for name, values in measures.items()}
 

@@ -100,19 +100,16 @@ def add_label_weights(kind: TaskKind, features: Sequence[Features], weights: np.
     return [with_label_weight(feature) for feature in features]
 
 
-def oversample_rare_labels(
-    kind: TaskKind, examples: Sequence[Example], features: Sequence[Features], seed: int
-) -> list[Features]:
+def oversample_rare_labels(kind: TaskKind, examples: Sequence[Example], features: Sequence[Features]) -> list[Features]:
     """Repeat the features of examples with rare labels until each label is as frequent as the most frequent label.
 
     The rarest label of an example decides how often the example is repeated. If the number of repetitions is not an
-    integer, a hash of the seed decides which examples are repeated once more.
+    integer, a hash of the index of an example decides whether the example is repeated once more. The result does not
+    depend on the seed of a training, so all trainings of a run have the same training set.
     """
     counts = Counter(label for example in examples for label in set(kind.label_indices(example)))
     most = max(counts.values())
     rarest = [min((counts[label] for label in kind.label_indices(example)), default=most) for example in examples]
     ratios = most / np.array(rarest)
-    repeats = np.floor(ratios + uniform_floats(random_bits(seed, Stream.ORDER, 1, np.arange(len(examples))))).astype(
-        int
-    )
+    repeats = np.floor(ratios + uniform_floats(random_bits(0, Stream.ORDER, 1, np.arange(len(examples))))).astype(int)
     return [feature for feature in features for _ in range(repeats[feature.example])]

@@ -3,6 +3,10 @@
 import dataclasses
 import io
 import json
+import os
+import pathlib
+import subprocess
+import sys
 import types
 
 import numpy as np
@@ -23,6 +27,9 @@ from bert_jax.tasks.late_interaction import TokenRules, token_rules
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from tests.finetuning.test_mine import write_lines
 from tests.helpers import tiny_models
+from tests.helpers.finetuning_runs import RECIPE, finetune_command
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def inputs_of(config) -> tuple[TaskInputs, str]:
@@ -31,19 +38,25 @@ def inputs_of(config) -> tuple[TaskInputs, str]:
     return read_task_inputs(frozen.init_from, frozen.task, frozen.train, False, 0, Console(out)), out.getvalue()
 
 
-@pytest.mark.parametrize("vector_head", ["dense", "sparse", pytest.param("late_interaction", marks=pytest.mark.slow)])
-def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path, vector_head) -> None:
-    tiny_models.save(tmp_path / "model", "bert")
+def write_pairs_and_collection(directory):
+    """Write train.jsonl, dev.jsonl and a collection of the same texts; return the pairs and the collection's path."""
     random = np.random.default_rng(0)
     texts = [" ".join("".join(random.choice(list("abcdefghij"), 2)) for _ in range(5)) for _ in range(24)]
     pairs = [{"text": text[:5], "text_pair": text} for text in texts]
-    write_lines(tmp_path / "train.jsonl", pairs[:16])
-    write_lines(tmp_path / "dev.jsonl", [{**pair, "label": n % 2} for n, pair in enumerate(pairs[16:])])
-    collection = tmp_path / "collection"
+    write_lines(directory / "train.jsonl", pairs[:16])
+    write_lines(directory / "dev.jsonl", [{**pair, "label": n % 2} for n, pair in enumerate(pairs[16:])])
+    collection = directory / "collection"
     (collection / "qrels").mkdir(parents=True)
     write_lines(collection / "corpus.jsonl", [{"_id": f"d{n}", "text": text} for n, text in enumerate(texts)])
     write_lines(collection / "queries.jsonl", [{"_id": f"q{n}", "text": text[:5]} for n, text in enumerate(texts)])
     (collection / "qrels" / "test.tsv").write_text("".join(f"q{n}\td{n}\t1\n" for n in range(24)))
+    return pairs, collection
+
+
+@pytest.mark.parametrize("vector_head", ["dense", "sparse", pytest.param("late_interaction", marks=pytest.mark.slow)])
+def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path, vector_head, monkeypatch) -> None:
+    tiny_models.save(tmp_path / "model", "bert")
+    pairs, collection = write_pairs_and_collection(tmp_path)
     config = finetuning(epochs=2, batch_size=8, learning_rate=1e-2, max_seq_len=16)
     config.init_from = str(tmp_path / "model")
     config.task.update(name="custom", kind="similarity", query_prompt="a ", retrieval=str(collection))
@@ -52,8 +65,11 @@ def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path, vec
         config.task.update(vector_width=8, query_length=12)
     config.task.update(train=str(tmp_path / "train.jsonl"), dev=str(tmp_path / "dev.jsonl"), metric="ndcg@10")
     config.evaluate.every = 1
+    shown = set()
+    monkeypatch.setattr(Console, "progress", lambda console, task, *more: shown.add(task))
     results = bert_jax.finetune(config, tmp_path / "run", console=Console(silent=True))
     assert results is not None
+    assert {"embedding queries", "embedding documents"} <= shown  # which restarts the clock of the watchdog
     lines = map(json.loads, (tmp_path / "run" / "runs" / "lr0.01_seed0" / "metrics.jsonl").read_text().splitlines())
     history = {line["step"]: line["ndcg@10"] for line in lines if line["split"] == "heldout"}
     assert len(history) == 4
@@ -80,6 +96,29 @@ def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path, vec
     with pytest.raises(UserError, match="no corpus"):
         bert_jax.finetune(config, tmp_path / "other", console=Console(silent=True))
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.slow
+def test_eight_devices_search_as_one(tmp_path) -> None:
+    tiny_models.save(tmp_path / "start", "bert")
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    (tmp_path / "similarity").mkdir()
+    _, collection = write_pairs_and_collection(tmp_path / "similarity")
+    search = (f"task.retrieval={collection}", "task.metric=ndcg@10", "evaluate.every=2")
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    run = subprocess.run(
+        [sys.executable, "-m", "bert_jax", *finetune_command(tmp_path, tmp_path / "run", "similarity", *search)],
+        cwd=ROOT,
+        # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
+        env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    scores = json.loads((tmp_path / "run" / "results.json").read_text())["best"]["scores"]
+    row = bert_jax.score(tmp_path / "run" / "model", retrieval=[collection])["results"][0]["rows"]["model"]
+    assert {name: scores[name] for name in row} == pytest.approx(row, abs=1e-6)
 
 
 @pytest.mark.parametrize(

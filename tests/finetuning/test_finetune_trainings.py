@@ -11,8 +11,10 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.cli.results_text import finetuning_table
+from bert_jax.config import FinetuneTrainConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.finetuning import batch_shapes, training
+from bert_jax.finetuning.inputs import read_task_inputs
 from bert_jax.finetuning.results import summarize_trainings
 from bert_jax.training.loop import _TrainingLoop
 from bert_jax.training.trackers import TRACKERS, Tracker
@@ -77,6 +79,17 @@ def test_one_of_several_seeds_trains_as_that_seed_alone(grid, world, tmp_path):
     assert alone["runs"][0]["scores"] == second["scores"]
     last = f"runs/{second['run']}/best-{second['step']}/model.safetensors"
     assert (tmp_path / last).read_bytes() == (workdir / last).read_bytes()
+
+
+def test_the_inputs_of_a_training_do_not_depend_on_its_seed(world):
+    data = {"data": str(world / "sequence_classification"), "train": "train.jsonl", "dev": "dev.jsonl"}
+    settings = TaskConfig(name="custom", kind="sequence_classification", **data, oversample=True, max_seq_len=24)
+    first, second = (
+        read_task_inputs(str(world / "start"), settings, FinetuneTrainConfig(), False, seed, Console(silent=True))
+        for seed in (0, 1)
+    )
+    assert len(first.train[0].features) > len(first.train[0].examples)
+    assert first.fingerprint == second.fingerprint
 
 
 @pytest.mark.parametrize(

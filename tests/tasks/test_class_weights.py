@@ -98,10 +98,10 @@ def test_the_accuracy_of_a_training_counts_each_example_once(tmp_path):
 def test_rare_labels_are_repeated():
     examples = [{"id": str(n), "label": label} for n, label in enumerate(GOLD.tolist())]
     features = [Features(np.zeros(3, np.int32), 3, n) for n in range(100)]
-    repeated = oversample_rare_labels(KINDS["sequence_classification"], examples, features, seed=0)
+    repeated = oversample_rare_labels(KINDS["sequence_classification"], examples, features)
     times = collections.Counter(feature.example for feature in repeated)
     for label, size in enumerate(SIZES.values()):
         counts = [times[n] for n in np.flatnonzero(label == GOLD)]
         assert {*counts} <= {70 // size, -(-70 // size)}
         assert sum(counts) == pytest.approx(70, abs=9)
-    assert repeated == oversample_rare_labels(KINDS["sequence_classification"], examples, features, seed=0)
+    assert repeated == oversample_rare_labels(KINDS["sequence_classification"], examples, features)

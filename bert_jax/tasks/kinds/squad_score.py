@@ -97,19 +97,24 @@ class ScoreAtThreshold(NamedTuple):
 def best_no_answer_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> ScoreAtThreshold:
     """Return the threshold for "no answer" with the best mean score, and its score; of several, the lowest.
 
-    A question gets an answer if its margin is at most the threshold.
+    A question gets an answer if its margin is at most the threshold. The threshold is midway between the highest margin
+    of an answered question and the lowest margin of an unanswered question, so that rounding in another batch changes
+    no answer. The official script returns the former margin.
 
     Args:
-        margins: float `[questions]`, the score of "no answer" minus the score of the best answer. answered: score of
-        each question if its best answer is given. unanswered: score of each question if "" is given.
+        margins: float `[questions]`, the score of "no answer" minus the score of the best answer; infinite for a
+            question without a possible answer.
+        answered: score of each question if its best answer is given.
+        unanswered: score of each question if "" is given.
     """
     order = np.argsort(margins, kind="stable")
-    margins = margins[order]
+    margins = np.nan_to_num(margins[order])  # a threshold is finite
     totals = unanswered.sum() + np.append(0.0, np.cumsum((answered - unanswered)[order]))
     # No threshold separates equal margins, so only the total after the last of them is possible.
     reached = np.append(True, np.append(margins[1:] != margins[:-1], True))
     best = int(np.where(reached, totals, -np.inf).argmax())
-    threshold = margins[best - 1] if best else np.nextafter(margins[0], -np.inf)
+    bounds = np.concatenate([margins[:1] - 1.0, margins, margins[-1:] + 1.0])
+    threshold = bounds[best] / 2 + bounds[best + 1] / 2
     return ScoreAtThreshold(100.0 * float(totals[best]) / len(margins), float(threshold))
 
 
