@@ -235,7 +235,8 @@ def _convert_vectors_file(path: pathlib.Path, output: pathlib.Path, name: str) -
     def short_blocks() -> Iterator[np.ndarray]:
         return (truncate_vectors(block, form.size, are_units) for block in blocks)
 
-    store, ranges = STORED_FORMS[form.stored].store, None
+    store = STORED_FORMS[form.stored].store
+    ranges: np.ndarray | None = None
     if form.stored == INT8:
         ranges = number_ranges(short_blocks())
         store = functools.partial(quantize_int8, ranges=ranges)
