@@ -81,7 +81,8 @@ def read_run_starts(workdir: pathlib.Path) -> list[RunStart]:
     """Return the starts of a run in order, from its TensorBoard events; a damaged file is read up to the damage."""
     starts = []
     for path in sorted((workdir / "tensorboard").glob("events.*")):
-        first = last = None
+        first: Any = None  # the event that records the start
+        last: Any = None
         joules, measured = 0.0, None
         for event, has_energy in _read_events(path):
             last = event
