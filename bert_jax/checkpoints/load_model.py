@@ -23,6 +23,7 @@ from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.google_tf import CONFIG as GOOGLE_CONFIG
 from bert_jax.interop.google_tf import load_google
 from bert_jax.interop.huggingface import CARD, TASK_FILE, Loaded, load_model
+from bert_jax.interop.huggingface.model import load_matching_tokenizer
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import base_model_directory
 from bert_jax.interop.huggingface.weight_files import read_weight_files
@@ -31,7 +32,7 @@ from bert_jax.interop.tensors import WITHOUT_PARAMETERS, copy_shared_parts, miss
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
-from bert_jax.tokenizer import Tokenizer, load_tokenizer
+from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
 from bert_jax.training.remote_workdir import checkpoints_directory
@@ -68,12 +69,7 @@ def open_model(path: str | os.PathLike[str], wanted: tuple[Head, ...] | None = N
     another model.
     """
     weights = read_weights(path, wanted)
-    tokenizer = load_tokenizer(weights.directory)
-    if tokenizer.vocab_size > weights.config.vocab_size:
-        raise UserError(
-            f"{weights.directory}: the tokenizer has {tokenizer.vocab_size} tokens, the model "
-            f"{weights.config.vocab_size}. The tokenizer belongs to another model; export again"
-        )
+    tokenizer = load_matching_tokenizer(weights.directory, weights.config)
     return OpenModel(
         config=weights.config,
         heads=weights.heads,

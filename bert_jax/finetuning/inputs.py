@@ -31,6 +31,7 @@ from bert_jax.finetuning.pairs import (
 from bert_jax.finetuning.task_data import TaskSplit, count_labels, read_split, score_names, splits_digest
 from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
 from bert_jax.finetuning.training_sets import order_of_batches, settings_of_sets
+from bert_jax.interop.huggingface.model import check_token_ids, load_matching_tokenizer
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import make_adapter
@@ -51,7 +52,7 @@ from bert_jax.tasks.labels import labels_text, match_head_rows_to_labels
 from bert_jax.tasks.reading.examples import SPLITS, existing_sets
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
-from bert_jax.tokenizer import Tokenizer, load_tokenizer
+from bert_jax.tokenizer import Tokenizer
 from bert_jax.training.schedules import Phase
 from bert_jax.training.workdir import resolve_model_dir
 
@@ -145,12 +146,9 @@ def read_task_inputs(
             f"config.optimizer.freeze_encoder leaves nothing to train: {task.kind} has no weights of its own"
         )
     # Each word is encoded as a word inside a sentence, as the encoder read words in pretraining.
-    tokenizer = dataclasses.replace(load_tokenizer(weights.directory), spaces_words=True)
-    if tokenizer.vocab_size > weights.config.vocab_size:
-        raise UserError(
-            f"{weights.directory}: its tokenizer has {tokenizer.vocab_size:,} tokens, its model "
-            f"{weights.config.vocab_size:,}; use the tokenizer that the model was trained with"
-        )
+    tokenizer = load_matching_tokenizer(weights.directory, weights.config)
+    tokenizer = dataclasses.replace(tokenizer, spaces_words=True)
+    check_token_ids(tokenizer, weights.config, weights.directory)
     if settings.max_seq_len > weights.config.max_positions:
         raise UserError(
             f"config.task.max_seq_len={settings.max_seq_len}, but the model reads {weights.config.max_positions} tokens"

@@ -136,6 +136,13 @@ def test_a_loss_of_vectors_refuses_the_settings_that_it_does_not_read(loss):
                 refuse_fields_without_effect(settings, "config.task")
 
 
+def test_a_tokenizer_that_the_best_model_could_not_have_is_refused_before_the_training(refused, tmp_path):
+    save(tmp_path / "weights", "roberta")
+    fields = json.loads((tmp_path / "weights/config.json").read_text())
+    (tmp_path / "weights/config.json").write_text(json.dumps(fields | {"pad_token_id": 2}))
+    refused("sequence_classification", "padding has the id 1", start=tmp_path / "weights")
+
+
 def test_settings_of_other_kinds(refused):
     refused("regression", "task.labels has no effect with config.task.kind=regression", "task.labels=a,b")
     refused("sequence_classification", "config.task.n_best has no effect", "task.n_best=3")

@@ -212,14 +212,27 @@ def _recorded_row(row: Row, calls: list[Any], reads_types: bool) -> tuple[dict[s
     raise Difference(f"ids: transformers has {list(row.ids)}, the first recorded are {recorded[:1]}")
 
 
-def _run_reference(model: Any, batch: dict[str, Any]) -> Any:
-    """Run a model of transformers on a recorded batch, all of it."""
+def _run_reference(model: Any, batch: dict[str, Any], index: int) -> Any:
+    """Run a model of transformers on a sequence of a recorded batch, with padding only if bert_jax read the padding.
+
+    The padding makes a difference: the last token of a MobileBERT reads the padding behind it, and BigBird has blocks.
+    """
     attention_type = getattr(model.config, "attention_type", None)
     if attention_type and hasattr(model.base_model, "set_attention_type"):
         model.base_model.set_attention_type(attention_type)  # a short input changes the type for good
     names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if _reads(model, name)]
+    real = _flat(batch, "attention_mask")[index] > 0
+    read = real if {"row_tokens", "segment_ids"} & batch.keys() else slice(None)
+    inputs = {name: torch.tensor(_flat(batch, name)[index][read]).long()[None] for name in names}
+    if type(model).__name__.endswith(CHOICES):
+        inputs = {name: x[None] for name, x in inputs.items()}  # an example with one choice
     with torch.no_grad():
-        return model(**{name: torch.tensor(batch[name]).long() for name in names})
+        return model(**inputs)
+
+
+def _flat(batch: dict[str, Any], name: str) -> np.ndarray:
+    """Return an array of a batch, `[sequences, length]`; each choice of an example is a sequence."""
+    return np.asarray(batch[name]).reshape(-1, batch["input_ids"].shape[-1])
 
 
 def _reads(model: Any, name: str) -> bool:
@@ -235,22 +248,18 @@ def _compare_arrays(task: str, reference: Reference, rows: list[Row], calls: lis
     outputs = []
     for row in rows:
         batch, arrays, index = _recorded_row(row, calls, _reads_types(reference.model))
-        theirs = _run_reference(reference.model, batch)
+        theirs = _run_reference(reference.model, batch, index)
+        real = _flat(batch, "attention_mask")[index] > 0
         output = {}
         for our_name, name in ARRAYS[task].items():
-            expected = theirs[name].numpy()
+            expected = theirs[name].numpy()[0]
             computed = np.asarray(arrays[our_name])
-            if task == CHOICES:
-                index_of_example = index // expected.shape[1]
-                _check_equal(our_name, computed[index_of_example], expected[index_of_example])
-                continue
-            computed, expected = computed[index], expected[index]
+            computed = computed.reshape(-1, 1)[index] if task == CHOICES else computed[index]
             if our_name == "mlm_logits":
                 positions = batch["masked_positions"][index][:1]
                 computed, expected = computed[:1, : expected.shape[-1]], expected[positions]
             elif task in (TOKENS, ANSWERS):
-                real = batch["attention_mask"][index] > 0
-                computed, expected = computed[real], expected[real]
+                computed, expected = computed[real], expected[: real.sum()]
             _check_equal(our_name, computed, expected)
             output[name] = expected
         outputs.append(output)
@@ -323,9 +332,8 @@ def _compare_vectors(
     for row in rows:
         batch, arrays, index = _recorded_row(row, calls, _reads_types(reference.model.base_model))
         real = batch["attention_mask"][index] > 0
-        # Without padding, since `embed` gives none: the last token of a MobileBERT reads the padding behind it.
-        alone = {name: x[index][None, real] for name, x in batch.items() if x.shape == batch["attention_mask"].shape}
-        states = _run_reference(reference.model.base_model, alone).last_hidden_state.numpy()[0]
+        outputs = _run_reference(reference.model.base_model, batch, index)
+        states = outputs.last_hidden_state.numpy()[0, : real.sum()]
         _check_equal("hidden states", arrays["hidden_states"][-1][index][real], states)
         means.append(states.mean(0))
     expected = np.array(means)

@@ -78,6 +78,19 @@ def test_of_two_heads_the_head_in_the_file_is_read(tmp_path):
     assert "has no next_sentence" in weights.notes[0]
 
 
+def test_a_tokenizer_of_another_padding_is_refused_where_positions_follow_the_padding(tmp_path):
+    """transformers gives <unk>, whose id here is the padding id of config.json, the position of the padding."""
+    model, tokenizer = tiny_models.save(tmp_path, "roberta")
+    unknown, state = tokenizer.unk_token_id, []
+    for padding in (tokenizer.pad_token_id, unknown):
+        model.roberta.embeddings.padding_idx = padding
+        state.append(expected_means(model.roberta, tokenizer, ["a<unk>b"]))
+    assert np.abs(state[0] - state[1]).max() > 0.01
+    change_json(tmp_path / "config.json", pad_token_id=unknown)
+    with pytest.raises(UserError, match=r"padding has the id 1, .* start at 2; in this model they start at 4"):
+        bert_jax.load(tmp_path).encode(["a b"])
+
+
 @pytest.mark.parametrize("prefix", ["module.", "0.auto_model."])
 def test_names_of_a_wrapped_model(tmp_path, prefix):
     """transformers draws the weights of such a file at random; the model that was saved is right."""

@@ -1,5 +1,6 @@
 """`config.json` as the authors of the families published it, and refusals that name the field."""
 
+import copy
 import dataclasses
 import json
 import re
@@ -387,6 +388,20 @@ def test_every_field_that_transformers_reads_is_known(family):
     fields = json.loads(config.to_json_string(use_diff=False)) | (OF_DEBERTA if family == "deberta-v2" else {})
     aliases = {alias: fields[name] for alias, name in type(config).attribute_map.items()}
     assert parse_model_config(fields | aliases, "config.json").unknown == ()
+
+
+@pytest.mark.parametrize("family", ["modernbert", "nomic_bert"])
+@pytest.mark.parametrize(
+    "change", [{"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, {"partial_rotary_factor": 0.5}]
+)
+def test_a_rotary_field_of_earlier_versions_is_refused_if_transformers_reads_it(family, change):
+    def rotations(fields):
+        return transformers.CONFIG_MAPPING[family].from_dict(copy.deepcopy(fields)).rope_parameters
+
+    fields = {"model_type": family, "vocab_size": 99}
+    if rotations(fields | change) != rotations(fields):
+        with pytest.raises(UserError, match=f"{next(iter(change))} is"):
+            parse_model_config(fields | change, "config.json")
 
 
 def test_a_field_under_two_names_has_one_value():

@@ -72,7 +72,7 @@ def nomic_bert_family() -> Family:
         )
         | {"rope_theta": Field("rotary_base", BASE), "head_dim": Field("head_size", None)},
         constants={"positions": "rotary", "mlp": "gated", "attention_bias": False, "mlp_bias": False},
-        fixed=FIXED,
+        fixed=FIXED | {"rope_scaling": None, "partial_rotary_factor": 1.0},
         ignored=(".inv_freq",),  # a buffer of rotary positions in the files of earlier programs
         spelling=Spelling(frozenset({"rope_parameters"}), read_rope_fields, write_rope_fields),
         peft_names={

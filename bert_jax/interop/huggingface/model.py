@@ -212,7 +212,8 @@ def export_model(
     if projection := params.pop(PROJECTION, None):
         heads = tuple(head for head in heads if head.name != PROJECTION)
         extra |= projection_file(projection["kernel"])
-    model_class, tokenizer = model_class_for_heads(config, heads), _load_matching_tokenizer(source, config)
+    model_class, tokenizer = model_class_for_heads(config, heads), load_matching_tokenizer(source, config)
+    check_token_ids(tokenizer, config, source)
     # Without these ids, transformers uses ids of the published vocabulary, which a smaller vocabulary may lack.
     special_ids = {name: tokenizer.special_ids[role] for name, role in FAMILIES[config.family].special_ids.items()}
     fields = {
@@ -425,8 +426,12 @@ def _adapt_tokenizer_config(path: pathlib.Path, tokenizer: Tokenizer, config: En
     path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
-def _load_matching_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokenizer:
-    """Return the tokenizer of a directory; raise UserError if there is none or if it belongs to another model."""
+def load_matching_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokenizer:
+    """Return the tokenizer of a directory; raise UserError if there is none or if it belongs to another model.
+
+    The models of transformers whose positions follow the padding give no position to the padding id of `config.json`.
+    If the tokenizer gives this id to another token, the position of each later token depends on the text.
+    """
     tokenizer = load_tokenizer(directory)
     if tokenizer.vocab_size > config.vocab_size:
         raise UserError(
@@ -438,6 +443,11 @@ def _load_matching_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> 
             f"{directory}: the tokenizer's padding has the id {tokenizer.pad_id}, and the positions of a "
             f"{config.family} start at {tokenizer.pad_id + 1}; in this model they start at {config.position_offset}"
         )
+    return tokenizer
+
+
+def check_token_ids(tokenizer: Tokenizer, config: EncoderConfig, directory: pathlib.Path) -> None:
+    """Raise UserError if an architecture names the id of a special token, and the tokenizer gives it another id."""
     ids = tokenizer.special_ids
     for name, role in FAMILIES[config.family].token_ids.items():
         if getattr(config, name) != ids[role]:
@@ -445,4 +455,3 @@ def _load_matching_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> 
                 f"{directory}: {tokenizer.tokens[ids[role]]} has the id {ids[role]}, and this model {name}="
                 f"{getattr(config, name)}; the tokenizer belongs to another model"
             )
-    return tokenizer
