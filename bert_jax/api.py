@@ -14,7 +14,6 @@ from bert_jax.config import (
     FinetuneConfig,
     PretrainConfig,
     build_checked_config,
-    refuse_fields_without_effect,
     resolve,
     to_json,
     with_vocab_size,
@@ -150,22 +149,25 @@ def make_batches(config: PretrainConfig, phase: int = 0, step: int | None = None
         step: step of the run, within the phase; its batch is the first batch; None: the first step of the phase.
 
     Raises:
-        UserError: no corpus, a corpus that the config does not fit, no such phase, or a step outside of the phase.
+        UserError: a field has a wrong value or no effect, no corpus, a corpus that the config does not fit, no such
+            phase, or a step outside of the phase.
     """
+    config = as_config(PretrainConfig, config)
     if not config.data.corpus:
         raise UserError("no corpus: set config.data.corpus to a directory made by `prepare`")
-    refuse_fields_without_effect(config, with_tables=False)
     corpus = open_mixture(config.data.corpus)
     config = with_vocab_size(config, corpus.vocab_size)
     phases = plan_phases(config.train)
-    if not 0 <= phase < len(phases):
-        raise UserError(f"phase {phase}: the config has {len(phases)} phases, from 0 on")
-    begin, end = phases[phase].begin, phases[phase].end
+    chosen = next((used for used in phases if used.index == phase), None)
+    if chosen is None:
+        known = ", ".join(str(used.index) for used in phases)
+        raise UserError(f"phase {phase}: the config has no such phase with steps; the phases with steps are {known}")
+    begin, end = chosen.begin, chosen.end
     if step is not None and not begin <= step < end:
         raise UserError(f"step {step}: phase {phase} has the steps from {begin} to {end - 1}")
     rules = sequence_rules(config, corpus.tokenizer())
     batches = training_batches(corpus, rules, phases, BatchBlocks((0,), 1))
-    return batches(phases[phase], begin if step is None else step)
+    return batches(chosen, begin if step is None else step)
 
 
 def as_config(

@@ -220,17 +220,24 @@ def test_batches_follow_from_the_step(tmp_path) -> None:
     assert later["input_ids"].shape == (4, 32)
     for name, x in later.items():
         np.testing.assert_array_equal(x, from_start[3][name])
-    with pytest.raises(UserError, match="phase 1: the config has 1 phases"):
+    with pytest.raises(UserError, match=r"phase 1: the config has no such phase with steps; .* steps are 0"):
         bert_jax.make_batches(config, phase=1)
     halves = [dataclasses.replace(config.train.phases[0], fraction=0.5)] * 2
     in_phases = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=tuple(halves)))
     of_second = next(bert_jax.make_batches(in_phases, phase=1))
     np.testing.assert_array_equal(of_second["input_ids"], next(bert_jax.make_batches(config, step=5))["input_ids"])
+    only_second = [dataclasses.replace(halves[0], fraction=fraction) for fraction in (0.0, 1.0)]
+    only_second = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=tuple(only_second)))
+    np.testing.assert_array_equal(
+        next(bert_jax.make_batches(only_second, phase=1))["input_ids"], from_start[0]["input_ids"]
+    )
     for phase, step in ((0, 5), (1, 4), (1, 10)):
         with pytest.raises(UserError, match=f"step {step}: phase {phase} has the steps from"):
             bert_jax.make_batches(in_phases, phase=phase, step=step)
     with pytest.raises(UserError, match="no corpus"):
         bert_jax.make_batches(dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=None)))
+    with pytest.raises(UserError, match=r"config\.data\.mask_probability=1\.5 must"):
+        bert_jax.make_batches(dataclasses.replace(config, data=dataclasses.replace(config.data, mask_probability=1.5)))
 
 
 def test_prepare_refuses_arguments_without_effect(tmp_path) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 import importlib
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bert_jax.config.field import ReadBy
@@ -91,39 +91,59 @@ def refuse_fields_without_effect(
     """
     settings = {setting.key: setting for setting in field_values(config, path)}
     phases = config.train.used_phases if isinstance(config, PretrainConfig) else {}
-
-    def choice_of(setting: FieldValue, name: str) -> FieldValue | None:
-        """Return the field `name` of the setting's section; if it is absent or None, the config's field."""
-        own = settings.get(f"{setting.key.rpartition('.')[0]}.{name}")
-        return settings.get(f"{path}.{name}", own) if own is None or own.value is None else own
-
-    def holds(condition: ReadBy, choice: FieldValue) -> bool:
-        """Return whether the value of `choice` fulfills the condition."""
-        if condition.row_property:
-            return not with_tables or bool(getattr(table_of_field(choice.field)[choice.value], condition.row_property))
-        return choice.value in condition.values if condition.values else choice.value not in condition.not_values
-
-    for setting in settings.values():
-        for condition in setting.read_by if setting.value != setting.field.default else ():
-            choice = choice_of(setting, condition.choice)
-            if choice and not holds(condition, choice):
-                fix = f"change {choice.key}" if condition.not_values else ""
-                fix = f"{choice.key} to {' or '.join(map(str, condition.values))}" if condition.values else fix
-                raise no_effect_error(setting.key, f"{choice.key}={choice.value}", setting.field.default, fix)
+    for unmet in unmet_conditions(settings, path, with_tables):
+        condition, chosen = unmet.condition, unmet.choice
+        fix = f"change {chosen.key}" if condition.not_values else ""
+        fix = f"{chosen.key} to {' or '.join(map(str, condition.values))}" if condition.values else fix
+        default = unmet.setting.field.default
+        raise no_effect_error(unmet.setting.key, f"{chosen.key}={chosen.value}", default, fix)
     for setting in (settings[f"{path}.{key}"] for key in given):
         metadata = setting.field.metadata
-        replacing = metadata["replaced_by"] and choice_of(setting, metadata["replaced_by"])
+        replacing = metadata["replaced_by"] and _choice_of(settings, path, setting, metadata["replaced_by"])
         if replacing and replacing.value not in (None, ()):
             replacement = f"{metadata['replaced_by']}={replacing.value}"
             raise UserError(f"{setting.key} has no effect with {replacement}; add --{replacing.key}=None")
         condition, name = metadata["still_read_by"], metadata["replaced_by_phase"]
-        choice = condition and choice_of(setting, condition.choice)
+        choice = condition and _choice_of(settings, path, setting, condition.choice)
         is_replaced = name and phases and all(getattr(phase, name) is not None for phase in phases.values())
-        if is_replaced and not (choice and holds(condition, choice)):
+        if is_replaced and not (choice and _holds(condition, choice, with_tables)):
             raise UserError(
                 f"{setting.key} has no effect: every phase has its own {name}; set "
                 f"{path}.train.phases[{min(phases)}].{setting.field.name}"
             )
+
+
+class UnmetCondition(NamedTuple):
+    """A field that is set but has no effect, its unmet condition, and the field on whose value the condition is."""
+
+    setting: FieldValue
+    condition: ReadBy
+    choice: FieldValue
+
+
+def unmet_conditions(
+    settings: Mapping[str, FieldValue], path: str, with_tables: bool = True
+) -> Iterator[UnmetCondition]:
+    """Yield the unmet conditions of the fields of a config that differ from their defaults."""
+    for setting in settings.values():
+        for condition in setting.read_by if setting.value != setting.field.default else ():
+            choice = _choice_of(settings, path, setting, condition.choice)
+            if choice and not _holds(condition, choice, with_tables):
+                yield UnmetCondition(setting, condition, choice)
+
+
+def _choice_of(settings: Mapping[str, FieldValue], path: str, setting: FieldValue, name: str) -> FieldValue | None:
+    """Return the field `name` of the setting's section; if it is absent or None, the config's field."""
+    own = settings.get(f"{setting.key.rpartition('.')[0]}.{name}")
+    return settings.get(f"{path}.{name}", own) if own is None or own.value is None else own
+
+
+def _holds(condition: ReadBy, choice: FieldValue, with_tables: bool) -> bool:
+    """Return whether the value of `choice` fulfills the condition."""
+    if condition.row_property:
+        row = table_of_field(choice.field).get(choice.value) if with_tables else None
+        return row is None or bool(getattr(row, condition.row_property))
+    return choice.value in condition.values if condition.values else choice.value not in condition.not_values
 
 
 def phase_warnings(config: PretrainConfig, given: Collection[str]) -> Iterator[str]:

@@ -21,7 +21,7 @@ import ml_collections
 from absl import flags
 from ml_collections import config_dict, config_flags
 
-from bert_jax.config.checks import check_pretraining, refuse_fields_without_effect
+from bert_jax.config.checks import check_pretraining, field_values, refuse_fields_without_effect, unmet_conditions
 from bert_jax.config.field import FROM_0_BELOW_1, MAX_NUMBER, MAX_WHOLE_NUMBER, MIN_POSITIVE
 from bert_jax.config.free_fields import FREE_TO_CHANGE
 from bert_jax.config.schema import Config, FinetuneConfig, PhaseConfig, PretrainConfig
@@ -210,6 +210,8 @@ def values_that_hosts_share(values: dict[str, Any], without: Sequence[str] = ())
 def config_differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[str, ...] = ()) -> list[str]:
     """Return a line for each key that differs between two configs and changes the results of a run.
 
+    A run of an earlier version may have recorded a field without effect, which is refused today; its value may differ.
+
     Args:
         saved: a config as `to_json` writes it.
         wanted: another config as `to_json` writes it.
@@ -217,10 +219,14 @@ def config_differences(saved: dict[str, Any], wanted: dict[str, Any], also_free:
     """
     old, new = flatten(saved), flatten(wanted)
     free = tuple(key + "." for key in FREE_TO_CHANGE + also_free)
+    settings = {setting.key: setting for setting in field_values(from_json(saved), "config")}
+    unread = {unmet.setting.key for unmet in unmet_conditions(settings, "config")}
     return [
         f"{key}: {old.get(key)} -> {new.get(key)}"
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and not f"{key}.".startswith(free)
+        if old.get(key) != new.get(key)
+        and not f"{key}.".startswith(free)
+        and f"config.{command_line_key(key)}" not in unread
     ]
 
 

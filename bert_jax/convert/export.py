@@ -118,7 +118,7 @@ def export_directory(
         row.write(exported, output, {})
     if is_huggingface and exported.step is not None:
         _warn_if_metrics_changed(model, exported.step, console)
-    if has_sentence_vectors(exported.sentences) and row.title:
+    if exported.sentences is not None and row.title:
         console.say(f"length, lower case and prompt are in the code of {CARD}; the program starts from token ids")
     family = FAMILIES[exported.config.family]
     if left_out := left_out_heads(weights, exported):

@@ -155,7 +155,7 @@ def usage_code(
         max_length: maximum number of tokens.
         labels: names of the classes.
         thresholds: probability from which a text has a label, for each label; None: 0.5 for all labels.
-        sentences: modules of a model of sentence vectors, whose prompts and lowercasing the code applies.
+        sentences: modules of sentence-transformers, whose prompts and lowercasing the code applies.
         logits: name of the logits in transformers.
     """
     program, answer = PROGRAM_CODE[runtime], ANSWER_CODE[kind]
@@ -190,14 +190,18 @@ def usage_code(
 
 
 def _code_of_texts(sentences: SentenceModules, texts: str) -> str:
-    """Return Python code that makes texts for a model of sentence vectors, with prompts and lowercasing.
+    """Return Python code that makes texts for a model of sentence-transformers, with prompts and lowercasing.
 
     If queries and documents have different prompts, the code makes a query and a document. Otherwise, the code is
-    `texts`, and puts the default prompt before each text.
+    `texts`, and puts the default prompt before each text. For a CrossEncoder, the code makes pairs of texts, and puts
+    the default prompt before the first text of each pair.
     """
+    default = json.dumps(sentences.prompt, ensure_ascii=False)
+    if sentences.activation:
+        pairs = 'texts = [("a query", "a document"), ("a query", "another document")]\n'
+        return pairs + (f"texts = [({default} + text, other) for text, other in texts]\n" if sentences.prompt else "")
     query, document = (prompt_of_role(sentences.prompts, sentences.prompt, role) for role in (QUERIES, DOCUMENTS))
     quoted = [json.dumps(prompt, ensure_ascii=False) for prompt in (query, document)]
-    default = json.dumps(sentences.prompt, ensure_ascii=False)
     changed, loop = f"{default} + text" if sentences.prompt else "text", "text in texts"
     if query != document:
         texts = f'texts = ["a query", "a document"]\nprompts = [{", ".join(quoted)}]\n'

@@ -13,7 +13,6 @@ from bert_jax.console import Console
 from bert_jax.convert.expected_outputs import (
     FILE,
     compute_outputs_of_bert_jax,
-    has_sentence_vectors,
     serialize_expected_outputs,
 )
 from bert_jax.convert.export_readme import FENCE, answer_kind, measurements_text, readme_text, usage_code
@@ -75,7 +74,7 @@ def write_program(
 
 def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) -> str:
     """Return README.md of a program that the row `runtime` of RUNTIMES runs."""
-    sentences = weights.sentences if has_sentence_vectors(weights.sentences) else None
+    sentences = weights.sentences
     kind = answer_kind(weights.heads, weights.problem, weights.activation, sentences)
     classes = max((head.classes for head in weights.heads), default=0)
     task = weights.directory / TASK_FILE
@@ -94,7 +93,7 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
     notes = []
     if sentences and sentences.is_sparse:
         notes.append(f"The output `{VECTORS}` has a weight for each token of the vocabulary, and most weights are 0.")
-    elif sentences:
+    elif sentences and sentences.has_pooling:
         unit = " and scaled to length 1" if sentences.normalize else ""
         notes.append(f"The output `{VECTORS}` is a vector for each text, by {sentences.pooling} pooling{unit}.")
     if is_int8:

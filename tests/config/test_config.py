@@ -252,6 +252,28 @@ def test_only_keys_that_move_no_number_may_change() -> None:
     assert c.config_differences(c.to_json(weighted), c.to_json(config)) == ["data.weights: (3.0, 1.0) -> None"]
 
 
+@pytest.mark.parametrize(
+    ("section", "values", "unread"),
+    [
+        ("optimizer", {"freeze_encoder": True, "layer_decay": 0.8}, "layer_decay"),
+        ("task", {"dev_seed": 3}, "dev_seed"),
+        ("task", {"vector_loss": "cosent", "positive_from": 2.0}, "positive_from"),  # a property of the row cosent
+    ],
+)
+def test_a_recorded_field_without_effect_may_take_its_default(section: str, values: dict, unread: str) -> None:
+    """The message of a refusal asks for the default, and a run of an earlier version then resumes."""
+    default = c.FinetuneConfig()
+    recorded = dataclasses.replace(default, **{section: dataclasses.replace(getattr(default, section), **values)})
+    with pytest.raises(UserError, match=f"{unread} has no effect .*; set it to "):
+        c.refuse_fields_without_effect(recorded)
+    values = values | {unread: getattr(getattr(default, section), unread)}
+    wanted = dataclasses.replace(default, **{section: dataclasses.replace(getattr(default, section), **values)})
+    c.refuse_fields_without_effect(wanted)
+    assert c.config_differences(c.to_json(recorded), c.to_json(wanted)) == []
+    seeded = dataclasses.replace(wanted, seed=3)
+    assert c.config_differences(c.to_json(recorded), c.to_json(seeded)) == ["seed: 0 -> 3"]
+
+
 @pytest.mark.parametrize("kind", [c.PretrainConfig, c.FinetuneConfig])
 def test_every_field_has_a_meaning_and_every_table_exists(kind: type) -> None:
     for key, field, _ in c.fields_of(kind):

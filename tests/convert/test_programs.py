@@ -198,6 +198,11 @@ def test_the_code_of_readme_prints_vectors_with_the_prompt(vectors):
         ({"prompts": {"query": "d ", "passage": 'E" '}}, ["d a query", 'E" a document']),
         ({"prompts": {"query": "D "}, "lower_case": True}, ["d a query", "a document"]),
         ({"lower_case": True}, ["a", "b"]),
+        ({"activation": "sigmoid"}, [("a query", "a document"), ("a query", "another document")]),
+        (
+            {"activation": "identity", "prompts": {"q": "d "}, "default_prompt": "q"},
+            [("d a query", "a document"), ("d a query", "another document")],
+        ),
     ],
 )
 def test_the_code_of_readme_makes_texts_with_their_prompts(modules, expected):
@@ -311,15 +316,22 @@ def test_every_head_answers_as_transformers(tmp_path, capsys, name):
 @pytest.mark.slow
 def test_a_regression_and_a_cross_encoder_print_their_values(tmp_path):
     model, tokenizer = tiny_models.save(tmp_path / "model", "bert", "ForSequenceClassification", num_labels=1)
-    sentence_transformers.CrossEncoder(str(tmp_path / "model"), device="cpu", activation_fn=torch.nn.Sigmoid()).save(
-        str(tmp_path / "cross")
+    cross_encoder = sentence_transformers.CrossEncoder(
+        str(tmp_path / "model"),
+        device="cpu",
+        activation_fn=torch.nn.Sigmoid(),
+        max_length=12,
+        prompts={"q": "d e. "},
+        default_prompt_name="q",
     )
+    cross_encoder.save(str(tmp_path / "cross"))
+    scores = cross_encoder.predict([("a query", "a document"), ("a query", "another document")])
     with torch.no_grad():
         logits = model(**tokenizer(README_TEXTS, return_tensors="pt", padding=True)).logits[:, 0]
-    for name, values in (("model", logits), ("cross", logits.sigmoid())):
+    for name, values in (("model", logits.numpy()), ("cross", scores)):
         export(tmp_path / name, tmp_path / f"{name}-onnx", "--format", "onnx")
         printed = run_readme_code((tmp_path / f"{name}-onnx" / "README.md").read_text(), tmp_path / f"{name}-onnx")
-        np.testing.assert_allclose([float(x) for x in printed.strip("[]\n").split()], values.numpy(), atol=1e-5)
+        np.testing.assert_allclose([float(x) for x in printed.strip("[]\n").split()], values, atol=1e-5)
 
 
 def test_openvino_is_imported_without_its_telemetry(vectors):

@@ -10,7 +10,7 @@ import pathlib
 import pytest
 
 from bert_jax import config as c
-from bert_jax.api import pretrain
+from bert_jax.api import open_run, pretrain
 from bert_jax.config import PretrainConfig
 from bert_jax.console import Console
 from bert_jax.reports.run.plot import plot_run
@@ -184,6 +184,8 @@ def test_a_run_keeps_the_unigram_loss_says_it_once_and_draws_it(tmp_path: pathli
         further, console = dataclasses.replace(config, train=train, init_from=str(tmp_path / "run")), io.StringIO()
         assert pretrain(further, tmp_path / f"further-{count}", console=Console(console))
         assert console.getvalue().count("warning: step 4: still on the plateau") == count
+        warnings = open_run(tmp_path / f"further-{count}").summary.warnings
+        assert sum("is still at the unigram loss" in warning for warning in warnings) == count
 
     plot_run(tmp_path / "run", tmp_path / "curves.svg")
     assert "<!-- unigram loss -->" in (tmp_path / "curves.svg").read_text()

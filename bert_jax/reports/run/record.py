@@ -112,7 +112,7 @@ class PretrainingFacts:
     matrix_rate_ratio: (
         float | None
     )  # learning rate of matrices over the rate of vectors; None: the optimizer has one rate
-    plateau_end: int  # step by which the loss should be below the unigram loss
+    plateau_end: int | None  # step by which the loss should be below the unigram loss; None: it is not checked
 
     def tokens_read(self, step: int) -> int:
         """Return the number of training tokens up to a step, with padding."""
@@ -221,6 +221,7 @@ def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
     """Return the values that the report needs from a pretraining config."""
     phases, optimizer, settings = plan_phases(config.train), config.optimizer, config.train.used_phases.values()
     uses_training_masks = OBJECTIVES[config.objective].eval_uses_training_masks
+    plateau_end = min(expected_end_of_plateau(config.train.plateau_steps, optimizer, phases), phases[-1].end)
     has_two_rates = optimizer.name in WITH_MUON.values and optimizer.peak_learning_rate
     return PretrainingFacts(
         model=config.model,
@@ -235,7 +236,7 @@ def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
         num_eval_sequences=config.evaluate.num_sequences,
         mask_rates=tuple(rate for phase in settings for rate in phase_mask_rates(config.data, phase)),
         matrix_rate_ratio=optimizer.muon_learning_rate / optimizer.peak_learning_rate if has_two_rates else None,
-        plateau_end=min(expected_end_of_plateau(config.train.plateau_steps, optimizer, phases), phases[-1].end),
+        plateau_end=None if config.init_from and config.train.plateau_steps is None else plateau_end,
     )
 
 

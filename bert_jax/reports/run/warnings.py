@@ -119,9 +119,10 @@ def _check_skipped_steps(training: Training, run: Run) -> str:
 def _check_on_plateau(training: Training, run: Run) -> str:
     """Return a warning if the loss is still at the unigram loss after the step `plateau_end`."""
     loss, reference = (training.last(name, "train") for name in (MASKED_LOSS, "unigram_loss"))
-    if loss is None or reference is None or run.pretraining is None or run.init_from:
+    expected = run.pretraining.plateau_end if run.pretraining else None
+    if loss is None or reference is None or expected is None:
         return ""
-    if training.last_step < run.pretraining.plateau_end or training.left_plateau_at is not None:
+    if training.last_step < expected or training.left_plateau_at is not None:
         return ""
     return (
         f"the masked-token loss of {loss:.2f} is still at the unigram loss of {reference:.2f} nats: the model knows "
