@@ -31,6 +31,7 @@ from bert_jax.finetuning.pairs import (
 from bert_jax.finetuning.task_data import TaskSplit, count_labels, read_split, score_names, splits_digest
 from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
 from bert_jax.finetuning.training_sets import order_of_batches, settings_of_sets
+from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model import check_token_ids, load_matching_tokenizer
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
@@ -267,7 +268,8 @@ def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
     )
     names = ", ".join(target.name.rpartition("{layer}.")[2] for target in inputs.adapter.targets)
     without_peft = (
-        "; `peft` opens only a head of a task over an exported model, so the adapter is merged into model/ alone"
+        "; `peft` opens only a head of a task over an exported model of transformers, so the adapter is merged into "
+        "model/ alone"
     )
     return (
         f"training an adapter of rank {inputs.adapter.rank} beside {names}, and the head: {trained:,} of "
@@ -277,9 +279,11 @@ def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
 
 def peft_can_open(weights: Weights) -> bool:
     """Return whether `peft` can open an adapter of the weights, which need a config.json and the head of a task."""
-    return (weights.directory / "config.json").is_file() and heads_as_stored(weights.heads)[
-        0
-    ].name not in OF_PRETRAINING
+    return (
+        (weights.directory / "config.json").is_file()
+        and FAMILIES[weights.config.family].in_transformers
+        and heads_as_stored(weights.heads)[0].name not in OF_PRETRAINING
+    )
 
 
 class PlannedTraining(NamedTuple):

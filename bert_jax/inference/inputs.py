@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from bert_jax.errors import UserError, file_error
-from bert_jax.readers.rows import check_json_object, parse_json, read_lines, read_text_lines
+from bert_jax.readers.rows import check_json_object, parse_json, read_lines, read_text_lines, utf8_stream
 
 STDIN = "-"
 OBJECT_LINES, TEXT_LINES = ".jsonl", ".txt"
@@ -117,7 +117,10 @@ def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike
 
 @contextlib.contextmanager
 def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield standard input or an open file; raise UserError if the file cannot be read."""
+    """Yield standard input or an open file; raise UserError if the file cannot be read.
+
+    A file with the byte order mark of UTF-16 or UTF-32 is converted to UTF-8, like the files of tasks and corpora.
+    """
     if source == STDIN:
         yield sys.stdin.buffer
         return
@@ -128,7 +131,7 @@ def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         advice = "write the text into a file, one text per line, and give the file" if is_text else ""
         raise file_error(error, source, "cannot be read", advice) from None
     with file:
-        yield file
+        yield utf8_stream(file, "utf-8")
 
 
 def _has_json_lines(source: str | os.PathLike[str], starts_with_brace: bool) -> bool:
