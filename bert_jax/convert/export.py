@@ -29,7 +29,7 @@ from bert_jax.reports.card import card_with_facts, model_card, parse_card
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import copy_tokenizer
 from bert_jax.training.checkpoint import read_record
-from bert_jax.training.metrics import begins_with_digest
+from bert_jax.training.metrics import begins_with_digest, read_metrics
 from bert_jax.training.remote_workdir import checkpoints_directory
 from bert_jax.training.workdir import resolve_model_dir
 
@@ -177,7 +177,7 @@ def card_text(weights: Weights, original: Weights, model: pathlib.Path, facts: C
 def _warn_if_metrics_changed(workdir: pathlib.Path, step: int, console: Console) -> None:
     """Warn if metrics.jsonl, whose scores the model card contains, differs from the checkpoint's record."""
     path, digest = workdir / "metrics.jsonl", read_record(checkpoints_directory(workdir), step).get("metrics")
-    if digest and not begins_with_digest(path, digest):
+    if digest and not begins_with_digest(read_metrics(path), digest):
         console.say(
             f"{path}: differs from the record of the checkpoint of step {step:,}; the scores in {CARD} may be wrong"
         )

@@ -49,7 +49,7 @@ from bert_jax.scoring.retrieval_files import Collection, read_collection
 from bert_jax.tasks.batching import Feed, choose_buckets
 from bert_jax.tasks.class_weights import SCHEMES, add_label_weights, label_weights, oversample_rare_labels
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.labels import match_head_rows_to_labels
+from bert_jax.tasks.labels import labels_text, match_head_rows_to_labels
 from bert_jax.tasks.reading.examples import SPLITS, existing_sets
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
@@ -356,7 +356,7 @@ def _with_balanced_labels(task: Task, settings: TaskConfig, train: TaskSplit, co
         exclusive = not kind.problem
         total = counts.total() if exclusive else len(train.examples)
         weights = label_weights(settings.class_weights, task.labels, counts, total, exclusive)
-        shown = ", ".join(f"'{name}' {weight:.3g}" for name, weight in zip(task.labels, weights, strict=True))
+        shown = labels_text([f"'{name}' {weight:.3g}" for name, weight in zip(task.labels, weights, strict=True)])
         console.say(f"{task.name} train: weights of the labels in the loss: {shown}")
         features = add_label_weights(kind, features, weights)
     return train._replace(features=features)
@@ -432,7 +432,7 @@ def describe_continued_head(labels: tuple[str, ...], weights: Weights) -> str:
     pairs = [f"{old} -> {new}" for old, new in zip(weights.labels, labels, strict=True)]
     equal = sum(old.casefold() == new.casefold() for old, new in zip(weights.labels, labels, strict=True))
     by = "by name" if equal == len(labels) else f"{equal} of {len(labels)} by name, the others in order"
-    return f"the trained head continues, label by label ({by}): {', '.join(pairs)}"
+    return f"the trained head continues, label by label ({by}): {labels_text(pairs)}"
 
 
 def _check_sentence_modules(weights: Weights) -> None:

@@ -44,7 +44,8 @@ def read_model_config(path: pathlib.Path) -> ModelConfig:
 
     Raises `UserError` for a field that contradicts another field or asks for an unsupported architecture.
     """
-    return parse_model_config(strict_json.read_object(path), str(path))
+    # A classifier of 10^5 labels has each name twice.
+    return parse_model_config(strict_json.read_object(path, strict_json.MAX_TABLE_BYTES), str(path))
 
 
 def parse_model_config(fields: Mapping[str, Any], where: str) -> ModelConfig:
