@@ -42,8 +42,10 @@ def load(directory: str | os.PathLike[str]) -> "LoadedModel":
     except UserError as error:  # if the error is only about a head, the encoder is still usable
         head_error = error
     model = model or open_model(directory, embed.HEADS)
-    # The first call of `predict` reads the directory, and the working directory may have changed by then.
-    return LoadedModel(dataclasses.replace(model, directory=model.directory.absolute()), head_error)
+    # The first call of `predict` reads the directories, and the working directory may have changed by then.
+    adapter = model.adapter_directory and model.adapter_directory.absolute()
+    model = dataclasses.replace(model, directory=model.directory.absolute(), adapter_directory=adapter)
+    return LoadedModel(model, head_error)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
