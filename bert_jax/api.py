@@ -13,9 +13,8 @@ from bert_jax.config import (
     Config,
     FinetuneConfig,
     PretrainConfig,
-    build_checked_config,
+    RecipeName,
     resolve,
-    to_json,
     with_vocab_size,
 )
 from bert_jax.console import Console, notebook_table
@@ -85,7 +84,7 @@ def open_run(workdir: str | os.PathLike[str]) -> OpenRun:
 
 
 def pretrain(
-    config: str | ml_collections.ConfigDict | PretrainConfig,
+    config: RecipeName | ml_collections.ConfigDict | PretrainConfig,
     workdir: str | os.PathLike[str],
     overrides: Overrides | None = None,
     console: Console | None = None,
@@ -125,7 +124,7 @@ def _last_metrics(directory: pathlib.Path) -> dict[str, float]:
 
 
 def finetune(
-    config: str | ml_collections.ConfigDict | FinetuneConfig,
+    config: RecipeName | ml_collections.ConfigDict | FinetuneConfig,
     workdir: str | os.PathLike[str],
     overrides: Overrides | None = None,
     console: Console | None = None,
@@ -140,11 +139,13 @@ def finetune(
         return finetuning.finetune_in_directory(frozen, local_copy(workdir), session)
 
 
-def make_batches(config: PretrainConfig, phase: int = 0, step: int | None = None) -> Generator[Batch, None, None]:
+def make_batches(
+    config: RecipeName | ml_collections.ConfigDict | PretrainConfig, phase: int = 0, step: int | None = None
+) -> Generator[Batch, None, None]:
     """Yield the training batches of `config.data.corpus` endlessly, as a run on one host reads them.
 
     Args:
-        config: a config whose vocabulary size is None or the vocabulary size of the corpus.
+        config: as for `pretrain`; its vocabulary size is None or the vocabulary size of the corpus.
         phase: index of the phase that sets the sequence length and the batch size.
         step: step of the run, within the phase; its batch is the first batch; None: the first step of the phase.
 
@@ -171,15 +172,15 @@ def make_batches(config: PretrainConfig, phase: int = 0, step: int | None = None
 
 
 def as_config(
-    kind: type[AnyConfig], config: str | ml_collections.ConfigDict | AnyConfig, overrides: Overrides | None = None
+    kind: type[AnyConfig],
+    config: RecipeName | ml_collections.ConfigDict | AnyConfig,
+    overrides: Overrides | None = None,
 ) -> AnyConfig:
     """Return the frozen, checked config of a recipe with overrides, of a `ConfigDict` or of a frozen config."""
-    if isinstance(config, str):
+    if isinstance(config, str | os.PathLike):
         return read_run_config(kind, config, [f"--config.{key}={value}" for key, value in (overrides or {}).items()])
     if overrides:
         raise UserError("overrides are for a recipe; change the ConfigDict, or use dataclasses.replace")
-    if isinstance(config, ml_collections.ConfigDict):
-        return resolve(kind, config)
-    if not isinstance(config, kind):
+    if not isinstance(config, ml_collections.ConfigDict | kind):
         raise UserError(f"config is a {type(config).__name__}; give a {kind.__name__}, a ConfigDict or a recipe")
-    return build_checked_config(kind, to_json(config))
+    return resolve(kind, config)

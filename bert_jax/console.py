@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
@@ -249,13 +250,30 @@ def format_seconds(seconds: float) -> str:
 
 def text_table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
     """Return the lines of a table; the columns `left` are aligned left, all other columns right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(terminal_columns, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        cells = enumerate(zip(row, widths, strict=True))
-        padded = (cell.ljust(width) if column in left else cell.rjust(width) for column, (cell, width) in cells)
-        lines.append("  ".join(padded).rstrip())
+        cells = []
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            padding = " " * (width - terminal_columns(cell))
+            cells.append(cell + padding if column in left else padding + cell)
+        lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def terminal_columns(text: str) -> int:
+    """Return the width of a text in terminal columns: two for a wide character, none for a combining mark.
+
+    Joiners and other format characters have no width, nor have the vowels and last consonants of a Korean syllable in
+    parts.
+    """
+    return len(text) if text.isascii() else sum(map(_columns_of_character, text))
+
+
+def _columns_of_character(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf") or "\u1160" <= character <= "\u11ff":
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def notebook_table(rows: Mapping[str, object]) -> str:

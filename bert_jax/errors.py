@@ -143,9 +143,9 @@ def _path_on_one_line(name: object) -> str:
     return text if len(text) <= 200 else f"{text[:90]} ... {text[-90:]}"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'nearest'?`, or '' if no known name is similar."""
-    near = nearest(name, known)
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return `; did you mean 'nearest'?`, or '' if no known name is similar; `name` may be a value of any type."""
+    near = nearest(str(name), known)
     return f"; did you mean '{near}'?" if near else ""
 
 

@@ -12,6 +12,7 @@ import hashlib
 import os
 import pathlib
 import re
+import resource
 import secrets
 import shutil
 import stat
@@ -33,6 +34,8 @@ MAX_SPARSE_BYTES = 1 << 30  # of a file of which less than a MAX_RATIO-th is on 
 MAX_RATIO = 100
 SMALL_BYTES = 32 << 20  # up to this size a file is read at every opening: config, tokenizer, small weights
 MAX_SUMS_BYTES = 16 << 20
+OTHER_FILES = 256  # open files reserved for the rest of the process
+OPEN_FILES = 1 << 16  # limit of open files that the process requests at least, where the system allows it
 OnRead = Callable[[int], None]
 # Kind of a path that is no regular file -> its name in messages.
 SPECIAL_FILES = {
@@ -95,6 +98,20 @@ def read_file(path: str | os.PathLike[str], max_bytes: int | None = None, name: 
 def check_is_regular_file(path: str | os.PathLike[str]) -> None:
     """Raise the errors of `open_regular_file` for a path that a library will open."""
     open_regular_file(path).close()
+
+
+def allow_open_files(num_files: int) -> None:
+    """Let this process open `num_files` files, and `OTHER_FILES` more; raise UserError if the system refuses."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = max(OPEN_FILES, num_files + OTHER_FILES)
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    if num_files + OTHER_FILES > limit:
+        raise UserError(
+            f"{num_files:,} files may be open at once, but this system allows {limit:,}; raise `ulimit -Hn`"
+        )
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def check_regular_files_below(directory: pathlib.Path) -> None:

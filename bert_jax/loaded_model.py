@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,8 @@ from bert_jax.console import notebook_table
 from bert_jax.errors import UserError
 from bert_jax.inference import embed, fill_mask
 from bert_jax.inference.fill_mask import MaskPrediction
-from bert_jax.inference.inputs import Input, texts_by_key
+from bert_jax.inference.inputs import Input, list_items, texts_by_key
 from bert_jax.inference.predict import Predictor, make_predictor, predict_inputs
-from bert_jax.inference.vectors import TextVectors
 from bert_jax.models import count_parameters
 from bert_jax.scoring.log_probabilities import Progress
 from bert_jax.scoring.score import (
@@ -37,15 +36,19 @@ def load(directory: str | os.PathLike[str]) -> "LoadedModel":
 
     Raises UserError if the directory has no model, or if its encoder or tokenizer is damaged.
     """
-    head_error = None
+    model, head_error = None, None
     try:
-        return LoadedModel(open_model(directory))
+        model = open_model(directory)
     except UserError as error:  # if the error is only about a head, the encoder is still usable
         head_error = error
-    return LoadedModel(open_model(directory, embed.HEADS), head_error)
+    model = model or open_model(directory, embed.HEADS)
+    # The first call of `predict` reads the directories, and the working directory may have changed by then.
+    adapter = model.adapter_directory and model.adapter_directory.absolute()
+    model = dataclasses.replace(model, directory=model.directory.absolute(), adapter_directory=adapter)
+    return LoadedModel(model, head_error)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class LoadedModel:
     """A model and its tokenizer."""
 
@@ -86,7 +89,7 @@ class LoadedModel:
 
     def encode(
         self,
-        texts: Sequence[embed.Text],
+        texts: Iterable[embed.Text],
         pooling: str | None = None,
         layers: str = "last",
         batch_size: int = 32,
@@ -95,10 +98,11 @@ class LoadedModel:
         dtype: str = "float32",
         normalize: bool | None = None,
         prompt_name: str | None = None,
-    ) -> TextVectors:
+    ) -> np.ndarray | Any:
         """Return the vectors of texts, float32 `[texts, hidden]`; `EmbedOptions` documents the arguments.
 
-        If the directory names a head for sparse or token vectors, the result is a container of inference/vectors.py.
+        If the directory names a head for sparse or token vectors, the result is a container of inference/vectors.py,
+        and not an array. A type checker cannot know this, so it accepts the result as an array.
         """
         options = embed.EmbedOptions(
             pooling=pooling,
@@ -122,15 +126,14 @@ class LoadedModel:
         texts_by_key(Input("fill_mask", 1, {"text": text}))
         return fill_mask.fill_masks(self.model, text, top_k)
 
-    def predict(self, examples: Sequence[str | tuple[str, str] | Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def predict(self, examples: Iterable[str | tuple[str, str] | Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the predictions of a fine-tuned model, one per example, in the form that `bert-jax predict` writes.
 
         An example is a text, a pair of texts, or a dict with the fields that the kind of task needs, such as `text` and
         `text_pair`. Raises UserError if the model has no head of a task, if an example is none of these or lacks a
         field, or if an example is a pair but training read single texts.
         """
-        if isinstance(examples, str):
-            raise UserError("examples is one string; give a list of strings")
+        examples = list_items(examples, "examples")
         predictor = self._predictor
         trained = fields_of_training(predictor.settings, KINDS[predictor.task.kind]).columns
         inputs = []
@@ -144,7 +147,7 @@ class LoadedModel:
 
     def score(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         masking: str = "within_word_l2r",
         temperature: float = 1.0,
         progress: Progress = lambda done, total: None,
@@ -156,8 +159,7 @@ class LoadedModel:
         tokens of its word (`within_word_l2r`, Kauf and Ivanova 2023). Raises UserError if the model has no masked-token
         head, or if a text is too long.
         """
-        if isinstance(texts, str):
-            raise UserError("texts is one string; give a list of strings")
+        texts = list_items(texts, "texts")
         for index, text in enumerate(texts):
             texts_by_key(Input(f"text {index}", index, {"text": text}))
         model = self._scoring_model(masking, temperature)

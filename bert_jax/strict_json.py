@@ -16,7 +16,7 @@ from bert_jax.files import read_file
 
 MAX_DEPTH = 100  # maximum nesting of lists and objects
 MAX_BYTES = 16 << 20  # maximum size of a file with settings; the parsed values take some 25 times as much memory
-MAX_TABLE_BYTES = 64 << 20  # maximum size of a vocabulary, or of a manifest of many shards
+MAX_TABLE_BYTES = 64 << 20  # maximum size of a vocabulary, of a manifest of many shards, or of a file with many labels
 # Controls of a terminal, and surrogates, which UTF-8 cannot write; JSON itself escapes the characters below a space.
 _TERMINAL_CONTROL = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 # `_TOKEN` matches a string, which may contain brackets, or a bracket. The last quote is optional; otherwise, the search

@@ -134,7 +134,7 @@ def verify_run(
 def inspect(
     corpus: PathLike,
     *,
-    recipe: str | None = None,
+    recipe: PathLike | None = None,
     overrides: Overrides | None = None,
     sequence: int | None = None,
     html: PathLike | None = None,
@@ -191,7 +191,7 @@ def compile_recipe(
 
 def _config_class(config: Any) -> Any:
     """Return the class of a config in any form: `PretrainConfig` or `FinetuneConfig`."""
-    if isinstance(config, str):
+    if isinstance(config, str | os.PathLike):
         return config_class_of_recipe(config)
     return FinetuneConfig if hasattr(config, "task") else PretrainConfig
 
@@ -374,4 +374,4 @@ def _benchmarks_and_sources(data: Mapping[str, Paths], known: Mapping[str, Any])
 def add_table_rows_of_recipe(recipe: PathLike | None) -> None:
     """Run a recipe, which may add rows to tables for this process; do nothing if `recipe` is None."""
     if recipe is not None:
-        run_recipe(os.fspath(recipe))
+        run_recipe(recipe)

@@ -3,9 +3,12 @@
 import ast
 import dataclasses
 import itertools
+import json
 import pathlib
+import shutil
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -145,6 +148,30 @@ def test_wrong_calls_are_refused(bert, call, says: str) -> None:
         call(bert_jax.load(bert[0]))
 
 
+def test_any_iterable_of_texts_is_read_once_and_whole(bert, tmp_path) -> None:
+    model = bert_jax.load(bert[0])
+    np.testing.assert_array_equal(model.encode(text for text in TEXTS), model.encode(TEXTS))
+    np.testing.assert_array_equal(model.score(iter(["a", "b c"])), model.score(["a", "b c"]))
+    save(tmp_path, "bert", "ForSequenceClassification", num_labels=3)
+    classifier = bert_jax.load(tmp_path)
+    assert classifier.predict(map(str, ["a", "b"])) == classifier.predict(["a", "b"])
+
+
+@pytest.mark.parametrize("table", [{"text": ["a", "b"]}, types.SimpleNamespace(columns=["text"])])
+def test_the_names_of_columns_are_not_taken_for_texts(bert, table) -> None:
+    """Python iterates over the names of the columns of a batch of `datasets` and of a DataFrame."""
+    model = bert_jax.load(bert[0])
+    for read in (model.encode, model.predict, model.score):
+        with pytest.raises(UserError, match=r"is a table; give a list of its rows, or a column"):
+            read(table)
+
+
+def test_a_model_can_be_the_key_of_a_cache(bert) -> None:
+    one, other = bert_jax.load(bert[0]), bert_jax.load(bert[0])
+    assert {one: 1, other: 2}[one] == 1
+    assert one != other
+
+
 def test_predictions_and_their_ids(tmp_path) -> None:
     theirs, tokenizer = save(tmp_path, "bert", "ForSequenceClassification", num_labels=3)
     model = bert_jax.load(tmp_path)
@@ -163,6 +190,19 @@ def test_predictions_and_their_ids(tmp_path) -> None:
         model.predict(["a", {"texts": "b"}])
     with pytest.raises(UserError, match="which cannot fill masks"):
         model.fill_mask("a [MASK]")
+
+
+def test_the_settings_of_a_task_are_read_from_another_working_directory(tmp_path, monkeypatch) -> None:
+    save(tmp_path / "model", "bert", "ForSequenceClassification", num_labels=2)
+    settings = {"kind": "sequence_classification", "config": {"columns": "text=review"}}
+    (tmp_path / "model" / "task.json").write_text(json.dumps(settings))
+    monkeypatch.chdir(tmp_path)
+    model, other = bert_jax.load("model"), bert_jax.load("model")
+    monkeypatch.chdir("/")
+    assert model.predict([{"review": "a"}]) == model.predict(["a"])
+    shutil.rmtree(tmp_path / "model")
+    with pytest.raises(UserError, match="model is gone; predict before"):
+        other.predict(["a"])
 
 
 def test_a_head_that_cannot_be_used_leaves_the_encoder(tmp_path) -> None:
@@ -184,7 +224,9 @@ def test_every_form_of_a_config(tmp_path) -> None:
     mutable = bert_jax.pretrain_config()
     mutable.train.steps = 7
     assert as_config(kind, mutable).train.steps == 7
-    assert as_config(kind, recipe) == recipe
+    assert as_config(kind, recipe) == bert_jax.resolve(kind, recipe) == recipe
+    assert as_config(kind, pathlib.Path("demo")) == as_config(kind, "demo")
+    assert bert_jax.pretrain_config(pathlib.Path("demo")).train.steps == as_config(kind, "demo").train.steps
     of_numpy = dataclasses.replace(recipe.optimizer, peak_learning_rate=np.float64(1e-3))
     of_numpy = dataclasses.replace(recipe, optimizer=of_numpy, seed=np.int64(3))
     assert type(as_config(kind, of_numpy).optimizer.peak_learning_rate) is float
@@ -214,8 +256,10 @@ def test_batches_follow_from_the_step(tmp_path) -> None:
     config.model.update(max_positions=64)
     config.train.update(steps=10, batch_size=4)
     config.train.phases[0].seq_len = 32
+    of_config_dict = next(bert_jax.make_batches(config))
     config = bert_jax.resolve(bert_jax.PretrainConfig, config)
     from_start = list(itertools.islice(bert_jax.make_batches(config), 4))
+    np.testing.assert_array_equal(of_config_dict["input_ids"], from_start[0]["input_ids"])
     (later,) = itertools.islice(bert_jax.make_batches(config, step=3), 1)
     assert later["input_ids"].shape == (4, 32)
     for name, x in later.items():

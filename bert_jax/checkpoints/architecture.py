@@ -5,7 +5,7 @@ import os
 import typing
 from collections.abc import Sequence
 
-from bert_jax.config import EncoderConfig, FinetuneConfig, PretrainConfig, read_config
+from bert_jax.config import EncoderConfig, FinetuneConfig, PretrainConfig, RecipeName, read_config
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface.model_config import read_model_config
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
@@ -35,7 +35,7 @@ def read_architecture(path: str | os.PathLike[str]) -> EncoderConfig:
     raise UserError(f"{path}: describes no architecture (no config.json); give a directory of `export` or transformers")
 
 
-def read_run_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[str]) -> AnyConfig:
+def read_run_config(kind: type[AnyConfig], recipe: RecipeName | None, overrides: Sequence[str]) -> AnyConfig:
     """Return the config of a run, as `read_config` does, but accept the override `--config.model=from_init`.
 
     The override `--config.model=from_init` takes all fields of `config.model` except `vocab_size` from the architecture

@@ -43,11 +43,12 @@ class Weights(Loaded):
     """The model of a directory, with the directory of its tokenizer."""
 
     directory: pathlib.Path
+    adapter_directory: pathlib.Path | None = None  # of the `peft` adapter that was merged into its base model, if any
     sentences: SentenceModules | None = None  # the modules of a directory of sentence-transformers
     step: int | None = None  # the step of a checkpoint of `pretrain`
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class OpenModel:
     """A model with its tokenizer, ready to use."""
 
@@ -59,6 +60,7 @@ class OpenModel:
     activation: str = ""  # for the score of a CrossEncoder: a row of CROSS_ENCODER_ACTIVATIONS; '' for other models
     tokenizer: Tokenizer = dataclasses.field(repr=False)
     directory: pathlib.Path  # the directory of the tokenizer and further files
+    adapter_directory: pathlib.Path | None = None  # of the `peft` adapter that was merged into its base model, if any
     sentences: SentenceModules = SentenceModules()  # the steps from texts to vectors
 
 
@@ -79,6 +81,7 @@ def open_model(path: str | os.PathLike[str], wanted: tuple[Head, ...] | None = N
         activation=weights.activation,
         tokenizer=tokenizer,
         directory=weights.directory,
+        adapter_directory=weights.adapter_directory,
         sentences=weights.sentences or SentenceModules(),
     )
 
@@ -95,8 +98,8 @@ def read_weights(
 
     Args:
         path: the directory; for a TensorFlow checkpoint, also the path of the checkpoint without a suffix.
-        wanted: the heads to load; None: all heads of the directory. If no wanted head has parameters, and the directory
-            is a model of sentence-transformers, the head that makes the sentence vectors is added.
+        wanted: the heads to load; None: all heads of the directory. If only `hidden_states` is wanted, and the
+            directory is a model of sentence-transformers, the head that makes its sentence vectors is added.
         rng: random key that initializes missing heads; None: a missing head is an error.
         console: console that prints the step of a checkpoint, and damaged checkpoints; None: a console on stderr.
         step: step of the checkpoint in a work directory of `pretrain`; None: the newest undamaged checkpoint.
@@ -116,7 +119,7 @@ def read_weights(
     sentences = read_sentence_modules(directory)
     projection = _read_dense_kernel(directory / sentences.projection) if sentences and sentences.projection else None
     directory = directory / (sentences.folder if sentences else "")
-    if sentences and wanted is not None and {head.name for head in wanted} <= {*WITHOUT_PARAMETERS}:
+    if sentences and wanted == (Head("hidden_states"),):
         wanted += _vector_heads(sentences)
     is_adapter = (directory / PEFT_CONFIG).is_file()
     if step is None and (is_adapter or (directory / "config.json").is_file()):
@@ -126,7 +129,12 @@ def read_weights(
         if sentences and sentences.activation and "sequence_classification" in {head.name for head in loaded.heads}:
             loaded = dataclasses.replace(loaded, activation=sentences.activation)
         if is_adapter:
-            loaded, directory = _with_labels_of_adapter(directory, loaded), _tokenizer_of_adapter(directory)
+            return Weights(
+                **vars(_with_labels_of_adapter(directory, loaded)),
+                directory=_tokenizer_of_adapter(directory),
+                adapter_directory=directory,
+                sentences=sentences,
+            )
         return Weights(**vars(loaded), directory=directory, sentences=sentences)
     folder = directory if directory.is_dir() else directory.parent
     if (folder / GOOGLE_CONFIG).is_file():
@@ -181,6 +189,14 @@ def _with_labels_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Loaded:
 def _tokenizer_of_adapter(directory: pathlib.Path) -> pathlib.Path:
     """Return the directory that has the tokenizer of a `peft` directory, which is this directory or its base model."""
     return directory if (directory / "tokenizer_config.json").is_file() else base_model_directory(directory)
+
+
+def task_file_path(model: Weights | OpenModel) -> pathlib.Path:
+    """Return the path of the task file of a model, or of its adapter; the file may be absent.
+
+    The tokenizer of an adapter may be in the directory of the base model, whose task is another task.
+    """
+    return (model.adapter_directory or model.directory) / TASK_FILE
 
 
 def weights_digest(params: Params) -> str:

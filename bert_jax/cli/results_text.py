@@ -87,10 +87,9 @@ def score_table(report: BenchmarkReport) -> str:
     rows = dict(report.rows)
     if len(rows) > 1:
         rows["mean" if BENCHMARKS[report.benchmark].mean_over_groups else "all"] = report.total
-    width = max(map(len, rows))
-    table = [["".ljust(width), *(name.replace("_", " ") for name in report.total)]]
-    table += [[name.ljust(width), *(_format_score(*figure) for figure in row.items())] for name, row in rows.items()]
-    return "\n".join([head, *_indented_table(table)])
+    table = [["", *(name.replace("_", " ") for name in report.total)]]
+    table += [[name, *(_format_score(*figure) for figure in row.items())] for name, row in rows.items()]
+    return "\n".join([head, *(f"  {line}" for line in text_table(table))])
 
 
 def retrieval_table(report: RetrievalReport) -> str:

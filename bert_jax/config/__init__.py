@@ -24,6 +24,7 @@ from bert_jax.config.checks import (
 from bert_jax.config.encoder import ComputeConfig, EncoderConfig, fill_inherited_fields
 from bert_jax.config.free_fields import MUTABLE_AFTER_CURRENT_STEP
 from bert_jax.config.load import (
+    RecipeName,
     build_checked_config,
     command_line_key,
     config_differences,
@@ -78,6 +79,7 @@ __all__ = [
     "PhaseConfig",
     "PretrainConfig",
     "ProfileConfig",
+    "RecipeName",
     "ReplacedTokensConfig",
     "TaskConfig",
     "TrainConfig",

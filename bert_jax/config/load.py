@@ -9,9 +9,12 @@ the key.
 import dataclasses
 import math
 import numbers
+import os
 import pathlib
 import re
 import runpy
+import sys
+import traceback
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,11 +34,14 @@ from bert_jax.errors import UserError, nearest
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", tuple: "a tuple like (1, 2)"}
 AnyConfig = TypeVar("AnyConfig", bound=Config)
+RecipeName = str | os.PathLike[str]  # a file or a name that `find_recipe` knows
 
 _NUMBERS = {int: numbers.Integral, float: numbers.Real}  # abstract class of the numbers of each type
 
 
-def pretrain_config(recipe: str | None = None, overrides: Mapping[str, Any] | None = None) -> ml_collections.ConfigDict:
+def pretrain_config(
+    recipe: RecipeName | None = None, overrides: Mapping[str, Any] | None = None
+) -> ml_collections.ConfigDict:
     """Return a recipe, or all defaults of a pretraining run, as a mutable `ConfigDict`.
 
     Args:
@@ -49,13 +55,15 @@ def pretrain_config(recipe: str | None = None, overrides: Mapping[str, Any] | No
     return _config_with_values(PretrainConfig, recipe, overrides or {})
 
 
-def finetune_config(recipe: str | None = None, overrides: Mapping[str, Any] | None = None) -> ml_collections.ConfigDict:
+def finetune_config(
+    recipe: RecipeName | None = None, overrides: Mapping[str, Any] | None = None
+) -> ml_collections.ConfigDict:
     """Return a recipe, such as `glue`, or all defaults of a fine-tuning run, as `pretrain_config` does."""
     return _config_with_values(FinetuneConfig, recipe, overrides or {})
 
 
 def _config_with_values(
-    kind: type[AnyConfig], recipe: str | None, overrides: Mapping[str, Any]
+    kind: type[AnyConfig], recipe: RecipeName | None, overrides: Mapping[str, Any]
 ) -> ml_collections.ConfigDict:
     """Return a recipe or the defaults with other values; raise UserError for an unknown key or a wrong value."""
     config = _recipe_or_defaults(kind, recipe)
@@ -71,7 +79,7 @@ def _known_keys(config: ml_collections.ConfigDict) -> list[str]:
     return [command_line_key(key) for key in flatten(_as_plain_values(config))]
 
 
-def _recipe_or_defaults(kind: type[AnyConfig], recipe: str | None) -> ml_collections.ConfigDict:
+def _recipe_or_defaults(kind: type[AnyConfig], recipe: RecipeName | None) -> ml_collections.ConfigDict:
     """Return a recipe, or the defaults, as a `ConfigDict`; raise UserError for a recipe of the other kind of run."""
     config = run_recipe(recipe) if recipe else _as_config_dict(kind())
     if (recipe_class := _config_class_of(config)) is not kind:  # otherwise, an error about unknown keys would follow
@@ -90,7 +98,7 @@ def phases(*values: dict[str, Any]) -> tuple[ml_collections.ConfigDict, ...]:
     return tuple(built)
 
 
-def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[str]) -> AnyConfig:
+def read_config(kind: type[AnyConfig], recipe: RecipeName | None, overrides: Sequence[str] = ()) -> AnyConfig:
     """Return the config of a recipe with overrides.
 
     Args:
@@ -128,7 +136,7 @@ def _with_overrides_and_none(
     return config
 
 
-def config_class_of_recipe(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
+def config_class_of_recipe(recipe: RecipeName) -> type[PretrainConfig] | type[FinetuneConfig]:
     """Return the class of the config that a recipe makes; raise UserError for a file that is no recipe."""
     return _config_class_of(run_recipe(recipe))
 
@@ -144,8 +152,9 @@ def with_first_phase_index(key: str) -> str:
 
 
 def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Collection[str] = ()) -> AnyConfig:
-    """Return the frozen config; raise UserError, which names the key, for an unknown key or a wrong value.
+    """Return the frozen, checked config of a `ConfigDict`; a frozen config is checked again.
 
+    Raises UserError, which names the key, for an unknown key or a wrong value.
     `given` has the keys on the command line; a key that has no effect, because another field has a value, is an error.
     """
     return build_checked_config(kind, _as_plain_values(config), given)
@@ -382,7 +391,7 @@ def recipes() -> dict[str, pathlib.Path]:
     return {}
 
 
-def find_recipe(recipe: str) -> str:
+def find_recipe(recipe: RecipeName) -> str:
     """Return `FILE` or, for a recipe with an argument, `FILE:ARGUMENT`, the form that ml_collections reads.
 
     Args:
@@ -391,7 +400,8 @@ def find_recipe(recipe: str) -> str:
     Raises:
         UserError: neither a file nor a recipe has this name.
     """
-    name, colon, argument = recipe.partition(":")
+    recipe = os.fspath(recipe)
+    name, colon, argument = _partition_argument(recipe)
     if pathlib.Path(name).is_file():
         return recipe
     known = recipes()
@@ -405,35 +415,61 @@ def find_recipe(recipe: str) -> str:
     raise UserError(f"--config={recipe}: no such file or recipe; {suggestion} `bert-jax config` lists all")
 
 
-def _path_of_user_recipe(recipe: str) -> str | None:
+def _partition_argument(recipe: str) -> tuple[str, str, str]:
+    """Return the file or the name of a recipe, a colon, and the argument; the path of a file may have colons."""
+    paths = (recipe[: match.start()] for match in re.finditer(":|$", recipe))
+    path = next((path for path in paths if pathlib.Path(path).is_file()), recipe.partition(":")[0])
+    return path, recipe[len(path) :][:1], recipe[len(path) + 1 :]
+
+
+def _path_of_user_recipe(recipe: RecipeName) -> str | None:
     """Return the absolute path and the argument of a user's recipe; None for a recipe that comes with bert_jax."""
-    path, colon, argument = find_recipe(recipe).partition(":")
+    path, colon, argument = _partition_argument(find_recipe(recipe))
     absolute = pathlib.Path(path).resolve()
     return None if absolute in recipes().values() else f"{absolute}{colon}{argument}"
 
 
-def run_recipe(recipe: str) -> ml_collections.ConfigDict:
+def run_recipe(recipe: RecipeName) -> ml_collections.ConfigDict:
     """Return the result of a recipe's get_config(), called with the argument after the colon, if any.
 
-    If the recipe adds rows to tables (a masking rule, an optimizer), the rows exist in this process.
+    If the recipe adds rows to tables (a masking rule, an optimizer), the rows exist in this process. The recipe may
+    import modules that are in its directory.
     """
     file = find_recipe(recipe)
-    path, colon, argument = file.partition(":")
+    path, colon, argument = _partition_argument(file)
+    directory = str(pathlib.Path(path).resolve().parent)
+    sys.path.append(directory)  # at the end, so that no file in the directory replaces an installed package
     try:
-        config = runpy.run_path(path)["get_config"](*[argument] if colon else [])
+        functions = runpy.run_path(path)
+        if "get_config" not in functions:
+            raise UserError(f"--config={file}: has no function get_config(); a recipe is a Python file with it")
+        config = functions["get_config"](*[argument] if colon else [])
     except UserError:
         raise
     except Exception as error:  # a recipe is a program: it may raise anything
-        raise UserError(f"--config={file}: get_config() does not run ({type(error).__name__}: {error})") from error
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f"line {frame.lineno}, " for frame in frames if frame.filename == path]
+        where = lines[-1] if lines else ""
+        raise UserError(
+            f"--config={file}: get_config() does not run ({where}{type(error).__name__}: {error})"
+        ) from error
+    finally:
+        if sys.path[-1] == directory:
+            sys.path.pop()
     if not isinstance(config, ml_collections.ConfigDict):
         raise UserError(f"--config={file}: its get_config() must return an ml_collections.ConfigDict")
     return config
 
 
 def _as_plain_values(config: Any) -> Any:
-    """Return a ConfigDict as dicts, tuples and scalars (`ConfigDict.to_dict` stops at tuples)."""
+    """Return a config as dicts, tuples and scalars (`ConfigDict.to_dict` stops at tuples)."""
+    if isinstance(config, PretrainConfig | FinetuneConfig):
+        return to_json(config)
     if isinstance(config, ml_collections.ConfigDict):
-        return {key: _as_plain_values(value) for key, value in config.items()}
+        try:
+            return {key: _as_plain_values(value) for key, value in config.items()}
+        except config_dict.RequiredValueError:  # the parser of ml_collections cannot give such a field a value
+            raise UserError("a field is a required_placeholder; set it, or use config_dict.placeholder") from None
     return tuple(_as_plain_values(value) for value in config) if isinstance(config, list | tuple) else config
 
 

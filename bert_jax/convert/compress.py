@@ -77,7 +77,8 @@ def compress_model(
     check_output(output)
     if method not in METHODS:
         raise UserError(f"--method {method}: unknown; known are {', '.join(METHODS)}{did_you_mean(method, METHODS)}")
-    weights = with_exported_heads(read_weights(model, console=console), is_class=True)
+    original = read_weights(model, console=console)
+    weights = with_exported_heads(original, is_class=True)
     eval_set = eval_set_of(weights, data, num_examples, console)
     with tempfile.TemporaryDirectory() as scratch:
         console.say(f"{method}: making the smaller model")
@@ -85,7 +86,7 @@ def compress_model(
         console.say(f"measuring {eval_set.metric} of {eval_set.num_units:,} examples, and times")
         lines = comparison_lines(compressed, eval_set)
         if (compressed.directory / "model.safetensors").is_file():
-            card = card_text(compressed.weights, model)
+            card = card_text(compressed.weights, original, model)
         else:
             card = f"# {os.path.basename(os.path.realpath(model))}: {compressed.description}"
         with output_directory(output) as partial:

@@ -14,14 +14,13 @@ import numpy as np
 from bert_jax import strict_json
 from bert_jax.batches.iteration import batches
 from bert_jax.batches.pipeline import make_sequences, special_ids_and_vocabulary
-from bert_jax.checkpoints.load_model import Weights
+from bert_jax.checkpoints.load_model import Weights, task_file_path
 from bert_jax.config import ComputeConfig, DataConfig, EncoderConfig, TaskConfig, section_from_values
 from bert_jax.console import Console
 from bert_jax.convert.prune import Loss
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
 from bert_jax.finetuning.task_data import TaskSplit, read_split
-from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.models import Head, Params, make_model
 from bert_jax.objectives.base import Batch, Rngs
 from bert_jax.objectives.losses import cross_entropy
@@ -93,7 +92,7 @@ def eval_set_of(weights: Weights, data: str | None, num_examples: int, console: 
     Raises:
         UserError: `data` is missing, or fits no head of the model.
     """
-    if (weights.directory / TASK_FILE).is_file():
+    if task_file_path(weights).is_file():
         return task_eval_set(weights, data, num_examples, console)
     if Head("masked_token") not in weights.heads:
         raise UserError(
@@ -126,7 +125,7 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
 
     If the task has two dev sets, the name of the metric chooses the set. A score of retrieval becomes the usual metric.
     """
-    path = weights.directory / TASK_FILE
+    path = task_file_path(weights)
     described = strict_json.read_object(path)
     settings = section_from_values(TaskConfig, described["config"], str(path))
     settings = _settings_with_data(settings, data)

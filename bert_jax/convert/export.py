@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import jax
 
 from bert_jax import files, strict_json
-from bert_jax.checkpoints.load_model import Weights, read_weights
+from bert_jax.checkpoints.load_model import Weights, read_weights, task_file_path
 from bert_jax.console import Console
 from bert_jax.convert.expected_outputs import add_sentence_vectors, has_sentence_vectors, heads_of_exported_program
 from bert_jax.convert.program import move_files_to_parent, write_program
@@ -25,11 +25,11 @@ from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.interop.stablehlo import export_stablehlo
 from bert_jax.interop.tensors import PROJECTION, first_path_part, largest_class_of_heads, parameter_shapes
 from bert_jax.interop.token_modules import projection_file
-from bert_jax.reports.card import model_card
+from bert_jax.reports.card import card_with_facts, model_card, parse_card
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import copy_tokenizer
 from bert_jax.training.checkpoint import read_record
-from bert_jax.training.metrics import begins_with_digest
+from bert_jax.training.metrics import begins_with_digest, read_metrics
 from bert_jax.training.remote_workdir import checkpoints_directory
 from bert_jax.training.workdir import resolve_model_dir
 
@@ -96,7 +96,7 @@ def export_directory(
             f"(vector_head={sentences.vector_head}); the other formats have no program for them"
         )
     if is_huggingface:
-        row.write(exported, output, {CARD: card_text(exported, model, card_facts)})
+        row.write(exported, output, {CARD: card_text(exported, weights, model, card_facts)})
     elif row.title:
         one_class, has_torch = (
             with_exported_heads(exported, is_class=True),
@@ -155,18 +155,29 @@ def left_out_heads(weights: Weights, exported: Weights) -> list[str]:
     return [head.name for head in weights.heads if head not in exported.heads]
 
 
-def card_text(weights: Weights, model: pathlib.Path, facts: CardFacts = CardFacts()) -> str:
-    """Return the model card of a directory; make a new card if the directory has no card, or if facts must be added."""
-    path = weights.directory / CARD
-    if path.is_file() and facts == CardFacts():
-        return read_file(path, strict_json.MAX_BYTES).decode(errors="replace")
-    return model_card(weights, model, facts.license, facts.base_model, facts.bias, facts.retrieval)
+def card_text(weights: Weights, original: Weights, model: pathlib.Path, facts: CardFacts = CardFacts()) -> str:
+    """Return the model card of `weights`, a form of the model `original` that was read from the directory `model`.
+
+    The card of the directory is kept, and gets the facts, if the card describes `weights`. For other heads, for another
+    family, and for an adapter that was merged into its base model, a new card is made.
+    """
+    path, given = original.directory / CARD, (facts.license, facts.base_model, facts.bias, facts.retrieval)
+    if original.adapter_directory or not path.is_file():
+        return model_card(weights, model, *given)
+    text = read_file(path, strict_json.MAX_BYTES).decode(errors="replace")
+    is_described = (weights.heads, weights.config.family) == (original.heads, original.config.family)
+    if is_described and facts == CardFacts():
+        return text
+    card = parse_card(text)
+    if is_described and card:
+        return card_with_facts(card, weights, *given)
+    return model_card(weights, model, *given, earlier=card)
 
 
 def _warn_if_metrics_changed(workdir: pathlib.Path, step: int, console: Console) -> None:
     """Warn if metrics.jsonl, whose scores the model card contains, differs from the checkpoint's record."""
     path, digest = workdir / "metrics.jsonl", read_record(checkpoints_directory(workdir), step).get("metrics")
-    if digest and not begins_with_digest(path, digest):
+    if digest and not begins_with_digest(read_metrics(path), digest):
         console.say(
             f"{path}: differs from the record of the checkpoint of step {step:,}; the scores in {CARD} may be wrong"
         )
@@ -189,7 +200,7 @@ def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str
 
 def usage_files(weights: Weights) -> dict[str, str]:
     """Return name -> text of the files about the use of a model: its task, and modules of sentence-transformers."""
-    path = weights.directory / TASK_FILE
+    path = task_file_path(weights)
     usage = {TASK_FILE: read_file(path, strict_json.MAX_BYTES).decode()} if path.is_file() else {}
     if weights.sentences is not None:
         usage |= sentence_module_files(weights.sentences, weights.config)
@@ -255,7 +266,8 @@ def write_peft(weights: Weights, output: pathlib.Path, extra: Mapping[str, str])
     source = weights.directory / FOLDER
     if not (source / PEFT_CONFIG).is_file():
         raise UserError(
-            f"{weights.directory} has no {FOLDER}/; train an adapter with `finetune --config.adapter.rank=8`"
+            f"{weights.directory} has no {FOLDER}/, which `finetune --config.adapter.rank=8` writes for a head of a "
+            "task over an exported model of transformers"
         )
     with files.output_directory(output) as partial:
         shutil.copytree(source, partial, dirs_exist_ok=True)

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 
 from bert_jax import files, strict_json
-from bert_jax.checkpoints.load_model import Weights
+from bert_jax.checkpoints.load_model import Weights, task_file_path
 from bert_jax.console import Console
 from bert_jax.convert.expected_outputs import (
     FILE,
@@ -19,7 +19,7 @@ from bert_jax.convert.export_readme import FENCE, answer_kind, measurements_text
 from bert_jax.convert.latency import LENGTH, measure_latency
 from bert_jax.convert.runtimes import RUNTIMES
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface import CARD, TASK_FILE
+from bert_jax.interop.huggingface import CARD
 from bert_jax.interop.sentence_modules import VECTORS
 from bert_jax.models.heads import OF_PRETRAINING
 from bert_jax.tokenizer import load_tokenizer
@@ -77,7 +77,7 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
     sentences = weights.sentences
     kind = answer_kind(weights.heads, weights.problem, weights.activation, sentences)
     classes = max((head.classes for head in weights.heads), default=0)
-    task = weights.directory / TASK_FILE
+    task = task_file_path(weights)
     code = usage_code(
         runtime,
         kind,

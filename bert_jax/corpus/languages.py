@@ -5,6 +5,9 @@ import re
 from bert_jax.errors import UserError, nearest
 
 NO_LANGUAGE = "none"  # each line is a sentence, unchanged: for code, logs, proteins
+# Characters, as ranges of a regular expression, of scripts that do not separate words: Thai, Lao, Tibetan, Burmese,
+# Khmer, kana, Han.
+UNSPACED = "\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # All codes of two letters in ISO 639-1, and sh.
 _TWO_LETTERS = """
 aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo es et

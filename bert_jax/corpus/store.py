@@ -19,7 +19,6 @@ import concurrent.futures
 import errno
 import os
 import pathlib
-import resource
 import statistics
 import threading
 import time
@@ -31,15 +30,13 @@ import numpy as np
 from bert_jax.console import notebook_table
 from bert_jax.corpus.manifest import WORDS_VERSION, read_manifest
 from bert_jax.errors import UserError, file_error
-from bert_jax.files import check_is_regular_file, sha256_of
+from bert_jax.files import allow_open_files, check_is_regular_file, sha256_of
 
 if TYPE_CHECKING:
     from array_record.python.array_record_module import ArrayRecordReader
 
 SPLITS = ("train", "heldout")
 READING_THREADS = 8  # number of threads for which open files are reserved; a thread has a reader for each shard
-OTHER_FILES = 256  # open files reserved for the rest of the process
-OPEN_FILES = 1 << 16  # limit of open files that the process requests, to serve more than `READING_THREADS` threads
 MAX_RECORD = 1024  # maximum number of tokens; the text of an example is in one or two records
 MAX_SENTENCE = 512  # maximum number of tokens; no published model reads longer sequences
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
@@ -101,7 +98,7 @@ class Split:
         source_documents: np.ndarray,
         dtype: np.dtype,
     ):
-        _allow_open_files(READING_THREADS * len(shards))
+        allow_open_files(READING_THREADS * len(shards))
         self.tokens_per_record, self.sentences_per_record = tokens_per_record, sentences_per_record
         self.first_record, self.source_documents = first_record, source_documents
         self.dtype = dtype
@@ -261,20 +258,6 @@ class Split:
 
 def _damaged_shard_error(shard: Shard, error: Exception) -> UserError:
     return UserError(f"{shard.path}: damaged shard ({error}); copy the corpus again")
-
-
-def _allow_open_files(num_files: int) -> None:
-    """Increase the limit of open files of this process by `num_files`; raise UserError if the system refuses."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = max(OPEN_FILES, num_files + OTHER_FILES)
-    if hard != resource.RLIM_INFINITY:
-        limit = min(limit, hard)
-    if num_files + OTHER_FILES > limit:
-        raise UserError(
-            f"{num_files:,} files may be open at once, but this system allows {limit:,}; raise `ulimit -Hn`"
-        )
-    if soft != resource.RLIM_INFINITY and soft < limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def running_total(counts: np.ndarray) -> np.ndarray:

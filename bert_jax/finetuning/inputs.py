@@ -31,6 +31,7 @@ from bert_jax.finetuning.pairs import (
 from bert_jax.finetuning.task_data import TaskSplit, count_labels, read_split, score_names, splits_digest
 from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
 from bert_jax.finetuning.training_sets import order_of_batches, settings_of_sets
+from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model import check_token_ids, load_matching_tokenizer
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
@@ -48,7 +49,7 @@ from bert_jax.scoring.retrieval_files import Collection, read_collection
 from bert_jax.tasks.batching import Feed, choose_buckets
 from bert_jax.tasks.class_weights import SCHEMES, add_label_weights, label_weights, oversample_rare_labels
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.labels import match_head_rows_to_labels
+from bert_jax.tasks.labels import labels_text, match_head_rows_to_labels
 from bert_jax.tasks.reading.examples import SPLITS, existing_sets
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
@@ -267,7 +268,8 @@ def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
     )
     names = ", ".join(target.name.rpartition("{layer}.")[2] for target in inputs.adapter.targets)
     without_peft = (
-        "; `peft` opens only a head of a task over an exported model, so the adapter is merged into model/ alone"
+        "; `peft` opens only a head of a task over an exported model of transformers, so the adapter is merged into "
+        "model/ alone"
     )
     return (
         f"training an adapter of rank {inputs.adapter.rank} beside {names}, and the head: {trained:,} of "
@@ -277,9 +279,11 @@ def describe_adapter(inputs: TaskInputs, objective: Objective) -> str:
 
 def peft_can_open(weights: Weights) -> bool:
     """Return whether `peft` can open an adapter of the weights, which need a config.json and the head of a task."""
-    return (weights.directory / "config.json").is_file() and heads_as_stored(weights.heads)[
-        0
-    ].name not in OF_PRETRAINING
+    return (
+        (weights.directory / "config.json").is_file()
+        and FAMILIES[weights.config.family].in_transformers
+        and heads_as_stored(weights.heads)[0].name not in OF_PRETRAINING
+    )
 
 
 class PlannedTraining(NamedTuple):
@@ -352,7 +356,7 @@ def _with_balanced_labels(task: Task, settings: TaskConfig, train: TaskSplit, co
         exclusive = not kind.problem
         total = counts.total() if exclusive else len(train.examples)
         weights = label_weights(settings.class_weights, task.labels, counts, total, exclusive)
-        shown = ", ".join(f"'{name}' {weight:.3g}" for name, weight in zip(task.labels, weights, strict=True))
+        shown = labels_text([f"'{name}' {weight:.3g}" for name, weight in zip(task.labels, weights, strict=True)])
         console.say(f"{task.name} train: weights of the labels in the loss: {shown}")
         features = add_label_weights(kind, features, weights)
     return train._replace(features=features)
@@ -428,7 +432,7 @@ def describe_continued_head(labels: tuple[str, ...], weights: Weights) -> str:
     pairs = [f"{old} -> {new}" for old, new in zip(weights.labels, labels, strict=True)]
     equal = sum(old.casefold() == new.casefold() for old, new in zip(weights.labels, labels, strict=True))
     by = "by name" if equal == len(labels) else f"{equal} of {len(labels)} by name, the others in order"
-    return f"the trained head continues, label by label ({by}): {', '.join(pairs)}"
+    return f"the trained head continues, label by label ({by}): {labels_text(pairs)}"
 
 
 def _check_sentence_modules(weights: Weights) -> None:

@@ -102,9 +102,9 @@ def write_results(
                 tuned = {"impossible": False} if threshold is None else {"null_threshold": threshold}
             elif threshold is not None:
                 tuned = {"thresholds": threshold}
-            path = partial / TASK_FILE
-            values = json.loads(files.read_file(path)) | tuned
-            path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+            for path in partial.rglob(TASK_FILE):  # of the model, and of its adapter
+                values = json.loads(files.read_file(path)) | tuned
+                path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
         if any(reports.values()):
             files.write_text(directory / LABELS_FILE, json.dumps(reports, indent=1) + "\n")
         files.write_text(directory / "results.json", json.dumps(summary, indent=1) + "\n")

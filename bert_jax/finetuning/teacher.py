@@ -9,6 +9,7 @@ from bert_jax.errors import UserError
 from bert_jax.models import Head, Params
 from bert_jax.objectives.task_losses import DISTILLATION_LOSSES
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.labels import labels_text
 from bert_jax.tasks.task import Task
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
@@ -36,7 +37,9 @@ def read_task_teacher(
         raise UserError(f"{where}: a task of the kind {task.kind} cannot learn from a teacher; remove the teacher")
     weights = read_weights(settings.teacher, (head,), console=console)
     if task.labels and weights.labels and tuple(weights.labels) != tuple(task.labels):
-        raise UserError(f"{where} has the labels {', '.join(weights.labels)}; the task has {', '.join(task.labels)}")
+        raise UserError(
+            f"{where} has the labels {labels_text(weights.labels)}; the task has {labels_text(task.labels)}"
+        )
     if load_tokenizer(weights.directory).tokens != tokenizer.tokens:
         raise UserError(f"{where} has another vocabulary than config.init_from; start from a model with its vocabulary")
     if weights.config.num_token_types and start.num_token_types not in (0, weights.config.num_token_types):
@@ -45,5 +48,5 @@ def read_task_teacher(
         raise UserError(f"{where} reads {weights.config.max_positions} tokens, config.task.max_seq_len is larger")
     console.say(f"learning {settings.soft_fraction:.0%} from the {weights.config.family} in {settings.teacher}")
     if task.labels and not weights.labels:
-        console.say(f"its labels have no names; the names {', '.join(task.labels)} are assumed, in this order")
+        console.say(f"its labels have no names; the names {labels_text(task.labels)} are assumed, in this order")
     return TaskTeacher(weights.config, weights.params, digest_of_config_and_params(weights))

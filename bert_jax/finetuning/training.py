@@ -226,7 +226,7 @@ def export_best_model(
         on_host = {**on_host, "encoder": weights.params["encoder"]}
         if peft_can_open(weights):
             files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, weights.directory)
-            extra |= {f"{FOLDER}/{name}": content for name, content in {**files, **modules}.items()}
+            extra |= {f"{FOLDER}/{name}": content for name, content in {**files, **extra}.items()}
         on_host = merge_adapter_into_weights(inputs.adapter, on_host)
     huggingface.export_model(
         on_host,

@@ -28,7 +28,7 @@ class PairCounts(NamedTuple):
 
 
 def write_unlabeled_pairs(
-    corpus_directory: str,
+    corpus_directory: str | os.PathLike[str],
     output: str | os.PathLike[str],
     rule: str = "adjacent",
     num_pairs: int | None = None,

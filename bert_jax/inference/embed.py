@@ -18,7 +18,7 @@ from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.inference.feature_files import PutFeatures, sparse_file_writer, token_file_writer, vector_file_writer
-from bert_jax.inference.inputs import Input, read_inputs, readable_twice, source_name, texts_by_key
+from bert_jax.inference.inputs import Input, list_items, read_inputs, readable_twice, source_name, texts_by_key
 from bert_jax.inference.row_limits import row_limits
 from bert_jax.inference.vectors import SparseVectors, TextVectors, TokenVectors, join_vectors
 from bert_jax.interop.sentence_modules import SentenceModules
@@ -110,7 +110,7 @@ class Summary:
     width: int
 
 
-def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = EmbedOptions()) -> TextVectors:
+def encode(model: OpenModel, texts: Iterable[Text], options: EmbedOptions = EmbedOptions()) -> TextVectors:
     """Return the vectors of texts in the order of `texts`: float32 `[texts, width]`, or SparseVectors.
 
     Args:
@@ -132,11 +132,10 @@ class VectorsAndCount(NamedTuple):
 
 
 def encode_and_count_truncated(
-    model: OpenModel, texts: Sequence[Text], options: EmbedOptions = EmbedOptions()
+    model: OpenModel, texts: Iterable[Text], options: EmbedOptions = EmbedOptions()
 ) -> VectorsAndCount:
     """Return the vectors that `encode` returns, and the number of texts that `options.truncate` cut."""
-    if isinstance(texts, str):
-        raise UserError("texts is one string; give a list of strings")
+    texts = list_items(texts, "texts")
     embedder = _Embedder(model, options)
     if not embedder.pools:
         raise UserError(

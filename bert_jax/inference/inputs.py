@@ -9,17 +9,19 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple, TypeVar
 
 from bert_jax.errors import UserError, file_error
-from bert_jax.readers.rows import check_json_object, parse_json, read_lines, read_text_lines
+from bert_jax.readers.rows import check_json_object, parse_json, read_lines, read_text_lines, utf8_stream
 
 STDIN = "-"
 OBJECT_LINES, TEXT_LINES = ".jsonl", ".txt"
 # Files whose lines are no texts.
 NOT_LINES = (".csv", ".tsv", ".parquet", ".gz", ".xml", ".html", ".xlsx", ".docx", ".odt", ".pdf")
 MAX_LINE_BYTES = 4 << 20  # the tokenizer takes some 80 times the memory of a line
+
+Item = TypeVar("Item")
 
 
 class Input(NamedTuple):
@@ -89,6 +91,18 @@ def source_name(source: str | os.PathLike[str]) -> str:
     return "standard input" if source == STDIN else str(source)
 
 
+def list_items(items: Iterable[Item], name: str) -> list[Item]:
+    """Return the texts or examples that a Python user gives as any iterable; `name` names them in messages.
+
+    Raises UserError for a single string, and for a table, because Python iterates over the names of its columns.
+    """
+    if isinstance(items, str):
+        raise UserError(f"{name} is one string; give a list of strings")
+    if isinstance(items, Mapping) or hasattr(items, "columns"):
+        raise UserError(f"{name} is a table; give a list of its rows, or a column of texts such as table['text']")
+    return list(items)
+
+
 def texts_by_key(line: Input, keys: Sequence[str] = ("text", "text_pair")) -> dict[str, str]:
     """Return the texts of an input by key; raise UserError if the first key is missing or a value is not a text."""
     if keys[0] not in line.fields:
@@ -117,7 +131,10 @@ def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike
 
 @contextlib.contextmanager
 def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield standard input or an open file; raise UserError if the file cannot be read."""
+    """Yield standard input or an open file; raise UserError if the file cannot be read.
+
+    A file with the byte order mark of UTF-16 or UTF-32 is converted to UTF-8, like the files of tasks and corpora.
+    """
     if source == STDIN:
         yield sys.stdin.buffer
         return
@@ -128,7 +145,7 @@ def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         advice = "write the text into a file, one text per line, and give the file" if is_text else ""
         raise file_error(error, source, "cannot be read", advice) from None
     with file:
-        yield file
+        yield utf8_stream(file, "utf-8")
 
 
 def _has_json_lines(source: str | os.PathLike[str], starts_with_brace: bool) -> bool:

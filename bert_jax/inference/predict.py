@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from bert_jax import strict_json
-from bert_jax.checkpoints.load_model import OpenModel, open_model
+from bert_jax.checkpoints.load_model import OpenModel, open_model, task_file_path
 from bert_jax.config import ComputeConfig, TaskConfig, section_from_values
 from bert_jax.errors import UserError, check_not_input, writing
 from bert_jax.files import new_file
@@ -78,7 +78,9 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     """Return a predictor of a model with the head of a task; raise UserError if it has no such head."""
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
-    path = loaded.directory / TASK_FILE
+    if not loaded.directory.is_dir():  # without its files, thresholds and columns would be lost
+        raise UserError(f"{loaded.directory} is gone; predict before you remove the directory of a loaded model")
+    path = task_file_path(loaded)
     loaded = dataclasses.replace(loaded, heads=_vector_head_of_task_file(path) or loaded.heads)
     kinds = [
         name

@@ -116,7 +116,9 @@ def masked_token_logits(head: Head, x: Encoded) -> Arrays:
     if "verbalizers" not in x.batch:
         return {"mlm_logits": logits}
     words = x.batch["verbalizers"]
-    of_words = jnp.take_along_axis(logits[:, 0], words.reshape(len(words), -1), axis=1).reshape(words.shape)
+    # Unsharded, because XLA's partitioner aborts at a gather from a sharded vocabulary in micro-batches on a mesh.
+    at_mask = constrain(logits[:, 0], "batch", "features")
+    of_words = jnp.take_along_axis(at_mask, words.reshape(len(words), -1), axis=1).reshape(words.shape)
     return {"sequence_logits": jnp.mean(of_words, axis=-1, where=words >= 0)}
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
@@ -22,7 +22,16 @@ from bert_jax.models.encoder import (
     is_global_layer,
     padded_vocab,
 )
-from bert_jax.models.heads import GLOBAL_TOKENS, OF_PRETRAINING, POOLINGS, Batch, Head, Network, global_token_mask
+from bert_jax.models.heads import (
+    GLOBAL_TOKENS,
+    HEADS,
+    OF_PRETRAINING,
+    POOLINGS,
+    Batch,
+    Head,
+    Network,
+    global_token_mask,
+)
 from bert_jax.models.init import (
     INITIALIZATIONS,
     can_init_matching_head,
@@ -65,8 +74,9 @@ class Model:
     sections: Any
 
 
-def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> Model:
+def make_model(config: EncoderConfig, compute: ComputeConfig, heads: Sequence[Head]) -> Model:
     """Return the encoder of `config` with `heads`; raise `UserError` for an architecture that cannot be built."""
+    heads = tuple(heads)
     _check_architecture(config, compute, heads)
     module = Network(config, compute, heads)
 
@@ -244,7 +254,7 @@ def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tu
         raise UserError(f"model.bilstm needs an even model.hidden_size, not {config.hidden_size}: half a direction")
     if config.bilstm and heads and {head.name for head in heads} <= OF_PRETRAINING:
         raise UserError("model.bilstm is only for the heads of tasks; remove it, and fine-tune with task.bilstm")
-    for name, value, known in (
+    choices: list[tuple[str, str, Collection[str]]] = [
         ("model.norm_position", config.norm_position, BLOCKS),
         ("model.norm", config.norm, NORMS),
         ("model.positions", config.positions, POSITIONS),
@@ -258,7 +268,9 @@ def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tu
         ("model.initialization", config.initialization, INITIALIZATIONS),
         ("compute.dtype", compute.dtype, DTYPES),
         ("compute.attention", compute.attention, KERNELS),
-    ):
+        *(("head", head.name, HEADS) for head in heads),
+    ]
+    for name, value, known in choices:
         if value not in known:
             raise UserError(f"{name}='{value}' is none of {', '.join(known)}{did_you_mean(value, known)}")
     check_kernel(config, compute)

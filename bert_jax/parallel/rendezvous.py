@@ -12,10 +12,11 @@ import json
 import selectors
 import socket
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from bert_jax import strict_json
+from bert_jax.files import allow_open_files
 from bert_jax.parallel.relay import connect_with_retries
 
 Message = dict[str, Any]
@@ -28,6 +29,7 @@ JOIN_TRIES = 8  # connections to process 0, which may close a connection before 
 JOIN_PAUSE = 0.2  # seconds
 ANSWER_SECONDS = 10.0  # limit for the answer of process 0
 FOREVER = 1e9  # seconds
+MAX_NAMED = 8  # processes that a message names
 MAX_WAIT_SECONDS = 600.0  # of a call of the operating system
 CLOSED = "closed the connection: it stopped before all processes were present, or its BERT_JAX_TOKEN is different"
 
@@ -113,6 +115,7 @@ def rendezvous(peers: Peers, seconds: float | None) -> Membership:
     Raises:
         PeerTimeout: a process is missing after `seconds`.
         PeerMismatch: two processes disagree about the number of processes, or have the same number.
+        UserError: the system of process 0 allows fewer open files than there are processes.
     """
     seconds = FOREVER if seconds is None else seconds
     return _gather_processes(peers, seconds) if peers.process_id == 0 else _join_process_0(peers, seconds)
@@ -121,6 +124,7 @@ def rendezvous(peers: Peers, seconds: float | None) -> Membership:
 def _gather_processes(peers: Peers, seconds: float) -> Membership:
     """Return the membership in process 0, which waits for a connection from every other process."""
     count = peers.num_processes
+    allow_open_files(count)  # the usual limit of 1,024 is too low for the connections of 1,024 processes
     hosts, links, num_strangers = {0: socket.gethostname()}, dict[int, Link](), 0
     port = int(peers.coordinator.rpartition(":")[2])
     with (
@@ -266,9 +270,15 @@ def _contradiction_message(hello: Hello, joined_hosts: dict[int, str], count: in
 def _missing_processes_message(hosts: dict[int, str], count: int, seconds: float, strangers: int) -> str:
     """Return the message about the processes that did not connect in time."""
     absent = [str(process_id) for process_id in range(count) if process_id not in hosts]
-    which = f"process {absent[0]}" if len(absent) == 1 else f"processes {', '.join(absent)}"
+    which = f"process {absent[0]}" if len(absent) == 1 else f"processes {short_list(absent)}"
     text = f"{which} of {count} never started, within {seconds:g} s of process 0 (config.watchdog.start_seconds)"
     return f"{text}; {strangers} other connections had not the run's BERT_JAX_TOKEN" if strangers else text
+
+
+def short_list(texts: Sequence[str], separator: str = ", ") -> str:
+    """Return the first texts about processes, joined for a message, and the number of the others."""
+    rest = [f"and {len(texts) - MAX_NAMED} more"] if len(texts) > MAX_NAMED else []
+    return separator.join([*texts[:MAX_NAMED], *rest])
 
 
 def _send_error_and_close(links: Iterable[Link], error: PeerTimeout | PeerMismatch) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple, NoReturn
 from bert_jax.config import WatchdogConfig
 from bert_jax.console import write_or_discard
 from bert_jax.errors import shown
-from bert_jax.parallel.rendezvous import Membership, Message
+from bert_jax.parallel.rendezvous import Membership, Message, short_list
 
 LOST = 124  # exit status if a process is lost or hangs
 HEARTBEAT = 1.0  # seconds between two heartbeats
@@ -204,7 +204,7 @@ class Watchdog:
             silent = [
                 self._silence_message(peer, now) for peer in self.links if now - self._last_message[peer] > SILENCE
             ]
-            self._end_run("; ".join(silent) or self._error[1], LOST if silent else 1)
+            self._end_run(short_list(silent, "; ") or self._error[1], LOST if silent else 1)
         stages = {0: self._stage} | self._peer_stages
         last = min(stages.values())
         behind = [peer for peer, stage in stages.items() if stage.ordinal == last.ordinal]
@@ -215,10 +215,10 @@ class Watchdog:
             self._silence_message(peer, now) for peer in behind if peer and now - self._last_message[peer] > SILENCE
         ]
         if silent:
-            text = f"{'; '.join(silent)}; {text}"
+            text = f"{short_list(silent, '; ')}; {text}"
         elif len(behind) < len(stages):
             verb = "hangs" if len(behind) == 1 else "hang"
-            text = f"{', '.join(map(self._process_label, behind))} {verb} in {last}, the others wait; {text}"
+            text = f"{short_list([*map(self._process_label, behind)])} {verb} in {last}, the others wait; {text}"
         elif self.links:
             text = f"all {len(stages)} processes answer and wait in the same stage; {text}"
         self._end_run(text)
@@ -251,14 +251,16 @@ class Watchdog:
     def _end_run(self, message: str, status: int = LOST) -> NoReturn:
         """Send and print the message, then exit.
 
-        Process 0 exits last, because a closed connection counts as a dead process.
+        Process 0 exits last, because a closed connection counts as a dead process. Process 0 waits for `ANSWER` seconds
+        at most, since hundreds of hosts may be unreachable.
         """
         if self.process_id == 0:
             self._broadcast({"end": message, "status": status})
+            end = time.monotonic() + ANSWER
             for link in self.links.values():
                 with contextlib.suppress(OSError, EOFError):
-                    link.socket.settimeout(GRACE)
                     while True:
+                        link.socket.settimeout(min(GRACE, max(end - time.monotonic(), 0.001)))
                         link.receive()
         if status == LOST or not self._own_error:
             write_or_discard(sys.stderr, f"bert-jax: {shown(message)}\n")

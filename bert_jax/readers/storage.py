@@ -2,6 +2,7 @@
 
 import contextlib
 import glob
+import hashlib
 import os
 import pathlib
 import shutil
@@ -17,6 +18,17 @@ Result = TypeVar("Result")
 STORAGE_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "hf": "huggingface_hub"}
 TRIES = 5  # attempts of a request; gcsfs also repeats each of its requests up to six times
 FIRST_PAUSE = 1.0  # seconds before the second attempt; each further pause is twice as long
+
+# URL of a file that `match_files` has found by listing its directory -> the size and the version of the file. A listing
+# describes a thousand files in a request; a request for each of a million files would take a day.
+_listed_files: dict[str, "_SizeAndVersion"] = {}
+
+
+class _SizeAndVersion(NamedTuple):
+    """The number of bytes of a file, and a text that changes when the file is written."""
+
+    size: int
+    version: str
 
 
 def is_url(path: str) -> bool:
@@ -67,7 +79,9 @@ def open_file(path: str) -> IO[bytes]:
 
 
 def file_size(path: str) -> int:
-    """Return the number of bytes of a file. Raises the errors of `match_files`."""
+    """Return the number of bytes of a file, at a URL as of the last listing. Raises the errors of `match_files`."""
+    if path in _listed_files:
+        return _listed_files[path].size
     if is_url(path):
         return int(_request_with_retries(path, lambda system, inner: system.size(inner)))
     with _file_errors_as_user_errors(path):
@@ -77,8 +91,10 @@ def file_size(path: str) -> int:
 def file_version(path: str) -> str:
     """Return a text that changes when a file is written: a local file's time, or a URL's etag or generation.
 
-    Raises the errors of `match_files`.
+    For a URL, the text is as of the last listing. Raises the errors of `match_files`.
     """
+    if path in _listed_files:
+        return _listed_files[path].version
     if is_url(path):
         return str(_request_with_retries(path, lambda system, inner: system.ukey(inner)))
     with _file_errors_as_user_errors(path):
@@ -264,10 +280,19 @@ def _find_remote_files(
     paths = [inner] if system.exists(inner) else sorted(system.glob(inner))
     if not paths:
         raise _no_such_file_error(item)
-    files: list[str] = []
+    urls: list[str] = []
     for start in paths:
-        files += _select_below(start, sorted(system.find(start)), select) if system.isdir(start) else [start]
-    return [system.unstrip_protocol(path) for path in files]
+        if not system.isdir(start):
+            urls.append(system.unstrip_protocol(start))
+            _listed_files.pop(urls[-1], None)
+            continue
+        details = system.find(start, detail=True)
+        for path in _select_below(start, sorted(details), select):
+            urls.append(system.unstrip_protocol(path))
+            if (size := details[path].get("size")) is not None:  # http:// lists files without their sizes
+                version = hashlib.sha256(str(details[path]).encode()).hexdigest()  # as in the method `ukey` of fsspec
+                _listed_files[urls[-1]] = _SizeAndVersion(int(size), version)
+    return urls
 
 
 def _no_such_file_error(item: str) -> UserError:

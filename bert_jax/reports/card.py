@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from huggingface_hub import EvalResult, ModelCardData
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from bert_jax import __version__, strict_json
-from bert_jax.checkpoints.load_model import Weights, weights_digest
+from bert_jax.checkpoints.load_model import Weights, task_file_path, weights_digest
 from bert_jax.config import TaskConfig, section_from_values
 from bert_jax.errors import UserError, file_error
 from bert_jax.interop.families import FAMILIES
-from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, largest_class_of_heads
 from bert_jax.readers.rows import parse_json
@@ -27,6 +26,7 @@ from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.metrics import WEIGHTED
 
 LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")  # an identifier of the Hub, such as apache-2.0
+NO_LICENSE = "No license was given with this model.\n"
 HUB_ID = re.compile(r"([\w.-]+/)?[\w.-]+")
 
 
@@ -58,6 +58,7 @@ def model_card(
     base_model: str | None = None,
     bias: pathlib.Path | None = None,
     retrieval: pathlib.Path | None = None,
+    earlier: ModelCard | None = None,
 ) -> str:
     """Return the text of the model card, in Markdown.
 
@@ -68,34 +69,34 @@ def model_card(
         base_model: id on the Hub of the model from which the training of this model started.
         bias: output file of `bert-jax bias --json` for this model, for the section on limits.
         retrieval: output file of `bert-jax score --retrieval DIR --json` for this model, for the section on retrieval.
+        earlier: the card of `directory`, whose license, languages, base model and data sets the new card keeps.
 
     Raises:
         UserError: an identifier has a form that the Hub refuses, or one of the files `bias` and `retrieval` is not a
             report or is about other weights.
     """
-    if license_ is not None and not LICENSE.fullmatch(license_):
-        raise UserError(f"--license {license_}: give an identifier of the Hugging Face Hub, such as apache-2.0")
-    if base_model is not None and not HUB_ID.fullmatch(base_model):
-        raise UserError(f"--base_model {base_model}: give an id of the Hugging Face Hub, such as owner/name")
+    _check_identifiers(license_, base_model)
+    earlier_data = vars(earlier.data) if earlier else {}
+    license_ = license_ or earlier_data.get("license")
     provenance, use = provenance_of(directory, weights.step), _choose_model_use(weights)
     code = _prediction_code(weights)
     in_transformers = FAMILIES[weights.config.family].in_transformers
     name = os.path.basename(os.path.realpath(directory))
     metadata = ModelCardData(
-        language=[*provenance.languages] or None,
+        language=[*provenance.languages] or earlier_data.get("language"),
         license=license_,
         library_name=use.library if in_transformers else "bert_jax",
         pipeline_tag=use.pipeline_tag,
         tags=[weights.config.family, "bert_jax", *provenance.tags],
-        base_model=base_model,
-        datasets=[*provenance.datasets] or None,
+        base_model=base_model or earlier_data.get("base_model"),
+        datasets=[*provenance.datasets] or earlier_data.get("datasets"),
         model_name=name if provenance.task_scores else None,
         eval_results=_evaluation_results(provenance, use.pipeline_tag) or None,
     )
     digest = weights_digest(weights.params) if bias or retrieval else ""
     limits = _bias_section(bias, digest) if bias else []
     if license_ is None:
-        limits.append("No license was given with this model.\n")
+        limits.append(NO_LICENSE)
     parts = [
         *_introduction(weights, provenance.origin, use),
         *limits,
@@ -107,6 +108,48 @@ def model_card(
     title = f"# {_escaped_markdown_line(name)}\n"
     # The metadata is YAML between two lines of hyphens.
     return "\n".join(["---", metadata.to_yaml(), "---", "", title, *parts, f"Exported by bert_jax {__version__}.", ""])
+
+
+def parse_card(text: str) -> ModelCard | None:
+    """Return the metadata and the text of a model card; None if its metadata cannot be read."""
+    try:
+        return ModelCard(text, ignore_metadata_errors=True)
+    except Exception:  # the parser of YAML is a package of huggingface_hub, and has its own exceptions
+        return None
+
+
+def card_with_facts(
+    card: ModelCard,
+    weights: Weights,
+    license_: str | None,
+    base_model: str | None,
+    bias: pathlib.Path | None,
+    retrieval: pathlib.Path | None,
+) -> str:
+    """Return the text of the card with further facts; `model_card` documents the arguments and the errors.
+
+    The metadata gets the license and the base model. The sections on bias and retrieval end the text.
+    """
+    _check_identifiers(license_, base_model)
+    for name, value in (("license", license_), ("base_model", base_model)):
+        if value:
+            setattr(card.data, name, value)
+    if license_:
+        card.text = card.text.replace(f"{NO_LICENSE}\n", "")
+    digest = weights_digest(weights.params) if bias or retrieval else ""
+    sections = [
+        *(_bias_section(bias, digest) if bias else ()),
+        *(_retrieval_section(retrieval, digest) if retrieval else ()),
+    ]
+    return "\n".join([str(card), *sections])
+
+
+def _check_identifiers(license_: str | None, base_model: str | None) -> None:
+    """Raise UserError if the Hub refuses the form of a license or of the id of a base model."""
+    if license_ is not None and not LICENSE.fullmatch(license_):
+        raise UserError(f"--license {license_}: give an identifier of the Hugging Face Hub, such as apache-2.0")
+    if base_model is not None and not HUB_ID.fullmatch(base_model):
+        raise UserError(f"--base_model {base_model}: give an id of the Hugging Face Hub, such as owner/name")
 
 
 def _evaluation_results(provenance: Provenance, task_type: str) -> list[EvalResult]:
@@ -144,7 +187,7 @@ def _choose_model_use(weights: Weights) -> ModelUse:
 
 def _task_kind_and_settings(weights: Weights) -> tuple[TaskKind | None, TaskConfig]:
     """Return the kind and the settings of the task in a model's directory; without a task, (None, default settings)."""
-    path = weights.directory / TASK_FILE
+    path = task_file_path(weights)
     described = strict_json.read_object(path) if path.is_file() else {}
     return KINDS.get(described.get("kind", "")), section_from_values(TaskConfig, described.get("config", {}), str(path))
 

@@ -2,6 +2,7 @@
 
 import itertools
 import shlex
+import unicodedata
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -90,6 +91,11 @@ def _masked_sentences(split: Split, tokenizer: Tokenizer, mask: str) -> Iterator
                 for begin, stop in ((start, first), (first, after), (after, end))
             )
             text = f"{left} {mask} {right}"
-            if word.isalpha() and len(text) <= MAX_CHARACTERS and text.isprintable() and text.count(mask) == 1:
+            if has_only_letters(word) and len(text) <= MAX_CHARACTERS and text.isprintable() and text.count(mask) == 1:
                 yield text
                 break
+
+
+def has_only_letters(word: str) -> bool:
+    """Return whether a word has only letters and combining marks, such as the vowel signs of Hindi."""
+    return bool(word) and all(unicodedata.category(character)[0] in "LM" for character in word)

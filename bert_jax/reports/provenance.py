@@ -21,7 +21,7 @@ from bert_jax.training.metrics import NOT_SCORES
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
 # Task -> its data set on the Hugging Face Hub.
 DATASETS = dict.fromkeys(GLUE, "nyu-mll/glue") | {"squad1": "rajpurkar/squad", "squad2": "rajpurkar/squad_v2"}
-LANGUAGE = re.compile(r"[a-z]{2,3}")
+LANGUAGE = re.compile(r"([a-z]{2,3})(-[a-z]+)*")  # the Hub knows zh, but not zh-hans
 VERSIONS = ("bert_jax", "jax", "flax", "python")  # names of the versions that a card shows
 
 NamedValues = Sequence[tuple[str, str]]  # name and value
@@ -150,6 +150,6 @@ def _corpora_and_languages(corpus: str) -> CorporaAndLanguages:
         except (UserError, KeyError, TypeError):
             sentences.append(name)
             continue
-        if isinstance(language, str) and LANGUAGE.fullmatch(language) and language not in languages:
-            languages.append(language)
-    return CorporaAndLanguages(f"{'; '.join(sentences)}." if sentences else "", languages)
+        if isinstance(language, str) and (code := LANGUAGE.fullmatch(language)):
+            languages.append(code[1])
+    return CorporaAndLanguages(f"{'; '.join(sentences)}." if sentences else "", [*dict.fromkeys(languages)])

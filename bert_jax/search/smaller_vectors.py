@@ -5,10 +5,11 @@ stay in float32.
 """
 
 import contextlib
+import functools
 import pathlib
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +26,7 @@ RESCORED = 4  # candidates of the search by bits for each document of the result
 RESCORE_BLOCK = 32  # queries whose candidates are decoded at once
 INT8_STEPS = 255
 MAX_WIDTH = 1 << 20  # numbers of a vector
+CONVERTED_BLOCK = 1 << 14  # vectors of a file that are converted at once
 
 
 class VectorForm(NamedTuple):
@@ -60,15 +62,22 @@ class StoredForm(NamedTuple):
     rescore: Callable[[Any, Any], jax.Array] | None = None
 
 
-def quantize_int8(vectors: np.ndarray) -> Stored:
+def quantize_int8(vectors: np.ndarray, ranges: np.ndarray | None = None) -> Stored:
     """Return vectors in int8, `[texts, width]`, and the ranges of their numbers in float32, `[2, width]`.
 
     For each dimension, the smallest and the largest value over all texts become -128 and 127, as in
-    `sentence_transformers.quantize_embeddings`.
+    `sentence_transformers.quantize_embeddings`. The argument `ranges` is the result of `number_ranges` for all texts;
+    None: `vectors` are the vectors of all texts.
     """
-    ranges = np.stack([vectors.min(axis=0), vectors.max(axis=0)]).astype(np.float32)
+    ranges = number_ranges([vectors]) if ranges is None else ranges
     codes = np.clip(np.floor((vectors - ranges[0]) / int8_step_sizes(ranges)), 0, INT8_STEPS) - 128
     return Stored(codes.astype(np.int8), ranges)
+
+
+def number_ranges(blocks: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the smallest and the largest number of each dimension over blocks of vectors, float32 `[2, width]`."""
+    lows, highs = zip(*((block.min(axis=0), block.max(axis=0)) for block in blocks), strict=True)
+    return np.stack([np.min(lows, axis=0), np.max(highs, axis=0)]).astype(np.float32)
 
 
 def int8_step_sizes(ranges: np.ndarray) -> np.ndarray:
@@ -214,17 +223,34 @@ def _ranges_file(output: pathlib.Path) -> pathlib.Path:
 
 
 def _convert_vectors_file(path: pathlib.Path, output: pathlib.Path, name: str) -> None:
-    """Write the float vectors of the `.npy` file `path` in the form `name` to `output`."""
+    """Write the float vectors of the `.npy` file `path` in the form `name` to `output`; a block at a time is in memory.
+
+    A form with ranges reads the vectors twice.
+    """
     vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     (form,) = parse_vector_forms(name, vectors.shape[1])
-    are_units = np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-4)
-    stored = STORED_FORMS[form.stored].store(truncate_vectors(vectors, form.size, are_units))
-    files = {output: stored.vectors}
-    if stored.ranges.size:
-        files[_ranges_file(output)] = stored.ranges
-    for target, array in files.items():
-        with writing(target, "make room, or choose another --output"), new_file(target, binary=True) as file:
-            np.save(file, array)
+    blocks = [vectors[start : start + CONVERTED_BLOCK] for start in range(0, len(vectors), CONVERTED_BLOCK)]
+    are_units = all(np.allclose(np.linalg.norm(block, axis=1), 1, atol=1e-4) for block in blocks)
+
+    def short_blocks() -> Iterator[np.ndarray]:
+        return (truncate_vectors(block, form.size, are_units) for block in blocks)
+
+    store = STORED_FORMS[form.stored].store
+    ranges: np.ndarray | None = None
+    if form.stored == INT8:
+        ranges = number_ranges(short_blocks())
+        store = functools.partial(quantize_int8, ranges=ranges)
+    advice = "make room, or choose another --output"
+    with writing(output, advice), new_file(output, binary=True) as file:
+        for index, stored in enumerate(store(block).vectors for block in short_blocks()):
+            if index == 0:
+                header = np.lib.format.header_data_from_array_1_0(stored)
+                np.lib.format.write_array_header_1_0(file, header | {"shape": (len(vectors), stored.shape[1])})
+            file.write(np.ascontiguousarray(stored).data)
+    if ranges is not None:
+        target = _ranges_file(output)
+        with writing(target, advice), new_file(target, binary=True) as file:
+            np.save(file, ranges)
 
 
 def search_stored(form: StoredForm, queries: np.ndarray, stored: Stored, depth: int) -> TopDocuments:

@@ -37,25 +37,34 @@ def label_report(
         of_label = np.asarray(predictions.details)
         of_truth = np.where(gold, of_label, 1.0 - of_label)
         confidences, right = np.maximum(of_label, 1.0 - of_label).ravel(), (of_truth >= 0.5).ravel()
-        lowest = of_truth.min(1)
+        lowest, is_wrong = of_truth.min(1), (gold != predicted).any(1)
+        counts = [sets.sum(0) for sets in (gold & predicted, gold, predicted)]
     else:
         gold, predicted = (
-            np.eye(len(labels), dtype=bool)[np.concatenate([np.ravel(value) for value in values]).astype(int)]
+            np.concatenate([np.ravel(value) for value in values]).astype(int)
             for values in (map(kind.gold, examples), predictions.values)
         )
-        right = (gold & predicted).any(1)
+        right = gold == predicted
         is_of_words = len(gold) != len(examples) or np.ndim(kind.gold(examples[0])) > 0
         of_label = np.concatenate(predictions.details) if is_of_words else np.asarray(predictions.details)
         confidences = of_label if is_of_words else of_label.max(1)
-        lowest = None if is_of_words else of_label[gold]
+        lowest, is_wrong = None if is_of_words else of_label[np.arange(len(gold)), gold], ~right
+        counts = [np.bincount(indices, minlength=len(labels)) for indices in (gold[right], gold, predicted)]
+
+    def label_names(of_example: np.ndarray) -> list[str]:
+        """Return the names of a set of labels, bool `[labels]`, or of a single label, which is an index."""
+        indices = np.flatnonzero(of_example) if kind.problem else np.atleast_1d(of_example)
+        return [labels[label] for label in indices.tolist()]
+
     report: dict[str, Any] = {
-        "labels": _scores_by_label(labels, gold, predicted),
+        "labels": _scores_by_label(labels, *counts),
         "calibration": calibration_error_and_bins(confidences, right),
     }
     if not kind.problem and len(labels) <= MAX_CONFUSION:
-        report["confusion"] = (gold.astype(np.int64).T @ predicted.astype(np.int64)).tolist()
+        pairs = np.bincount(gold * len(labels) + predicted, minlength=len(labels) ** 2)
+        report["confusion"] = pairs.reshape(len(labels), len(labels)).tolist()
     if lowest is not None:
-        wrong = np.flatnonzero((gold != predicted).any(1))
+        wrong = np.flatnonzero(is_wrong)
         worst = wrong[np.argsort(lowest[wrong], kind="stable")][:MAX_ERRORS]
         report["errors"] = [
             {
@@ -63,8 +72,8 @@ def label_report(
                 "text": " | ".join(
                     str(examples[index][field]) for field in kind.text_fields if field in examples[index]
                 ),
-                "gold": [labels[label] for label in np.flatnonzero(gold[index]).tolist()],
-                "predicted": [labels[label] for label in np.flatnonzero(predicted[index]).tolist()],
+                "gold": label_names(gold[index]),
+                "predicted": label_names(predicted[index]),
                 "probability": round(float(lowest[index]), 6),
             }
             for index in worst.tolist()
@@ -72,9 +81,14 @@ def label_report(
     return report
 
 
-def _scores_by_label(labels: Sequence[str], gold: np.ndarray, predicted: np.ndarray) -> list[dict[str, Any]]:
-    """Return the scores of each label, computed from bool arrays `[n, labels]`; an undefined score is 0."""
-    right, support, given = (gold & predicted).sum(0), gold.sum(0), predicted.sum(0)
+def _scores_by_label(
+    labels: Sequence[str], right: np.ndarray, support: np.ndarray, given: np.ndarray
+) -> list[dict[str, Any]]:
+    """Return the scores of each label; an undefined score is 0.
+
+    The arrays, int `[labels]`, have the number of right predictions of each label, of its gold occurrences, and of all
+    its predictions.
+    """
     return [
         {
             "label": name,

@@ -30,11 +30,15 @@ def _natural_key(name: str) -> tuple[tuple[str, int], ...]:
     return (*((text, int(number)) for text, number in zip(parts[::2], [*parts[1::2], "-1"], strict=True)), (name, 0))
 
 
+def labels_text(texts: Sequence[str]) -> str:
+    """Return texts about labels, one for each label, as a list; after `MAX_SHOWN` texts, the number of the others."""
+    rest = [f"and {len(texts) - MAX_SHOWN:,} labels more"] if len(texts) > MAX_SHOWN else []
+    return ", ".join([*texts[:MAX_SHOWN], *rest])
+
+
 def label_counts_text(labels: Sequence[str], counts: Mapping[int, int]) -> str:
     """Return a line with index, name and count of each label, such as "labels 0 'no' 12, 1 'yes' 8"."""
-    shown = [f"{index} '{name}' {counts.get(index, 0):,}" for index, name in enumerate(labels[:MAX_SHOWN])]
-    rest = [f"and {len(labels) - MAX_SHOWN} labels more"] if len(labels) > MAX_SHOWN else []
-    return "labels " + ", ".join([*shown, *rest])
+    return "labels " + labels_text([f"{index} '{name}' {counts.get(index, 0):,}" for index, name in enumerate(labels)])
 
 
 def label_warnings(labels: Sequence[str], counts: Mapping[int, int]) -> list[str]:
@@ -99,14 +103,18 @@ def match_head_rows_to_labels(labels: Sequence[str], head_labels: Sequence[str])
         labels: labels of the task.
         head_labels: labels of the head, as many as `labels`.
     """
-    free = dict(enumerate(head_labels))
     rows: dict[int, int] = {}
+
+    def free_rows() -> list[int]:
+        used = set(rows.values())
+        return [row for row in range(len(head_labels)) if row not in used]
+
     for spelling in (str, str.casefold):
+        rows_of_name: dict[str, list[int]] = {}  # free rows, the last row first
+        for row in reversed(free_rows()):
+            rows_of_name.setdefault(spelling(head_labels[row].strip()), []).append(row)
         for index, name in enumerate(labels):
-            if index not in rows:
-                equal = [row for row, known in free.items() if spelling(known.strip()) == spelling(name)]
-                if equal:
-                    rows[index] = equal[0]
-                    del free[equal[0]]
-    left = iter(free)
+            if index not in rows and rows_of_name.get(spelling(name)):
+                rows[index] = rows_of_name[spelling(name)].pop()
+    left = iter(free_rows())
     return [rows[index] if index in rows else next(left) for index in range(len(labels))]

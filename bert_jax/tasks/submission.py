@@ -4,10 +4,10 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bert_jax.errors import writing
-from bert_jax.files import write_text
+from bert_jax.files import new_file
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Values
 from bert_jax.tasks.task import Example, Task
@@ -44,9 +44,9 @@ def write_submission(
     if len(predictions) != len(examples):
         raise ValueError(f"{len(predictions)} predictions for {len(examples)} examples")
     if task.published:
-        _write_file(path, FORMATS[task.submission](task, examples, predictions))
+        _write_file(path, [FORMATS[task.submission](task, examples, predictions)])
     else:
-        _write_file(path, _prediction_lines_text(task, examples, predictions, details))
+        _write_file(path, _prediction_lines(task, examples, predictions, details))
 
 
 def _glue_text(task: Task, examples: Examples, predictions: Values) -> str:
@@ -97,16 +97,19 @@ def _json_lines_text(task: Task, examples: Examples, predictions: Values) -> str
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def _prediction_lines_text(task: Task, examples: Examples, predictions: Values, details: Values | None) -> str:
-    """Return JSON lines with the prediction, its probabilities, the gold label and the columns of each example."""
-    kind, lines = KINDS[task.kind], []
+def _prediction_lines(task: Task, examples: Examples, predictions: Values, details: Values | None) -> Iterator[str]:
+    """Yield a JSON line with the prediction, its probabilities, the gold label and the columns of each example.
+
+    The lines of many examples with many labels would not fit in memory.
+    """
+    kind = KINDS[task.kind]
     for index, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
         line = {"id": example["id"]} | kind.to_json(task.labels, example, prediction)
         line |= kind.details(task.labels, details[index]) if details is not None else {}
         if kind.label in example:
             (*_, line["gold"]) = kind.to_json(task.labels, example, kind.gold(example)).values()
-        lines.append(line | {"input": dict(example["row"])} if "row" in example else line)
-    return "".join(json.dumps(line, ensure_ascii=False, default=str) + "\n" for line in lines)
+        line |= {"input": dict(example["row"])} if "row" in example else {}
+        yield json.dumps(line, ensure_ascii=False, default=str) + "\n"
 
 
 FORMATS: dict[str, Callable[[Task, Examples, Values], str]] = {
@@ -119,6 +122,6 @@ FORMATS: dict[str, Callable[[Task, Examples, Values], str]] = {
 }
 
 
-def _write_file(path: str | os.PathLike[str], text: str) -> None:
-    with writing(path):
-        write_text(path, text)
+def _write_file(path: str | os.PathLike[str], parts: Iterable[str]) -> None:
+    with writing(path), new_file(path) as file:
+        file.writelines(parts)

@@ -1,9 +1,12 @@
 """The types of tasks, of the sources of their examples, and of the records in files."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from bert_jax.tasks.labels import NUMBER
 
 Columns = Mapping[str, str]  # field of a record -> column of a file: its name, its number from 0, or 'key.key' in JSON
 Example = Mapping[str, Any]  # a checked record: "id", the fields of its kind and, from a user's files, "row"
@@ -78,3 +81,20 @@ class Task:
     impossible: bool = False
     label_separator: str = ""
     published: bool = True
+
+    @functools.cached_property
+    def index_of_label(self) -> Mapping[str, int]:
+        """The index of each label, by the code and by the name of the label."""
+        index: dict[str, int] = {}
+        for spellings in (self.codes, self.labels):
+            for label, spelling in enumerate(spellings):
+                index.setdefault(spelling, label)
+        return index
+
+    @functools.cached_property
+    def allows_indices(self) -> bool:
+        """True if a label may be given by its index, as in data sets of Hugging Face.
+
+        This is allowed in a user's own files, if the name of no label is a number.
+        """
+        return not self.published and not any(map(NUMBER.fullmatch, self.labels))

@@ -23,7 +23,7 @@ NORMALIZATIONS: dict[str, Callable[[], list[Definition]]] = {
     "identity": list,
     "nfc": lambda: [{"type": "NFC"}],
     "nfkc": lambda: [{"type": "NFKC"}],
-    "nmt_nfkc": lambda: [sentencepiece.library_normalization_step("nmt_nfkc")],
+    "nmt_nfkc": lambda: sentencepiece.library_normalization_steps("nmt_nfkc"),
 }
 SPACES = ("Ġ", "Ċ", "ĉ", "č")  # spellings of the bytes of a space, a line feed, a tab and a carriage return
 

@@ -36,6 +36,7 @@ TRAINER = {"model_type": (UNIGRAM, BPE), "byte_fallback": (False,), "treat_white
 NORMALIZER = {"add_dummy_prefix": (True,), "remove_extra_whitespaces": (True,), "escape_whitespaces": (True,)}
 OWN = "bert_jax/"  # prefix of the table's name in a model trained by bert_jax; only the table changes its text
 DOTTED_I = "\u0130"  # the only letter that `Lowercase` changes and the tables leave unchanged
+COMPOSING = "nfkc"  # part of the names of the library's tables that compose characters
 FOLDED = "_cf"  # suffix of the names of tables that fold case
 WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001)))).replace(" ", "")
 NORMAL = 1  # type of a piece that is not a special token
@@ -124,8 +125,10 @@ def define_sentencepiece(model: Any, normalizers: Sequence[Definition], special:
     Raises:
         UserError: a special token is not among the pieces.
     """
-    table = model.normalizer_spec.precompiled_charsmap
+    table, rule = model.normalizer_spec.precompiled_charsmap, model.normalizer_spec.name
     mapped = [_precompiled_step(table)] if table else []
+    if rule.startswith(OWN) and COMPOSING in rule:
+        mapped = _composing_steps(table)
     spaces = _replace_step({"Regex": " {2,}"}, " ")
     metaspace = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True}
     return tokenizer_json.assemble_definition(
@@ -179,8 +182,8 @@ def train_sentencepiece_bpe(
     return _train_sentencepiece("bpe", text, vocab_size, lowercase, normalization)
 
 
-def library_normalization_step(rule: str) -> Definition:
-    """Return the normalizer step that maps text by the library's table `rule`.
+def library_normalization_steps(rule: str) -> list[Definition]:
+    """Return the normalizer steps that map text by the library's table `rule`, which composes characters.
 
     Raise UserError if the library sentencepiece is missing.
     """
@@ -188,7 +191,7 @@ def library_normalization_step(rule: str) -> Definition:
         library = importlib.import_module("sentencepiece")
         format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
     model = format_of.ModelProto.FromString(library.SentencePieceNormalizer(rule_name=rule).serialized_model_proto())
-    return _precompiled_step(model.normalizer_spec.precompiled_charsmap)
+    return _composing_steps(model.normalizer_spec.precompiled_charsmap)
 
 
 def _train_sentencepiece(
@@ -367,6 +370,16 @@ def _bpe_model(model: Any) -> Definition:
         "vocab": {piece.piece: token_id for token_id, piece in enumerate(model.pieces)},
         "merges": merges,
     }
+
+
+def _composing_steps(table: bytes) -> list[Definition]:
+    """Return the normalizer steps that map text by a SentencePiece table that composes characters.
+
+    The library `tokenizers` looks up a long sequence, such as a Korean syllable in parts, character by character. For a
+    short sequence, it takes the shortest entry, so that a second accent is lost. SentencePiece takes the longest entry.
+    With a step NFC before and after the table, both libraries compose decomposed text alike.
+    """
+    return [{"type": "NFC"}, _precompiled_step(table), {"type": "NFC"}]
 
 
 def _precompiled_step(table: bytes) -> Definition:

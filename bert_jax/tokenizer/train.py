@@ -72,7 +72,7 @@ def train_tokenizer(
         raise UserError(f"--kind {kind}: unknown; known are {', '.join(TOKENIZERS)}{did_you_mean(kind, TOKENIZERS)}")
     normalization = _checked_normalization(kind, normalization)
     one_or_more = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
-    paths_of_sources = [list_paths(source) for source in one_or_more]
+    paths_of_sources = [list_paths(source) for source in one_or_more] or [[]]  # `find_files` refuses an empty list
     sample.check_sampling_arguments(len(paths_of_sources), smoothing, weights, sample_characters)
     check_not_input(output, (path for source in paths_of_sources for path in source))
     check_output(local_path(output))

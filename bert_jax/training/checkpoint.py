@@ -25,7 +25,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import absl.logging
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,6 +43,8 @@ Place = Any
 Check = Callable[[Record], None]  # raises UserError if a record belongs to a different run
 AVERAGE = "opt_state.average"  # path of the moving average of the parameters in a state (optimizers.py)
 DISK_MARGIN = 16 << 20  # bytes that a disk must have free in addition to a checkpoint's arrays
+# Path of a function of Orbax, or a driver of TensorStore, in a log message.
+ORBAX_MESSAGE = re.compile(r"[/\\]orbax[/\\]|never retrieved.*\b(OCDBT|zarr)\b", re.DOTALL)
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
 
 
@@ -124,10 +125,19 @@ class KeptSteps(NamedTuple):
         return [checkpoint.step in remaining for checkpoint in checkpoints]
 
 
+def _is_not_of_orbax(record: logging.LogRecord) -> bool:
+    """Return whether a log message is neither by Orbax nor by asyncio about a read operation of Orbax."""
+    return not ORBAX_MESSAGE.search(f"{record.pathname} {record.getMessage()}")
+
+
 @functools.cache  # once per process
-def _silence_dropped_reads() -> None:
-    """Suppress the messages of read operations that Orbax abandons after a failure; each message would fill a page."""
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+def _silence_orbax() -> None:
+    """Suppress Orbax's messages about its defaults, about errors that it also raises, and about abandoned reads.
+
+    Each message about an abandoned read would fill a page. Messages of the user's program stay.
+    """
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).addFilter(_is_not_of_orbax)
     warnings.filterwarnings("ignore", "coroutine '_read_array.*' was never awaited", RuntimeWarning)
     report = sys.unraisablehook
 
@@ -165,9 +175,7 @@ class Checkpoints:
     """The checkpoints of a work directory, at `WORKDIR/checkpoints/STEP` or at the work directory's URL."""
 
     def __init__(self, workdir: pathlib.Path, settings: CheckpointConfig, read_only: bool = False) -> None:
-        # Without this line, Orbax warns about its defaults, and logs the traceback of errors that it also raises.
-        absl.logging.set_verbosity(absl.logging.FATAL)
-        _silence_dropped_reads()
+        _silence_orbax()
         self.directory: Place = checkpoints_directory(workdir)
         if isinstance(self.directory, pathlib.Path):
             check_regular_files_below(self.directory)  # Orbax opens files of all steps, and would wait at a pipe

@@ -68,7 +68,7 @@ class MetricsFile:
         with writing(self.path, MAKE_ROOM):
             # Lines from before this start; a new run has none.
             self.earlier_lines = drop_lines_after(self.path, step, say) if self.path.exists() else []
-            if digest and not begins_with_digest(self.path, digest):
+            if digest and not begins_with_digest(self.earlier_lines, digest):
                 say(
                     f"{self.path}: differs from the record of the checkpoint of step {step:,}; its numbers may be wrong"
                 )
@@ -133,21 +133,40 @@ class MetricsFile:
 
 def read_metrics(path: pathlib.Path) -> list[Line]:
     """Return the undamaged lines of a metrics file."""
-    return [line for _, line in _parse_lines(path) if line is not None]
+    return read_metrics_and_damage(path).lines
 
 
-def metrics_digest(path: pathlib.Path, num_lines: int | None = None) -> str:
-    """Return the digest `NUMBER:SHA256` of the first `num_lines` lines of a metrics file; None: of all lines.
+def damaged_lines(path: pathlib.Path) -> list[bytes]:
+    """Return the damaged lines of a metrics file, except an incomplete last line of a killed run."""
+    return read_metrics_and_damage(path).damaged
 
-    The digest leaves out the fields in TIMED. Only the first lines are compared with a checkpoint, because a resumed
-    run may add a line for the step of its checkpoint.
+
+class MetricsAndDamage(NamedTuple):
+    """The undamaged lines of a metrics file, and the bytes of the damaged lines."""
+
+    lines: list[Line]
+    damaged: list[bytes]
+
+
+def read_metrics_and_damage(path: pathlib.Path) -> MetricsAndDamage:
+    """Return the undamaged and the damaged lines of a metrics file, without an incomplete last line of a killed run."""
+    read = MetricsAndDamage([], [])
+    text = read_file(path) if path.exists() else b""
+    for line in text.split(b"\n")[:-1]:
+        if (parsed := _parse_line(line)) is None:
+            read.damaged.append(line)
+        else:
+            read.lines.append(parsed)
+    return read
+
+
+def begins_with_digest(lines: Sequence[Line], digest: str) -> bool:
+    """Return whether the first lines of metrics have the digest `NUMBER:SHA256`, which a checkpoint recorded.
+
+    The digest leaves out the fields in TIMED. A resumed run may have further lines, also for the step of its
+    checkpoint.
     """
-    return str(_LinesDigest(read_metrics(path)[:num_lines]))
-
-
-def begins_with_digest(path: pathlib.Path, digest: str) -> bool:
-    """Return whether a metrics file begins with lines that have the given digest, which a checkpoint recorded."""
-    return digest == metrics_digest(path, int(digest.partition(":")[0]))
+    return digest == str(_LinesDigest(lines[: int(digest.partition(":")[0])]))
 
 
 class _LinesDigest:
@@ -169,24 +188,6 @@ class _LinesDigest:
         return f"{self._num_lines}:{complete.hexdigest()}"
 
 
-def damaged_lines(path: pathlib.Path) -> list[bytes]:
-    """Return the damaged lines of a metrics file, except an incomplete last line of a killed run."""
-    return [text for text, line in _parse_lines(path) if line is None]
-
-
-class _MetricsLine(NamedTuple):
-    """The bytes of a line of a metrics file, and the parsed line, which is None if the line is damaged."""
-
-    text: bytes
-    line: Line | None
-
-
-def _parse_lines(path: pathlib.Path) -> list[_MetricsLine]:
-    """Return the bytes and the parsed content of each line of a metrics file, except an incomplete last line."""
-    text = read_file(path) if path.exists() else b""
-    return [_MetricsLine(line, _parse_line(line)) for line in text.split(b"\n")[:-1]]
-
-
 def _parse_line(text: bytes) -> Line | None:
     """Return a line of a metrics file as a dictionary; None if the line is damaged."""
     try:
@@ -204,13 +205,14 @@ def drop_lines_after(path: pathlib.Path, step: int, say: Callable[[str], None]) 
     A resumed run writes the removed lines again. Damaged lines are moved to the file `metrics.damaged` in the same
     directory; `say` prints their number.
     """
-    if damaged := damaged_lines(path):
+    lines, damaged = read_metrics_and_damage(path)
+    if damaged:
         aside = path.with_suffix(".damaged")
         with open(aside, "ab") as file:
             file.writelines(line + b"\n" for line in damaged)
             file.flush()
             os.fsync(file.fileno())
         say(f"{path}: damaged lines: {len(damaged)}, moved to {aside}")
-    lines = [line for line in read_metrics(path) if line["step"] <= step]
+    lines = [line for line in lines if line["step"] <= step]
     write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
     return lines

@@ -1,6 +1,7 @@
 """Event files for TensorBoard, and the starts of a run that the event files record."""
 
 import contextlib
+import os
 import pathlib
 import struct
 import sys
@@ -10,10 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.files import read_file
+from bert_jax.files import open_regular_file
 
 ENERGY = "train/energy_joules"  # name of the energy since this start of the run
-MAX_EVENTS_BYTES = 1 << 30
 BINS = 30  # number of bins of a histogram, all of equal width, as in TensorBoard's drawings
 
 
@@ -78,32 +78,47 @@ class RunStart(NamedTuple):
 
 
 def read_run_starts(workdir: pathlib.Path) -> list[RunStart]:
-    """Return the starts of a run in order, from its TensorBoard events; a damaged file is read up to the damage.
+    """Return the starts of a run in order, from its TensorBoard events; a damaged file is read up to the damage."""
+    starts = []
+    for path in sorted((workdir / "tensorboard").glob("events.*")):
+        first: Any = None  # the event that records the start
+        last: Any = None
+        joules, measured = 0.0, None
+        for event, has_energy in _read_events(path):
+            last = event
+            if first is None and event.HasField("session_log"):
+                first = event
+            for value in event.summary.value if has_energy else ():
+                if value.tag == ENERGY:
+                    joules, measured = value.simple_value, event.wall_time
+        if first is not None:
+            starts.append(RunStart(first.step, first.wall_time, last.wall_time, joules, measured))
+    return sorted(starts, key=lambda start: start.began)
+
+
+def _read_events(path: pathlib.Path) -> Iterator[tuple[Any, bool]]:
+    """Yield each `Event` of an event file up to a damage, and whether the event may have a value with the tag ENERGY.
 
     An event file is a sequence of records, each with a uint64 length, a uint32 checksum, an `Event` and a uint32
-    checksum.
+    checksum. A long run has gigabytes of events, so a single event is in memory at a time.
     """
     with _without_torch():
         from google.protobuf.message import DecodeError
         from tensorboardX.proto import event_pb2
 
-    starts = []
-    for path in sorted((workdir / "tensorboard").glob("events.*")):
-        data, offset, events = read_file(path, MAX_EVENTS_BYTES), 0, []
-        while offset + 12 <= len(data):
-            (length,) = struct.unpack_from("<Q", data, offset)
-            record = data[offset + 12 : offset + 12 + length]
+    with open_regular_file(path) as file:
+        left = os.fstat(file.fileno()).st_size
+        while len(header := file.read(12)) == 12:
+            (length,) = struct.unpack_from("<Q", header)
+            left -= 12 + length + 4
+            if left < -4:  # the length is damaged, or the record is incomplete
+                return
+            record = file.read(length)
+            file.read(4)
             try:
-                events.append(event_pb2.Event.FromString(record))
+                yield event_pb2.Event.FromString(record), ENERGY.encode() in record
             except DecodeError:
-                break
-            offset += length + 16
-        if not (logs := [event for event in events if event.HasField("session_log")]):
-            continue
-        energy = [(x.simple_value, event.wall_time) for event in events for x in event.summary.value if x.tag == ENERGY]
-        joules, measured = energy[-1] if energy else (0.0, None)
-        starts.append(RunStart(logs[0].step, logs[0].wall_time, events[-1].wall_time, joules, measured))
-    return sorted(starts, key=lambda start: start.began)
+                return
 
 
 @contextlib.contextmanager

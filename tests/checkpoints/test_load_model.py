@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 
 from bert_jax.checkpoints.load_model import open_model, read_weights, restore_run
-from bert_jax.config import CheckpointConfig, ComputeConfig, EncoderConfig, PretrainConfig, to_json
+from bert_jax.config import CheckpointConfig, ComputeConfig, EncoderConfig, PretrainConfig, TaskConfig, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
+from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_files
+from bert_jax.interop.token_modules import projection_file
 from bert_jax.models import Head, make_model
+from bert_jax.objectives.tasks import task_head
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.checkpoint import Checkpoints
 from tests.helpers.tiny_models import MAX_POSITIONS, save, tokenizer_of
@@ -194,3 +198,23 @@ def test_two_processes_read_the_same_parameters(run):
             out, err = process.communicate(timeout=240)
         assert out.splitlines()[-1:] == [f"2 {digest}"], err
         assert "weights of step 1" in err
+
+
+@pytest.mark.parametrize("wanted", VECTOR_HEADS)
+@pytest.mark.parametrize("present", VECTOR_HEADS)
+def test_a_model_of_vectors_is_read_with_the_wanted_head_alone(tmp_path, present, wanted):
+    """A training of dense vectors can start from a sparse encoder, and each other way."""
+    save(tmp_path, "bert")
+    similarity = VECTOR_HEADS[present].similarity
+    modules = SentenceModules(vector_head=present, vector_width=4, projection="1_Dense", similarity=similarity)
+    files = sentence_module_files(modules, read_weights(tmp_path).config)
+    for name, text in {**files, **projection_file(np.ones((16, 4)))}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    head = task_head("similarity", 0, TaskConfig(vector_head=wanted, vector_width=4))
+    weights = read_weights(tmp_path, (head,), jax.random.key(0))
+    assert weights.heads == (head,)
+    assert weights.params.keys() == make_model(weights.config, ComputeConfig(), (head,)).shapes.keys()
+    keeps_projection = present == wanted == "late_interaction"
+    assert ("token_embedding/kernel" in weights.unused) == (present == "late_interaction" and not keeps_projection)
+    assert ("token_embedding/kernel" in weights.new) == (wanted == "late_interaction" and not keeps_projection)

@@ -12,9 +12,9 @@ import types
 
 import pytest
 
+from bert_jax.console import terminal_columns
 from bert_jax.reports.corpus.checks import CHECKS, SEQUENCE_CHECKS
 from bert_jax.reports.corpus.figures import CorpusSource
-from bert_jax.reports.corpus.terminal import terminal_columns
 from tests.helpers.written_corpus import LETTERS, WORDS, sentence, text, write_corpus
 
 RECIPE = """

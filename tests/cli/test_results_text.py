@@ -8,6 +8,7 @@ from bert_jax.cli.main import VERBS
 from bert_jax.cli.parser import parse_arguments
 from bert_jax.cli.results_text import evaluation_table, finetuning_table, pretrained_model_text
 from bert_jax.models import Head
+from bert_jax.reports.next_commands import has_only_letters
 
 
 def scores(accuracy: float, f1: float) -> dict[str, float]:
@@ -85,3 +86,10 @@ def test_commands_after_pretraining_quote_the_work_directory(recipe: str | None)
 
 def test_a_model_that_cannot_fill_masks_is_not_asked_to() -> None:
     assert "fill-mask" not in pretrained_model_text("runs/electra", [Head("replaced_token")], "[MASK]")
+
+
+@pytest.mark.parametrize("word", ["word", "हिन्दी", "ที่", "ọjọ́", "כָּל", "漢字"])
+def test_words_of_every_script_can_be_masked_in_an_example(word) -> None:
+    assert has_only_letters(word)
+    assert not has_only_letters(word + ".")
+    assert not has_only_letters("")

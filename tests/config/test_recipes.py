@@ -1,6 +1,7 @@
 """Recipes: each loads by name, documents itself, and has the published values."""
 
 import pathlib
+import sys
 
 import jax.numpy as jnp
 import pytest
@@ -125,3 +126,62 @@ def test_an_unknown_recipe_is_refused_with_the_nearest() -> None:
 def test_an_argument_of_a_recipe_that_takes_none_is_refused() -> None:
     with pytest.raises(UserError, match=r"demo\.py:tiny: get_config\(\) does not run \(TypeError: "):
         load("demo:tiny")
+
+
+RECIPE = "import bert_jax\ndef get_config(*size):\n    config = bert_jax.pretrain_config()\n"
+
+
+def test_a_recipe_imports_a_module_of_its_directory(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "sizes_of_my_runs.py").write_text("STEPS = 12\n")
+    recipe = tmp_path / "recipe.py"
+    recipe.write_text(
+        f"import sizes_of_my_runs\n{RECIPE}    config.train.steps = sizes_of_my_runs.STEPS\n    return config"
+    )
+    before = list(sys.path)
+    assert c.read_config(c.PretrainConfig, recipe, ["--config.optimizer.warmup_fraction=0"]).train.steps == 12
+    assert sys.path == before
+    (tmp_path / "json.py").write_text("raise ImportError")  # the directory replaces no installed module
+    recipe.write_text(f"import json\n{RECIPE}    return config")
+    load(str(recipe))
+
+
+@pytest.mark.parametrize("argument", ["", ":tiny", ":data/of:mine"])
+def test_a_directory_of_a_recipe_may_have_a_colon(tmp_path: pathlib.Path, argument: str) -> None:
+    directory = tmp_path / "2026-11-27T04:00"
+    directory.mkdir()
+    (directory / "recipe.py").write_text(f"{RECIPE}    config.data.corpus = ''.join(size)\n    return config\n")
+    config = load(f"{directory}/recipe.py{argument}")
+    assert isinstance(config, c.PretrainConfig)
+    assert config.data.corpus == argument[1:]
+    assert config.recipe == f"{directory}/recipe.py{argument}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("get_recipe = 1\n", r"mine\.py: has no function get_config\(\)"),
+        (
+            f"{RECIPE}\n    config.train.stepz += 1\n    return config\n",
+            r"does not run \(line 5, AttributeError: .*stepz",
+        ),
+        ("def get_config(:\n", r"does not run \(SyntaxError: .* line 1\)"),
+    ],
+)
+def test_a_mistake_in_a_recipe_is_named_with_its_line(tmp_path: pathlib.Path, text: str, says: str) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(UserError, match=says):
+        load(str(tmp_path / "mine.py"))
+
+
+def test_a_required_placeholder_is_refused(tmp_path: pathlib.Path) -> None:
+    """The parser of ml_collections cannot give it a value; a placeholder gets the value of the command line."""
+    recipe = tmp_path / "recipe.py"
+    text = (
+        f"from ml_collections import config_dict\n{RECIPE}"
+        "    config.train.steps = config_dict.KIND(int)\n    return config\n"
+    )
+    recipe.write_text(text.replace("KIND", "required_placeholder"))
+    with pytest.raises(UserError, match="a field is a required_placeholder; set it, or use"):
+        load(str(recipe))
+    recipe.write_text(text.replace("KIND", "placeholder"))
+    assert c.read_config(c.PretrainConfig, recipe, ["--config.train.steps=9"]).train.steps == 9

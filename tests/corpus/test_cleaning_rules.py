@@ -65,6 +65,14 @@ def test_cases_computed_by_hand(rule, parameters, text, expected):
     assert RULES[rule].apply(text, **parameters) == (text if expected is None else expected)
 
 
+@pytest.mark.parametrize(
+    ("line", "is_counted"),
+    [("all rights reserved", True), ("Yes, sir.", False), ("版权所有", True), ("“好的”。", False), ("สงวนลิขสิทธิ์", True)],
+)
+def test_lines_of_few_words_are_not_repeated_lines_in_any_script(line, is_counted):
+    assert bool([*repeated_lines.distinct_line_hashes(line, min_documents=2, min_words=3)]) is is_counted
+
+
 def test_every_rule_is_tried():
     elsewhere = {"repair_encoding", "language", "repeated_lines", "contamination", *FILTERS}
     assert {case[0] for case in CASES} | elsewhere == set(RULES)
@@ -115,6 +123,7 @@ EVALUATION = "One two three four five six seven eight nine ten eleven twelve thi
         ("b.tsv", f"{'word ' * 40_000}\t{EVALUATION}\n"),
         ("a.csv", f'index,question\n0,"{EVALUATION} ""Yes"", he said."\n'),
         ("a.txt", EVALUATION.replace(" seven", "\nseven")),
+        ("utf16.csv", f"question,label\n{EVALUATION},1\n"),
         ("a.json.gz", json.dumps([EVALUATION])),
     ],
 )
@@ -122,7 +131,7 @@ def test_a_text_with_13_words_of_an_evaluation_file_is_removed(tmp_path, name, c
     (tmp_path / "none.txt").write_text(
         "Another text, which has more than thirteen words, so that it can be found in a text."
     )
-    data = content.encode()
+    data = content.encode("utf-16" if name.startswith("utf16") else "utf-8")
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     find = RULES["contamination"].apply
     files = [str(tmp_path / "none.txt"), str(tmp_path / name)]

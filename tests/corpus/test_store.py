@@ -362,10 +362,11 @@ def test_random_bit_flips_are_reported_or_change_nothing(tmp_path, padding):
 OPEN_SHARDS = """
 import resource, sys, threading
 import numpy as np
+from bert_jax import files
 from bert_jax.corpus import store
 from bert_jax.errors import UserError
 hard, store.READING_THREADS, threads = map(int, sys.argv[2:])
-store.OTHER_FILES = 20
+files.OTHER_FILES = 20
 resource.setrlimit(resource.RLIMIT_NOFILE, (30, hard))
 together = threading.Barrier(threads)
 printed = []

@@ -20,6 +20,7 @@ from bert_jax import config as c
 from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.cli.main import main
 from bert_jax.config import ComputeConfig
+from bert_jax.finetuning.inputs import peft_can_open
 from bert_jax.finetuning.training_sets import TrainingSet, task_training_batches
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.huggingface.peft import find_adapter_targets
@@ -235,11 +236,21 @@ def test_the_adapter_beside_the_model_is_the_model(run):
 def test_an_exported_adapter_predicts_as_its_model(run, tmp_path):
     output = tmp_path / "adapter"
     assert main(["export", "--workdir", str(run), "--format", "peft", "--output", str(output)]) == 0
-    assert read_weights(output).labels == ("yes", "no", "perhaps")
     texts = [{"text": "abc", "text_pair": "j"}, {"text": "hij", "text_pair": "c"}]
-    for found, expected in zip(load(output).predict(texts), load(run).predict(texts), strict=True):
-        assert found == expected
+    for directory in (output, run / "model" / "adapter"):  # the second has no tokenizer
+        assert read_weights(directory).labels == ("yes", "no", "perhaps")
+        for found, expected in zip(load(directory).predict(texts), load(run).predict(texts), strict=True):
+            assert found == expected
     assert main(["export", "--workdir", str(output), "--format", "peft", "--output", str(tmp_path / "no")]) == 2
+
+
+def test_an_architecture_that_transformers_lacks_has_no_adapter_for_peft(tmp_path):
+    """`compress --method heads` makes such a model of a BERT."""
+    save(tmp_path, "bert", "ForSequenceClassification", num_labels=3)
+    weights = read_weights(tmp_path)
+    assert peft_can_open(weights)
+    config = dataclasses.replace(weights.config, family="research")
+    assert not peft_can_open(dataclasses.replace(weights, config=config))
 
 
 @pytest.mark.parametrize("head", [pytest.param("dense", marks=pytest.mark.slow), "late_interaction"])

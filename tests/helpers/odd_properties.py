@@ -3,16 +3,19 @@
 The weight of a row is the share of published directories with the property, in percent, by the author's estimate.
 """
 
+import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tokenizers
 import torch
+import transformers
 
 from tests.helpers import random_tokenizers
 from tests.helpers.directory_cases import (
     ANSWERS,
     BARE,
+    CHOICES,
     FOLLOW_PADDING,
     LABELED,
     MASKS,
@@ -27,6 +30,7 @@ from tests.helpers.sentence_directories import add_bi_encoder_files, add_cross_e
 
 WORDPIECE = ("bert", "distilbert", "electra", "mobilebert", "nomic_bert", "mpnet")
 BYTE_LEVEL = ("roberta", "longformer", "modernbert")
+HEADED = (MASKS, SEQUENCES, TOKENS, ANSWERS, CHOICES)
 LIKE_BERT = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "longformer", "big_bird", "albert", "mobilebert")
 
 
@@ -250,6 +254,13 @@ def _to_dtype(dtype: torch.dtype) -> Callable[[Draft], None]:
     return apply
 
 
+def _mixed_dtypes(draft: Draft) -> None:
+    dtypes = (torch.float32, torch.float16, torch.bfloat16)
+    draft.tensors = {
+        name: x.to(draft.rng.choice(dtypes)) if x.is_floating_point() else x for name, x in draft.tensors.items()
+    }
+
+
 def _files(name: str, num_shards: int = 1) -> Callable[[Draft], None]:
     def apply(draft: Draft) -> None:
         draft.weights_file, draft.num_shards = name, num_shards
@@ -311,6 +322,49 @@ def _tensor_prefix(prefix: str) -> Callable[[Draft], None]:
         draft.tensors = {prefix + name: x for name, x in draft.tensors.items()}
 
     return apply
+
+
+def _prefixed_encoder(draft: Draft) -> None:
+    """Write the names of an encoder as a model with a head has them."""
+    prefix = f"{draft.model.base_model_prefix}."
+    draft.tensors = {prefix + name.removeprefix(prefix): x for name, x in draft.tensors.items()}
+
+
+def _bias_of_decoder(draft: Draft) -> None:
+    """Store the bias of a head over the vocabulary as the bias of its decoder, alone or also under its own name."""
+    for name in ("cls.predictions.bias", "lm_head.bias", "predictions.bias"):
+        if name in draft.tensors:
+            draft.tensors[name.replace(".bias", ".decoder.bias")] = draft.tensors[name].clone()
+            if draft.rng.random() < 0.5:
+                del draft.tensors[name]
+
+
+def _heads_of_other_classes(draft: Draft) -> None:
+    """Add the tensors of the heads of two other classes, except for tensors that the class has."""
+    case, prefix = draft.case, f"{draft.model.base_model_prefix}."
+    names = [case.class_prefix + task for task in HEADED if task != case.task]
+    for name in draft.rng.sample([name for name in names if hasattr(transformers, name)], 2):
+        tensors = getattr(transformers, name)(draft.model.config).state_dict()
+        new = [key for key in tensors if key not in draft.tensors and not key.startswith(prefix)]
+        draft.tensors |= {key: tensors[key].clone() for key in new}
+
+
+def _files_beside(draft: Draft) -> None:
+    """Write files that a training leaves beside a model, among them older weights."""
+    (draft.directory / "training_args.bin").write_bytes(b"no weights")
+    (draft.directory / "generation_config.json").write_text('{"max_length": 5}')
+    torch.save({name: torch.zeros_like(x) for name, x in draft.tensors.items()}, draft.directory / "pytorch_model.bin")
+    ids = {token["content"]: token["id"] for token in draft.definition["added_tokens"]}
+    (draft.directory / "added_tokens.json").write_text(json.dumps(ids))
+
+
+def _absent_fields(draft: Draft) -> None:
+    """Remove most fields with the default value of the family, as files of early versions lack them."""
+    defaults = transformers.CONFIG_MAPPING[draft.case.family]().to_dict()
+    for name in [*draft.fields]:
+        is_default = name in defaults and draft.fields[name] == defaults[name]
+        if is_default and name not in ("model_type", "vocab_size") and draft.rng.random() < 0.6:
+            del draft.fields[name]
 
 
 def _unknown_tensor(draft: Draft) -> None:
@@ -378,11 +432,13 @@ ODD: dict[str, Odd] = {
     "token types": Odd(
         "config",
         2,
-        lambda draft: draft.config.update(type_vocab_size=2 if draft.case.family in FOLLOW_PADDING else 3),
+        lambda draft: draft.config.update(
+            type_vocab_size=2 if draft.case.family in FOLLOW_PADDING else draft.rng.choice((1, 3))
+        ),
         _not_of("distilbert", "modernbert", "mpnet"),
     ),
     "no tied table": Odd("config", 1, _config({"tie_word_embeddings": False}), _not_of("nomic_bert")),
-    "feed forward in chunks": Odd("config", 0.5, _config({"chunk_size_feed_forward": 4})),
+    "feed forward in chunks": Odd("config", 0.5, _config({"chunk_size_feed_forward": 1})),
     "decoder": Odd(
         "config", 0.3, _config({"is_decoder": True}), lambda case: (case.family, case.task) == ("bert", BARE)
     ),
@@ -421,6 +477,13 @@ ODD: dict[str, Odd] = {
         6,
         _config({"global_attn_every_n_layers": 1}, {"local_attention": 4}, {"global_attn_every_n_layers": 2}),
         _of("modernbert"),
+        "family",
+    ),
+    "nomic_bert: rotary base": Odd(
+        "files",
+        5,
+        _field({"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}, {"rope_theta": 50.0}),
+        _of("nomic_bert"),
         "family",
     ),
     "longformer: one window": Odd("config", 5, _config({"attention_window": 8}), _of("longformer"), "family"),
@@ -512,6 +575,7 @@ ODD: dict[str, Odd] = {
     # Weights and config.json.
     "float16": Odd("files", 2.5, _to_dtype(torch.float16), group="dtype"),
     "bfloat16": Odd("files", 1.5, _to_dtype(torch.bfloat16), group="dtype"),
+    "several dtypes": Odd("files", 0.3, _mixed_dtypes, group="dtype"),
     "float64": Odd("files", 0.2, _to_dtype(torch.float64), group="dtype"),
     "shards": Odd("files", 1, _files("model.safetensors", 3), group="files"),
     "file of torch": Odd("files", 6, _files("pytorch_model.bin"), group="files"),
@@ -519,6 +583,9 @@ ODD: dict[str, Odd] = {
     "saved positions": Odd("files", 4, _saved_positions, _not_of("modernbert", "nomic_bert", "deberta-v2")),
     "gamma and beta": Odd("files", 1, _gamma_and_beta, _of(*LIKE_BERT), "names"),
     "copies of tied tensors": Odd("files", 2, _tied_copies, _with_task(MASKS, PRETRAINING), "tensors"),
+    "bias of the decoder": Odd("files", 1, _bias_of_decoder, _with_task(MASKS, PRETRAINING), "tensors"),
+    "heads of other classes": Odd("files", 1, _heads_of_other_classes, _WITH_HEAD, "tensors"),
+    "encoder with its prefix": Odd("files", 2, _prefixed_encoder, _with_task(BARE), "names"),
     "no head": Odd("files", 2.5, _head_lacking, _WITH_HEAD, "tensors"),
     "further heads": Odd(
         "files",
@@ -536,6 +603,8 @@ ODD: dict[str, Odd] = {
     ),
     "prefix module.": Odd("files", 0.3, _tensor_prefix("module."), group="names"),
     "prefix 0.auto_model.": Odd("files", 0.2, _tensor_prefix("0.auto_model."), _with_task(BARE), "names"),
+    "files beside": Odd("files", 3, _files_beside, group="files"),
+    "absent fields": Odd("files", 3, _absent_fields),
     "unknown tensor": Odd("files", 0.7, _unknown_tensor),
     "no architectures": Odd("files", 1, lambda draft: draft.fields.pop("architectures"), group="class of the model"),
     "other architecture": Odd(

@@ -158,9 +158,11 @@ def _compare_answers(case: Case, directory: pathlib.Path, reference: Reference, 
     # A text may spell any added token but the tokens with a role, which no text can forge here.
     words = [token for token in reference.tokenizer.get_added_vocab() if token not in roles and "NOTUSED" not in token]
     texts = [random_tokenizers.random_text(rng, words) for _ in range(6)]
+    long_text = random_tokenizers.random_text(rng, words, max_words=60)
     model = load(directory)
+    limit = {"truncation": True, "max_length": model.model.sentences.max_seq_len or model.model.config.max_positions}
     if not reference.has_head or case.task == BARE or (case.task, case.family) == (PRETRAINING, "electra"):
-        return _compare_vectors(directory, model, reference, texts, calls)
+        return _compare_vectors(directory, model, reference, [long_text, *texts], limit, calls)
     if case.task in (MASKS, PRETRAINING):
         text = f"{texts[0]} {reference.tokenizer.mask_token} {texts[1]}"
         answers: list[Any] = list(model.fill_mask(text))
@@ -178,9 +180,9 @@ def _compare_answers(case: Case, directory: pathlib.Path, reference: Reference, 
         answers = model.predict([{"question": texts[2 * i], "context": texts[2 * i + 1]} for i in range(3)])
         rows = [_row(reference.tokenizer(texts[2 * i], texts[2 * i + 1])) for i in range(3)]
     else:
-        pairs = [(texts[0], texts[1]), (texts[2], None), (texts[3], texts[4])]
+        pairs = [(texts[0], texts[1]), (long_text, None), (texts[3], texts[4])]
         answers = model.predict([{"text": a} | ({} if b is None else {"text_pair": b}) for a, b in pairs])
-        rows = [_row(reference.tokenizer(*pair)) for pair in pairs]
+        rows = [_row(reference.tokenizer(*pair, **limit)) for pair in pairs]
     outputs = _compare_arrays(case.task, reference, rows, calls)
     if case.task == SEQUENCES:
         _compare_labels(directory, reference, answers, outputs, pairs)
@@ -321,13 +323,19 @@ def _compare_tags(
 
 
 def _compare_vectors(
-    directory: pathlib.Path, model: Any, reference: Reference, texts: list[str], calls: list[Any]
+    directory: pathlib.Path,
+    model: Any,
+    reference: Reference,
+    texts: list[str],
+    limit: dict[str, Any],
+    calls: list[Any],
 ) -> None:
-    """Compare the states of the last layer, and the vectors of `encode`."""
+    """Compare the states of the last layer, and the vectors of `encode`; `limit` holds arguments of the tokenizer."""
     is_bi_encoder = (directory / "modules.json").is_file()
     items: list[Any] = [*texts[:2]] if is_bi_encoder else [*texts[:2], (texts[2], texts[3])]
-    vectors = np.concatenate([model.encode([item]) for item in items])  # together, short texts would share a row
-    rows = [_row(reference.tokenizer(*((item,) if isinstance(item, str) else item))) for item in items]
+    # Together, short texts would share a row.
+    vectors = np.concatenate([model.encode([item], truncate=True) for item in items])
+    rows = [_row(reference.tokenizer(*((item,) if isinstance(item, str) else item), **limit)) for item in items]
     means = []
     for row in rows:
         batch, arrays, index = _recorded_row(row, calls, _reads_types(reference.model.base_model))

@@ -148,6 +148,7 @@ def cases() -> dict[str, Case]:
         "weighted and focal": Case(task("token_classification", focal), (8, 1, 1), 2, weighted_tags),
         "label sets": Case(task("multilabel_classification", focal), (2, 2, 2), batch=label_sets),
         "prompts": Case(task("prompt_classification", TaskConfig()), (2, 2, 2), batch=prompts),
+        "prompts in micro-batches": Case(task("prompt_classification", TaskConfig()), (2, 2, 2), 2, prompts),
     }
 
 

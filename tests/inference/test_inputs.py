@@ -31,6 +31,12 @@ def stdin(monkeypatch):
         ("d.json", b'{"text": "one"}\n', [(1, {"text": "one"})]),
         ("e.txt", "\ufeffo\u0308\n".encode(), [(1, {"text": "o\u0308"})]),
         ("f.txt", b"", []),
+        (
+            "g.txt",
+            "\u043e\u0434\u0438\u043d\n\n".encode("utf-16"),
+            [(1, {"text": "\u043e\u0434\u0438\u043d"}), (2, {"text": ""})],
+        ),
+        ("h.jsonl", '{"text": "\u4e00"}\n'.encode("utf-16"), [(1, {"text": "\u4e00"})]),
     ],
 )
 def test_lines_and_objects(tmp_path, stdin, name, content, wanted):

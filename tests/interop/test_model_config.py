@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+from bert_jax import strict_json
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.families.base import ACTIVATIONS
@@ -581,3 +582,11 @@ def test_a_file_that_is_not_strict_json_is_refused(tmp_path, text, words):
     (tmp_path / "config.json").write_bytes(text)
     with pytest.raises(UserError, match=words):
         read_model_config(tmp_path / "config.json")
+
+
+def test_a_config_with_100_000_long_labels_is_read(tmp_path):
+    names = [f"a label of eighty characters, such as the path to a department of a shop {n:07}" for n in range(100_000)]
+    ids = {name: n for n, name in enumerate(names)}
+    transformers.BertConfig(id2label=dict(enumerate(names)), label2id=ids).save_pretrained(tmp_path)
+    assert (tmp_path / "config.json").stat().st_size > strict_json.MAX_BYTES
+    assert read_model_config(tmp_path / "config.json").labels.names == tuple(names)

@@ -10,10 +10,12 @@ import pytest
 
 from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, check_choices
 from bert_jax.errors import UserError
+from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.models import Head, describe_used_kernel, make_model
 from bert_jax.models.attention import KERNELS, AttentionInputs, Kernel
 from bert_jax.models.blocks import BLOCKS, MLPS, Residual
 from bert_jax.models.init import INITIALIZATIONS, InitScales
+from bert_jax.models.layers import ACTIVATIONS
 from bert_jax.models.norms import NORMS
 from bert_jax.models.positions import POSITIONS, PositionScheme
 
@@ -51,6 +53,20 @@ def test_a_norm(monkeypatch: pytest.MonkeyPatch) -> None:
     summed = np.asarray(tables["token"])[batch()["input_ids"]] + tables["position"][:8] + tables["token_type"][0]
     np.testing.assert_allclose(hidden[0], summed - summed.mean(-1, keepdims=True), rtol=0, atol=1e-6)
     np.testing.assert_allclose(hidden.mean(-1), 0, rtol=0, atol=1e-6)
+
+
+def test_an_activation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ACTIVATIONS, "zero", jnp.zeros_like)
+    config = dataclasses.replace(CONFIG, activation="zero", family="research", mlp_bias=False)
+    params, hidden = run(config)
+    layers = params["encoder"]["layers"]
+    layers["mlp_down"] = jax.tree.map(jnp.zeros_like, layers["mlp_down"])
+    model = make_model(dataclasses.replace(config, activation="gelu"), ComputeConfig(), HEADS)
+    found = model.apply(params, batch(), None)["hidden_states"]
+    np.testing.assert_allclose(found, hidden, rtol=0, atol=1e-6)
+    assert model_config_fields(config, 0, "config.model")["activation"] == "zero"
+    with pytest.raises(UserError, match=r"no bert of .* model\.activation='zero' \(here: 'gelu', .*family=research"):
+        model_config_fields(dataclasses.replace(config, family="bert"), 0, "config.model")
 
 
 def averages(inputs: AttentionInputs, rate: float) -> jax.Array:

@@ -5,6 +5,7 @@ import functools
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -238,6 +239,14 @@ def test_windows_of_the_kernels(reach: int, packed: bool) -> None:
 def test_settings_without_effect_are_refused(change: dict, says: str) -> None:
     with pytest.raises(UserError, match=says):
         make_model(dataclasses.replace(BASE, **change), ComputeConfig(), HEADS).init(jax.random.key(0))
+
+
+def test_heads_in_a_list_and_a_head_that_no_table_has() -> None:
+    assert make_model(BASE, ComputeConfig(), [*HEADS]).heads == HEADS
+    with pytest.raises(UserError, match=r"head='hidden_state' is none of .*did you mean 'hidden_states'"):
+        make_model(BASE, ComputeConfig(), (Head("hidden_state"),))
+    with pytest.raises(UserError, match=r"dtype=.*bfloat16.* is none of float32, bfloat16"):
+        make_model(BASE, ComputeConfig(dtype=jnp.bfloat16), HEADS)
 
 
 MODERNS = [name for name, config in PRESETS.items() if config.family == "modernbert"]

@@ -87,6 +87,7 @@ def test_eight_devices_compute_like_one_device(eight_devices):
                 "weighted and focal",
                 "label sets",
                 "prompts",
+                "prompts in micro-batches",
             ),
             marks=pytest.mark.slow,
         ),

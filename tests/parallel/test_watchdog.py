@@ -8,10 +8,12 @@ import socket
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
 from bert_jax.config import WatchdogConfig
+from bert_jax.parallel import watchdog as module
 from bert_jax.parallel.rendezvous import Link, Membership, PeerMismatch, Peers, PeerTimeout, rendezvous
 from bert_jax.parallel.watchdog import Watchdog
 
@@ -84,6 +86,61 @@ def test_processes_that_disagree_about_their_number_are_refused() -> None:
 def test_a_missing_process_is_named() -> None:
     with pytest.raises(PeerTimeout, match=r"process 1 of 2 never started, within 0.2 s of process 0"):
         rendezvous(Peers(address(), 2, 0), 0.2)
+
+
+def test_a_message_about_a_thousand_missing_processes_is_short() -> None:
+    with pytest.raises(PeerTimeout, match=r"^processes 1, 2, 3, 4, 5, 6, 7, 8, and 1015 more of 1024 never started"):
+        rendezvous(Peers(address(), 1024, 0), 0.2)
+
+
+FEW_FILES = """
+import resource, sys
+from bert_jax.parallel.rendezvous import Peers, rendezvous
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+print(len(rendezvous(Peers(sys.argv[1], 60, 0), 60).links))
+"""
+
+
+def test_more_processes_meet_than_files_may_be_open() -> None:
+    """The usual limit of open files is 1,024, and a run may have 1,024 processes."""
+    coordinator = address()
+    command = [sys.executable, "-c", FEW_FILES, coordinator]
+    with (
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as first,
+        concurrent.futures.ThreadPoolExecutor(60) as pool,
+    ):
+        met = list(pool.map(lambda number: rendezvous(Peers(coordinator, 60, number), 60), range(1, 60)))
+        for membership in met:
+            membership.links[0].socket.close()
+        assert first.communicate()[0] == "59\n"
+
+
+def test_process_0_does_not_wait_for_each_unreachable_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = 0.0
+
+    class UnreachableSocket:
+        def settimeout(self, timeout: float) -> None:
+            self.timeout = timeout
+
+        def recv(self, size: int) -> bytes:
+            nonlocal seconds
+            seconds += self.timeout
+            raise TimeoutError
+
+    class Exited(Exception):
+        pass
+
+    def exit_(status: int) -> None:
+        raise Exited(status)
+
+    monkeypatch.setattr(module, "time", types.SimpleNamespace(monotonic=lambda: seconds))
+    monkeypatch.setattr(module, "_exit", exit_)
+    links = {peer: Link(UnreachableSocket()) for peer in range(1, 512)}  # type: ignore[arg-type]
+    process_0 = types.SimpleNamespace(process_id=0, links=links, _broadcast=lambda message: None, _own_error="")
+    with pytest.raises(Exited, match=str(module.LOST)):
+        Watchdog._end_run(process_0, "half of the hosts are unreachable")  # type: ignore[arg-type]
+    assert seconds < module.ANSWER + 1
 
 
 STRANGERS = (

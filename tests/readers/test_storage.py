@@ -8,8 +8,9 @@ import pathlib
 import fsspec
 import pytest
 
+from bert_jax.corpus.build.plan import make_settings, plan_inputs, preparation_identity
 from bert_jax.errors import StorageError, UserError
-from bert_jax.readers import find_files, read_documents, storage, total_bytes
+from bert_jax.readers import ReadOptions, find_files, read_documents, storage, total_bytes
 
 
 class NoCredentialsError(Exception):
@@ -34,6 +35,32 @@ def test_inputs_in_a_bucket(bucket):
     for path in storage.match_files(bucket):
         with storage.open_file(path) as file:
             assert len(file.read()) == storage.file_size(path)
+
+
+@pytest.mark.parametrize("num_files", [5, 50])
+def test_the_number_of_requests_before_reading_does_not_grow_with_the_files(bucket, num_files, monkeypatch):
+    system, requests = fsspec.filesystem("memory"), []
+    for n in range(num_files):
+        system.pipe(f"/many/{n}.txt", b"text")
+    info = type(system).info
+    monkeypatch.setattr(
+        type(system), "info", lambda self, path, **options: (requests.append(path), info(self, path))[1]
+    )
+    planned = plan_inputs(["memory://many"], ReadOptions(), print)
+    preparation_identity(planned, None, make_settings(ReadOptions(), {}, None))
+    assert (len(planned.files), planned.num_bytes) == (num_files, 4 * num_files)
+    assert len(requests) < 5
+
+
+def test_a_file_that_changes_has_another_size_and_version_after_the_next_search(bucket):
+    system, url = fsspec.filesystem("memory"), "memory://b/2.txt"
+    for item in (bucket, url, bucket):
+        find_files([item])
+        before = storage.file_size(url), storage.file_version(url)
+        system.pipe("/b/2.txt", system.cat_file("/b/2.txt") + b"+")
+        find_files([item])
+        assert storage.file_size(url) == before[0] + 1
+        assert storage.file_version(url) != before[1]
 
 
 def test_missing_files(bucket):

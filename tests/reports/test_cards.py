@@ -52,7 +52,7 @@ def test_the_card_of_a_pretraining_run(tmp_path: pathlib.Path) -> None:
     (tmp_path / "books").mkdir()
     train = {"documents": 7, "tokens": 12_345, "dtype": "u2", "shards": [], "index": {"name": "i", "sha256": ""}}
     manifest = {"format_version": 1, "tokenizer": {"sha256": ""}, "splits": {"train": train}, "signatures": []}
-    manifest |= {"settings": {"language": "fr"}, "fingerprint": manifest_fingerprint(manifest)}
+    manifest |= {"settings": {"language": "zh-hans"}, "fingerprint": manifest_fingerprint(manifest)}
     manifest |= {"seal": manifest_seal(manifest)}
     (tmp_path / "books" / "manifest.json").write_text(json.dumps(manifest))
     corpus = f"{tmp_path / 'books'}, {tmp_path / 'absent'}"
@@ -61,7 +61,7 @@ def test_the_card_of_a_pretraining_run(tmp_path: pathlib.Path) -> None:
     text = model_card(weights("masked_token", "next_sentence", step=650), place, "apache-2.0", "google-bert/bert-tiny")
     card = ModelCard(text)
     assert card.data.to_dict() == {
-        "language": ["fr"],
+        "language": ["zh"],
         "license": "apache-2.0",
         "library_name": "transformers",
         "pipeline_tag": "fill-mask",

@@ -101,6 +101,13 @@ def test_phases_checkpoints_and_restarts_are_marked() -> None:
     assert shared.count('class="legend"') == 1
 
 
+def test_thousands_of_checkpoints_do_not_make_a_page_large() -> None:
+    marks = Marks(checkpoints=range(100, 1_000_001, 100), restarts=range(100, 1_000_001, 100))
+    text = chart_html(Chart(title="a", curves=[Curve("b", [(0.0, 1.0), (1e6, 2.0)], 0)], marks=marks))
+    assert 300 < text.count('class="checkpoint"') <= 480
+    assert 300 < text.count('class="restart"') <= 480
+
+
 def test_a_chart_without_numbers_says_so() -> None:
     assert "no finite number" in chart_html(Chart(title="a", curves=[Curve("b", [(0.0, None)], 0)]))
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from bert_jax.console import terminal_columns, text_table
 from bert_jax.reports.corpus.examples import plain_text, replace_control_characters, sequence_examples
 from bert_jax.reports.corpus.inspect_text import example_lines
-from bert_jax.reports.corpus.terminal import paint, styled_lines, terminal_columns
+from bert_jax.reports.corpus.terminal import paint, styled_lines
 from bert_jax.tokenizer import load_tokenizer
 
 FIRST = "The unbelievable cat, who sat there: it purred!"
@@ -118,6 +119,16 @@ def test_columns():
     assert terminal_columns("abc") == 3
     assert terminal_columns("猫") == 2
     assert terminal_columns("e\u0301") == 1
+    assert terminal_columns("ที่") == 1  # two marks
+    assert terminal_columns("हिन्दी") == 5  # one of three vowel signs has no width of its own
+    assert terminal_columns("\u1100\u1161\u11a8") == 2  # a Korean syllable in three parts
+    assert terminal_columns("a\u200d") == 1
+
+
+def test_columns_of_a_table_are_aligned_in_every_script():
+    names = ["cat", "猫猫猫", "ที่นี่", "\u1100\u1161", "كلب"]
+    lines = text_table([[name, str(10**index)] for index, name in enumerate(names)])
+    assert len(set(map(terminal_columns, lines))) == 1
 
 
 def test_a_text_cannot_control_the_terminal():

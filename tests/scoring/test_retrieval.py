@@ -10,7 +10,9 @@ import pathlib
 import re
 import subprocess
 import sys
+import unicodedata
 
+import bm25s
 import numpy as np
 import pyarrow
 import pytest
@@ -22,6 +24,7 @@ from bert_jax.scoring.ranking import NOT_RETRIEVED, ndcg_recall_mrr_map, rank_by
 from bert_jax.scoring.retrieval import ranking_measures
 from bert_jax.scoring.retrieval_files import Collection, read_collection, sort_in_tie_order
 from bert_jax.search import top_documents
+from bert_jax.search.bm25 import split_into_words
 from tests.helpers.hub_server import Hub
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -118,6 +121,43 @@ def test_bm25_equals_its_formula() -> None:
                 scores[index] += weight * count / (count + 0.9 * (0.6 + 0.4 * len(document) / mean_length))
         wanted = [index for index in np.argsort(-scores, kind="stable") if scores[index] > 0]
         assert [index for index in ranked if index != NOT_RETRIEVED] == wanted
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize(
+    ("query", "right", "wrong"),
+    [
+        ("दिल्ली", "दिल्ली बड़ा शहर है।", "मौसम अच्छा है।"),
+        ("கொள்கை", "கொள்கை முக்கியம்", "வானிலை நன்றாக உள்ளது"),
+        ("आग", "वह आग है", "वह पानी है"),
+        ("天气", "今天天气很好。", "我们去公园吧。"),
+        ("水", "水。", "火。"),
+        ("人々", "多くの人々がいる", "東京ヘ行ク"),
+        ("อากาศ", "วันนี้อากาศดี", "ไปสวนกัน"),
+        ("ကောင်း", "နေကောင်းလား။", "သွားမယ်"),
+        ("ọjọ́", "ọjọ́ dára", "ọ̀la ni"),
+        ("Đường", "con đường dài", "thời tiết"),
+        ("날씨", "날씨 좋다", "공원 크다"),
+        ("גָּדוֹל", "בַּיִת גָּדוֹל", "עִיר"),
+    ],
+)
+def test_bm25_finds_words_in_every_script(query, right, wrong, form) -> None:
+    texts = [unicodedata.normalize(form, text) for text in (wrong, right, "OK 12")]
+    assert rank_by_bm25([query], texts).tolist() == [[1, NOT_RETRIEVED, NOT_RETRIEVED]]
+
+
+def test_words_of_scripts_with_spaces_are_the_words_of_bm25s() -> None:
+    texts = [
+        "Straße nach 東京 und Übersee_2, x",
+        "Οδός και δρόμος; καλά",
+        "Съешь ещё этих мягких",
+        "Գնանք այգի",
+        "A1 b2 c",
+    ]
+    spaced = [text.replace("東京", "") for text in texts]
+    expected = bm25s.tokenize(spaced, stopwords=None, return_ids=False, show_progress=False)
+    assert list(map(split_into_words, spaced)) == expected
+    assert split_into_words(texts[0]) == ["straße", "nach", "東京", "und", "übersee_2"]
 
 
 def test_a_query_without_a_relevant_document_counts_zero() -> None:

@@ -5,6 +5,7 @@ import pytest
 from sentence_transformers import quantize_embeddings
 
 from bert_jax.errors import UserError
+from bert_jax.search import smaller_vectors
 from bert_jax.search.smaller_vectors import (
     BINARY,
     FLOAT,
@@ -83,3 +84,25 @@ def test_other_forms_are_refused(text: str, message: str) -> None:
         parse_vector_forms(text, 64)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "converted"),
+    [
+        ("int8", lambda vectors: quantize_embeddings(vectors, "int8")),
+        ("binary", lambda vectors: quantize_embeddings(vectors, "ubinary")),
+        ("16", lambda vectors: vectors[:, :16]),
+        ("16-int8", lambda vectors: quantize_embeddings(np.ascontiguousarray(vectors[:, :16]), "int8")),
+    ],
+)
+@pytest.mark.parametrize("block", [1, 7, 300, 1 << 14])
+def test_a_file_is_converted_in_blocks(vectors, tmp_path, monkeypatch, name, converted, block) -> None:
+    monkeypatch.setattr(smaller_vectors, "CONVERTED_BLOCK", block)
+    output = tmp_path / "vectors.npy"
+    with smaller_vectors.float_vectors_file_to_convert(output, name) as path:
+        np.save(path, vectors[1])
+    np.testing.assert_array_equal(np.load(output), converted(vectors[1]))
+    if "int8" in name:
+        low, high = np.load(tmp_path / "vectors.ranges.npy")
+        np.testing.assert_array_equal(low, vectors[1].min(axis=0)[: len(low)])
+        np.testing.assert_array_equal(high, vectors[1].max(axis=0)[: len(high)])

@@ -1,5 +1,7 @@
 """The report on labels beside scikit-learn, and the calibration error beside its definition."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn import metrics
@@ -86,3 +88,15 @@ def test_calibration_by_its_definition(seed):
         if chosen:
             expected += abs(sum(right[i] for i in chosen) - sum(confidences[i] for i in chosen)) / 200
     assert calibration_error_and_bins(confidences, right)["ece"] == pytest.approx(expected)
+
+
+def test_memory_does_not_grow_with_the_square_of_the_labels():
+    labels = [str(label) for label in range(10_000)]
+    examples = [{"id": str(n), "text": "x", "label": n} for n in range(20)]
+    predictions = Predictions([0] * 20, np.full((20, 10_000), 1e-4, np.float32))
+    tracemalloc.start()
+    report = label_report(KINDS["sequence_classification"], labels, examples, predictions)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [sum(row[key] for row in report["labels"]) for key in ("support", "predicted")] == [20, 20]
+    assert peak < 50e6

@@ -11,6 +11,7 @@ import pytest
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds.benchmark_scores import JAQUAD, SQUAD1
+from bert_jax.tasks.kinds.records import class_index
 from bert_jax.tasks.labels import (
     detect_list_separator,
     label_counts_text,
@@ -20,6 +21,7 @@ from bert_jax.tasks.labels import (
 )
 from bert_jax.tasks.reading.examples import read_task_examples, summarize_locations
 from bert_jax.tasks.table import resolve_task
+from bert_jax.tasks.task import Record, Task
 
 TEXTS = {"name": "custom", "kind": "sequence_classification"}
 TAGS = {"kind": "token_classification"}
@@ -56,6 +58,41 @@ def test_rows_are_matched_by_name_then_by_name_in_any_case(seed):
     assert match_head_rows_to_labels(["x", "y", "a"], ["a", "b", "c"]) == [1, 2, 0]
 
 
+def test_time_does_not_grow_with_the_square_of_the_labels():
+    """Each comparison of two names is counted."""
+    num_comparisons = 0
+
+    class Name(str):
+        __slots__ = ()
+
+        def __eq__(self, other):
+            nonlocal num_comparisons
+            num_comparisons += 1
+            return str.__eq__(self, other)
+
+        def __hash__(self):
+            return str.__hash__(self)
+
+        def strip(self, *_):
+            nonlocal num_comparisons
+            num_comparisons += 1
+            return self
+
+    names = [Name(f"category {n}") for n in range(300)]
+    task = Task(name="custom", kind="", sets={}, metrics=(), best="", labels=tuple(names), published=False)
+    for n in range(300):
+        assert class_index(Record("a.csv", {}), task, f"category {n}") == n
+    assert match_head_rows_to_labels([f"category {n}" for n in range(300)], names[::-1]) == [*range(300)][::-1]
+    assert num_comparisons <= 10 * 300
+
+
+def test_messages_with_labels_are_short(tmp_path):
+    content = "text,label\n" + "".join(f"x,category {n}\n" for n in range(2000))
+    task, _ = read(tmp_path, "a.csv", content)
+    with pytest.raises(UserError, match=r"label 'b' is not among category 0, .*, and 1,940 labels more"):
+        class_index(Record("a.csv:3", {}), task, "b")
+
+
 def test_names_that_look_alike_are_listed_with_their_counts():
     labels = ["Pos", "pos", "neg", "0", "0.0", "nan", "ＰＯＳ"]  # noqa: RUF001
     counts = dict(enumerate([3, 4, 5, 1, 1, 2, 1]))
@@ -86,6 +123,9 @@ def test_places_in_few_words():
     assert summarize_locations(["a.json: item 3", "b.parquet: row 4", "b.parquet: row 5"]) == (
         "a.json: item 3, b.parquet: row 4-5"
     )
+    many = summarize_locations([f"a.csv:{2 * row}" for row in range(1000)])
+    assert many.startswith("a.csv:0, 2, 4, ")
+    assert many.endswith(", 38, and 980 more")
     assert summarize_locations(["x train[1]", "x train[2]", "x train[7]"]) == "x train[1-2, 7]"
     assert (
         summarize_locations(["a.json: question q1", "a.json: question q2"])

@@ -13,6 +13,8 @@ import transformers
 
 from bert_jax.cli.main import main
 from bert_jax.config import ComputeConfig, TaskConfig
+from bert_jax.console import Console
+from bert_jax.finetuning.task_data import read_split
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model
@@ -21,6 +23,7 @@ from bert_jax.tasks.batching import collate
 from bert_jax.tasks.features import SPELLED, UNKNOWN
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
+from bert_jax.tasks.table import resolve_task
 from bert_jax.tokenizer import load_tokenizer
 from tests.helpers.finetuning_runs import RECIPE, read_lines, stop_after, write_lines
 from tests.helpers.synthetic import NO_DROPOUT
@@ -260,6 +263,14 @@ def test_texts_of_unknown_tokens_are_counted_wherever_they_are(tmp_path, odd):
     given = [{"id": "0", "text": text, "text_pair": text_pair, "negative": [negative]}]
     _, counts = make_features(KINDS["similarity"], given, load_tokenizer(tmp_path), TaskConfig(max_seq_len=24))
     assert counts == {"truncated_texts": 0, SPELLED: 0} | ({UNKNOWN: sum(odd)} if any(odd) else {})
+
+
+def test_a_warning_has_the_number_of_all_texts(tmp_path, capsys):
+    save(tmp_path, "bert", "Model")
+    write_lines(tmp_path / "train.jsonl", [{"text": "\N{PILE OF POO}", "text_pair": "\N{PILE OF POO}"}] * 2)
+    settings = TaskConfig(name="custom", kind="similarity", data=str(tmp_path), train="train.jsonl", max_seq_len=24)
+    read_split(resolve_task(settings), settings, "train", load_tokenizer(tmp_path), Console())
+    assert "warning: 4 of 4 texts have mostly unknown tokens" in capsys.readouterr().err
 
 
 HEAD_SETTINGS = {

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import tarfile
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -108,6 +109,24 @@ def test_json_lines_of_every_kind(task, fields, predictions, line, tmp_path):
     )
     (written,) = (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(written) == {"id": "x"} | line
+
+
+def test_a_file_of_many_labels_is_written_an_example_at_a_time(tmp_path):
+    """10^5 examples with 10^3 labels would need tens of gigabytes."""
+    labels = tuple(f"label {n}" for n in range(500))
+    task = dataclasses.replace(TASKS["sst2"], labels=labels, codes=(), published=False)
+    probabilities = np.full((400, 500), 1 / 500, np.float32)
+    rows = [{"id": str(n), "text": "x", "label": n} for n in range(400)]
+    tracemalloc.start()
+    write_submission(task, rows, [7] * 400, tmp_path / "a.jsonl", probabilities)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [(line["id"], line["label"], line["gold"]) for line in lines] == [
+        (str(n), "label 7", f"label {n}") for n in range(400)
+    ]
+    assert lines[3]["probabilities"] == dict.fromkeys(labels, 0.002)
+    assert peak < (tmp_path / "a.jsonl").stat().st_size / 4
 
 
 def test_predictions_of_other_examples_are_refused(tmp_path):

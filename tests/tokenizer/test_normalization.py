@@ -13,6 +13,9 @@ from bert_jax.tokenizer.train import train_from_texts
 TEXTS = [
     "the cat sat on the mat and the dogs chatted on the shattered mattress \uff0c catching the doggedest .",
     "\uff28ello\uff0c \ufb01ne cafe\u0301 and CAF\u00c9 \u00e0 \u00bd km\u00b2 \u3231 \u4f60\u597d\u3002 \u2026",
+    # Decomposed text of five languages, and kana of half width; one library needs NFC for sequences of many bytes.
+    unicodedata.normalize("NFD", "날씨가 좋다 , Thời tiết đẹp , ọjọ́ dára , ガギグゲゴ")
+    + " \uff76\uff9e\uff8a\uff9f\uff9d .",
     "die Stra\u00dfe in \u00c4gypten , \u1e9e \u039f\u0394\u039f\u03a3 \u212b zero\u200dwidth joiner",
 ]
 SPACED = "the\u3000cat\u00a0sat\u2009on  the\tmat"

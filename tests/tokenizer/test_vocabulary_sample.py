@@ -192,6 +192,11 @@ def test_smoothing_of_one_source_is_refused(tmp_path, two_sources):
         train_tokenizer(two_sources[:1], 60, tmp_path / "tok", smoothing=0.5)
 
 
+def test_a_list_of_no_sources_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no input: give files"):
+        train_tokenizer([], 100, tmp_path / "tokenizer")
+
+
 def test_a_source_without_text_is_named(tmp_path, two_sources):
     (tmp_path / "nothing.txt").write_text(" \n")
     with pytest.raises(UserError, match=r"nothing\.txt: no text to train a vocabulary from; left out 1 empty"):

@@ -2,12 +2,14 @@
 
 import functools
 import itertools
+import logging
 import math
 import os
 import pathlib
 import subprocess
 import sys
 
+import absl.logging
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -274,6 +276,15 @@ def test_damage_in_every_array_is_reported_in_one_line(tmp_path: pathlib.Path) -
     assert len(done.stdout.splitlines()) == 30
     assert all("OUT_OF_RANGE" in line for line in done.stdout.splitlines())
     assert done.stderr == ""
+
+
+def test_a_checkpoint_leaves_the_log_of_the_users_program(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, 1).close()
+    absl.logging.warning("a warning of a program of absl")
+    logging.getLogger("asyncio").error("an error of a server")
+    assert caplog.messages == ["a warning of a program of absl", "an error of a server"]
 
 
 def test_an_empty_directory_is_not_an_error(tmp_path: pathlib.Path) -> None:

@@ -6,12 +6,14 @@ import math
 import pathlib
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from bert_jax.objectives.losses import Mean, mean_values, merge_means
 from bert_jax.parallel.energy import Counter, Meter, Source
+from bert_jax.training import metrics
 from bert_jax.training.metrics import MetricsFile, damaged_lines, read_metrics
 from bert_jax.training.tensorboard import read_run_starts
 from tests.helpers.tensorboard_events import shown
@@ -153,6 +155,43 @@ def test_lines_of_training_carry_the_energy_of_this_start_and_the_end_of_the_fil
     (session,) = read_run_starts(tmp_path)
     assert session.joules == 8.0
     assert session.measured == session.ended
+
+
+def test_a_long_event_file_is_read_an_event_at_a_time(tmp_path: pathlib.Path) -> None:
+    """A file of 10^6 lines has more than a gigabyte."""
+    file = MetricsFile(tmp_path, 6, meter=Meter(Source("planted", (Counter(lambda: 1, 1.0),))))
+    for step in range(7, 1007):
+        file.write({"step": step, "split": "train"} | {f"loss_{n}": 1.5 for n in range(12)}, [1.0, 2.0])
+    file.close()
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    tracemalloc.start()
+    (start,) = read_run_starts(tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (start.first_step, start.joules) == (7, 0.0)
+    assert start.began <= start.ended == start.measured
+    assert peak < events.stat().st_size / 4
+    whole = events.read_bytes()
+    for size in (100, len(whole) // 2, len(whole) - 1):
+        events.write_bytes(whole[:size])
+        (cut,) = read_run_starts(tmp_path)
+        assert (cut.first_step, cut.began) == (7, start.began)
+        assert cut.began <= cut.ended <= start.ended
+
+
+def test_a_resumed_run_parses_each_line_of_metrics_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = MetricsFile(tmp_path, 0)
+    for step in range(1, 6):
+        file.write({"step": step, "split": "train", "loss": 1.0})
+    digest = file.digest()
+    file.close()
+    parsed, said, parse_line = list[bytes](), list[str](), metrics._parse_line
+    monkeypatch.setattr(metrics, "_parse_line", lambda text: (parsed.append(text), parse_line(text))[1])
+    resumed = MetricsFile(tmp_path, 5, said.append, digest=digest)
+    resumed.close()
+    assert (len(parsed), len(resumed.earlier_lines), said) == (5, 5, [])
 
 
 def test_tensorboard_shows_the_config_as_text(tmp_path: pathlib.Path) -> None:

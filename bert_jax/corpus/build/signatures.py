@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax.corpus.languages import UNSPACED
 from bert_jax.readers import RawDocument, ReadOptions, to_document
 
 SPLIT_CHARACTERS = 1 << 16  # number of characters at the start of the normal form that decide the split
@@ -36,8 +37,7 @@ ROW = np.dtype(
     ]
 )
 _IGNORED = "PZC"  # Unicode categories: punctuation, separators, controls
-# Characters of scripts that do not separate words: Thai, Lao, Tibetan, Burmese, Khmer, kana, Han.
-_UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -65,7 +65,7 @@ def normal_form(text: str) -> str:
 def normal_words(text: str) -> list[str]:
     """Return the words of the normal form, split at white space; in scripts without spaces, a character is a word."""
     spaced = _normal_form_with_spaces(text, " ")
-    return (spaced if spaced.isascii() else _UNSPACED.sub(r" \g<0> ", spaced)).split()
+    return (spaced if spaced.isascii() else _UNSPACED_CHARACTER.sub(r" \g<0> ", spaced)).split()
 
 
 class TextHashes(NamedTuple):

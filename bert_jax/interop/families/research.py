@@ -6,6 +6,7 @@ transformers refuses it.
 
 import dataclasses
 import pkgutil
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from bert_jax.config import EncoderConfig
@@ -97,7 +98,25 @@ def _model_class_with_heads(*heads: str) -> ModelClass:
     return ModelClass(" + ".join(heads), heads, (*_POOLER, *(module for head in heads for module in _HEADS[head])))
 
 
+class _RowNames(Mapping[str, str]):
+    """The name of each row of a table, mapped to itself; a recipe may add rows after this module is imported."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        self._table = table
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._table:
+            raise KeyError(name)
+        return name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
 def _json_field(field: "dataclasses.Field[Any]") -> Field:
     """Return a field of `EncoderConfig` as a field of `config.json` with equal name and values."""
     table, default = field.metadata.get("table"), cast(int | float | str | None, field.default)
-    return Field(field.name, default, {row: row for row in pkgutil.resolve_name(table)} if table else None)
+    return Field(field.name, default, _RowNames(pkgutil.resolve_name(table)) if table else None)

@@ -171,7 +171,10 @@ def load_model(
             *(labels.notes if is_labeled else ()),
         ),
         new=new,
-        unused=tuple(sorted(originals[name] for name in tensors.keys() - used)),
+        unused=(
+            *sorted(originals[name] for name in tensors.keys() - used),
+            *((PROJECTION_KERNEL,) if projection is not None and PROJECTION_KERNEL not in shapes else ()),
+        ),
     )
 
 

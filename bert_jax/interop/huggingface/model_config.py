@@ -5,7 +5,7 @@ import json
 import pathlib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bert_jax import strict_json
@@ -44,7 +44,8 @@ def read_model_config(path: pathlib.Path) -> ModelConfig:
 
     Raises `UserError` for a field that contradicts another field or asks for an unsupported architecture.
     """
-    return parse_model_config(strict_json.read_object(path), str(path))
+    # A classifier of 10^5 labels has each name twice.
+    return parse_model_config(strict_json.read_object(path, strict_json.MAX_TABLE_BYTES), str(path))
 
 
 def parse_model_config(fields: Mapping[str, Any], where: str) -> ModelConfig:
@@ -84,8 +85,19 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
     """
     family = FAMILIES[config.family]
     fields: dict[str, Any] = {theirs: getattr(config, field.name) for theirs, field in family.fields.items()}
+
+    def check_is_expressed(name: str, value: Any, expressed: Collection[Any]) -> None:
+        if value not in expressed:
+            raise UserError(
+                f"{where}: no {config.family} of transformers has model.{name}={value!r} "
+                f"(here: {', '.join(map(repr, dict.fromkeys(expressed)))}); "
+                "choose another model.family; model.family=research allows all, in directories for bert_jax alone"
+            )
+
     for theirs, field in family.fields.items():
         if field.values is not None:
+            or_null = [None] if field.default is None else []
+            check_is_expressed(field.name, fields[theirs], [*field.values.values(), *or_null])
             fields[theirs] = next((name for name, ours in field.values.items() if ours == fields[theirs]), None)
         if field.name == "embedding_size":
             fields[theirs] = config.embedding_size or config.hidden_size
@@ -100,11 +112,7 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
         for encoder in (config, parse_model_config(fields, where).encoder)
     )
     for name, value in wanted.items():
-        if value != parsed[name]:
-            raise UserError(
-                f"{where}: no {config.family} of transformers has model.{name}={value!r} (here: {parsed[name]!r}); "
-                "choose another model.family; model.family=research allows all, in directories for bert_jax alone"
-            )
+        check_is_expressed(name, value, [parsed[name]])
     return fields
 
 

@@ -11,7 +11,14 @@ import numpy as np
 
 from bert_jax.batches.masking import changing_mask_rate, data_config_of_phase
 from bert_jax.batches.pipeline import Sequences, make_sequences, special_ids_and_vocabulary
-from bert_jax.config import DataConfig, PretrainConfig, check_choices, read_config, refuse_fields_without_effect
+from bert_jax.config import (
+    DataConfig,
+    PretrainConfig,
+    RecipeName,
+    check_choices,
+    read_config,
+    refuse_fields_without_effect,
+)
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.statistics import EVALUATED_FRACTION
@@ -68,7 +75,11 @@ class Inspection:
 
 
 def open_inspection(
-    corpus: str, recipe: str | None, overrides: Sequence[str], sequence_number: int | None, console: Console
+    corpus: str,
+    recipe: RecipeName | None,
+    overrides: Sequence[str],
+    sequence_number: int | None,
+    console: Console,
 ) -> Inspection:
     """Open a corpus or mixture, and the sequences that the first phase of a recipe makes from it.
 

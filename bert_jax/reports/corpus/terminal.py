@@ -3,10 +3,10 @@
 import itertools
 import re
 import textwrap
-import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from bert_jax.console import terminal_columns
 from bert_jax.errors import escaped
 from bert_jax.reports.corpus.examples import replace_control_characters
 
@@ -87,10 +87,3 @@ def _paint_runs(characters: Sequence[StyledText], color: bool) -> str:
     """Return the joined characters, with control sequences around each run of characters of the same style."""
     runs = itertools.groupby(characters, key=lambda character: character[1])
     return "".join(paint("".join(text for text, _ in run), style, color) for style, run in runs)
-
-
-def terminal_columns(text: str) -> int:
-    """Return the width of a text in terminal columns: two for a wide character, none for a combining character."""
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
-    )

@@ -310,10 +310,19 @@ def _draw_phases(marks: Marks, axes: _Axes) -> Iterable[Html]:
 
 
 def _draw_restarts_and_checkpoints(marks: Marks, axes: _Axes) -> Iterable[Html]:
-    for step in marks.restarts:
+    """Yield the marks of restarts and checkpoints; of marks less than a unit apart, only the first is drawn."""
+    for step in _first_of_each_unit(marks.restarts, axes):
         yield _vertical_line("restart", axes.x_coordinate(step), TOP, BASE)
-    for step in marks.checkpoints:
+    for step in _first_of_each_unit(marks.checkpoints, axes):
         yield element("path", class_="checkpoint", d=f"M{axes.x_coordinate(step)} {BASE - 7}l4 7h-8z")
+
+
+def _first_of_each_unit(steps: Iterable[float], axes: _Axes) -> Iterable[float]:
+    """Return the first step in each unit of the drawing, since a run may have thousands of checkpoints."""
+    first: dict[int, float] = {}
+    for step in steps:
+        first.setdefault(int(float(axes.x_coordinate(step))), step)
+    return first.values()
 
 
 def _charts_legend(charts: Sequence[Chart]) -> Html:

@@ -26,7 +26,7 @@ MIN_SUPPORT = 5  # examples of a label that are needed for a warning about its r
 def read_label_reports(path: pathlib.Path) -> dict[str, Any]:
     """Return the reports on the labels of each dev set; {} if the file of the reports is absent or damaged."""
     try:
-        reports = strict_json.parse(read_file(path / LABELS_FILE, strict_json.MAX_BYTES).decode())
+        reports = strict_json.parse(read_file(path / LABELS_FILE, strict_json.MAX_TABLE_BYTES).decode())
         for report in filter(None, reports.values()):
             _label_report_html(report)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):

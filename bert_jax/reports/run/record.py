@@ -28,7 +28,7 @@ from bert_jax.readers import data_sets
 from bert_jax.readers.hub import parse_hub_name
 from bert_jax.reports.html.point_values import Point
 from bert_jax.training.checkpoint import saved_steps
-from bert_jax.training.metrics import Line, damaged_lines, read_metrics
+from bert_jax.training.metrics import Line, read_metrics_and_damage
 from bert_jax.training.plateau import Plateau, expected_end_of_plateau
 from bert_jax.training.remote_workdir import checkpoints_directory
 from bert_jax.training.schedules import Phase, plan_phases
@@ -204,8 +204,8 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
 
 def read_training(path: pathlib.Path, label: str) -> Training:
     """Return the training in a directory, read from metrics.jsonl; without this file, the training has no lines."""
-    metrics = path / "metrics.jsonl"
-    lines = [{name: _finite_value_or_none(value) for name, value in line.items()} for line in read_metrics(metrics)]
+    read, damaged = read_metrics_and_damage(path / "metrics.jsonl")
+    lines = [{name: _finite_value_or_none(value) for name, value in line.items()} for line in read]
     last_step = max((line["step"] for line in lines), default=0)
     return Training(
         label=label,
@@ -213,7 +213,7 @@ def read_training(path: pathlib.Path, label: str) -> Training:
         # Without the starts of a finished run, which trained nothing.
         sessions=[start for start in read_run_starts(path) if start.first_step <= max(1, last_step)],
         checkpoints=sorted(saved_steps(checkpoints_directory(path))),
-        num_damaged=len(damaged_lines(metrics)),
+        num_damaged=len(damaged),
     )
 
 

@@ -3,11 +3,11 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.tasks.labels import NUMBER
+from bert_jax.tasks.labels import labels_text
 from bert_jax.tasks.task import Record, Task
 
 EMPTY = "texts are empty"
@@ -107,21 +107,14 @@ def is_missing_label(value: Any) -> bool:
 
 
 def class_index(record: Record, task: Task, value: Any) -> int:
-    """Return the index of a label among the labels of the task; the label is given by its name or its code.
-
-    If no label's name is a number, a user's own files may also give a label by its index, as data sets of Hugging Face
-    do.
-    """
+    """Return the index of a label, which is given by its name, by its code or, if the task allows it, by its index."""
     spelled = normalize_label_name(record, "label", value)
-    known: Sequence[str]
-    for known in (task.codes, task.labels):
-        if spelled in known:
-            return known.index(spelled)
-    is_index = not task.published and spelled.isdecimal() and int(spelled) < len(task.labels)
-    if is_index and not any(NUMBER.fullmatch(name) for name in task.labels):
+    if (index := task.index_of_label.get(spelled)) is not None:
+        return index
+    if task.allows_indices and spelled.isdecimal() and int(spelled) < len(task.labels):
         return int(spelled)
     known = task.codes or task.labels
     raise UserError(
-        f"{record.where}: label '{spelled}' is not among {', '.join(known)}{did_you_mean(spelled, known)}; "
+        f"{record.where}: label '{spelled}' is not among {labels_text(known)}{did_you_mean(spelled, known)}; "
         "fix it, or config.task.labels"
     )

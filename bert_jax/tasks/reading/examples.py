@@ -19,6 +19,7 @@ from bert_jax.tasks.reading.formats import DELIMITED, format_of_suffix, read_fil
 from bert_jax.tasks.task import Example, Record, SetSource, Task
 
 SPLITS = ("train", "dev", "test")
+MAX_PLACES = 20  # places in a message
 # Matches the location of a record: a line, a range of lines, an item of a list, a row or an example.
 PLACE = re.compile(r"(?P<before>.*[:\[ ])(?P<first>\d+)(?:-(?P<last>\d+))?(?P<after>\]?)", re.ASCII | re.DOTALL)
 # Matches the location of a row that spans several lines of a .tsv file. Such a row may be intended, or the quotes in it
@@ -245,10 +246,20 @@ def summarize_locations(places: Sequence[str]) -> str:
         first, last = int(match["first"]), int(match["last"] or match["first"])
         begin = spans.pop()[0] if spans and spans[-1][1] + 1 == first else first
         spans.append((begin, last))
-    return ", ".join(
-        before + ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in spans) + after
-        for (before, after), spans in spans_of.items()
+    return _join_first_texts(
+        [
+            before
+            + _join_first_texts([f"{first}-{last}" if last > first else f"{first}" for first, last in spans])
+            + after
+            for (before, after), spans in spans_of.items()
+        ]
     )
+
+
+def _join_first_texts(texts: Sequence[str]) -> str:
+    """Return the first `MAX_PLACES` texts, and the number of the others."""
+    rest = [f"and {len(texts) - MAX_PLACES:,} more"] if len(texts) > MAX_PLACES else []
+    return ", ".join([*texts[:MAX_PLACES], *rest])
 
 
 def _find_published_files(task: Task, config: TaskConfig, source: SetSource) -> list[str]:

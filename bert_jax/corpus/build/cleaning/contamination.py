@@ -15,7 +15,7 @@ from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.corpus.build.signatures import hash_ngrams, hash_words, normal_words
 from bert_jax.errors import UserError
 from bert_jax.readers import archives, storage
-from bert_jax.readers.rows import read_rows
+from bert_jax.readers.rows import decode_with_byte_order_mark, read_rows
 
 _MAX_FILE_BYTES = 256 << 20  # maximum size of an evaluation file, because it is held in memory
 
@@ -105,7 +105,7 @@ def _read_text_within_limit(name: str, stream: IO[bytes]) -> str:
     data = stream.read(_MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES:
         raise UserError(f"{name}: has more than {_MAX_FILE_BYTES >> 20} MiB; split it")
-    return data.decode("utf-8-sig")
+    return decode_with_byte_order_mark(data)
 
 
 def _read_json_strings(text: str) -> Iterator[str]:

@@ -14,10 +14,13 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.corpus.build.cleaning.verdict import Removed
+from bert_jax.corpus.build.signatures import normal_words
+from bert_jax.corpus.languages import UNSPACED
 from bert_jax.readers import storage
 
 _RANGES = 64  # number of ranges of hashes that are merged separately, to bound the memory
 _NUMBER = re.compile(r"\d+")
+_UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
 _EMPTY_LINES = re.compile(r"\n\s*\n\s*\n")
 
 
@@ -28,19 +31,24 @@ def remove_repeated_lines(text: str, repeated: str, *, min_documents: int = 20, 
         text: text of a document.
         repeated: path or URL of a file that `save_repeated_line_hashes` wrote.
         min_documents: minimum number of documents that must share a line for the line to be removed.
-        min_words: minimum number of words of a line that is removed, so that 'Yes.' in a dialog stays.
+        min_words: minimum number of words of a line that is removed, so that 'Yes.' in a dialog stays. In scripts
+            without spaces, each character except punctuation counts as a word.
     """
     del min_documents
     hashes = _load_repeated_line_hashes(repeated)
-    return _remove_rejected_lines(
-        text, lambda line: len(line.split(None, min_words)) < min_words or _hash_line(line) not in hashes
-    )
+    return _remove_rejected_lines(text, lambda line: not _has_words(line, min_words) or _hash_line(line) not in hashes)
 
 
 def distinct_line_hashes(text: str, *, min_documents: int, min_words: int) -> Iterator[int]:
     """Yield the hash of each distinct line of at least `min_words` words in a text."""
     del min_documents
-    yield from {_hash_line(line) for line in text.split("\n") if len(line.split(None, min_words)) >= min_words}
+    yield from {_hash_line(line) for line in text.split("\n") if _has_words(line, min_words)}
+
+
+def _has_words(line: str, min_words: int) -> bool:
+    """Return whether a line has at least `min_words` words; in scripts without spaces, a character is a word."""
+    is_unspaced = not line.isascii() and _UNSPACED_CHARACTER.search(line)
+    return len(normal_words(line) if is_unspaced else line.split(None, min_words)) >= min_words
 
 
 class LineCounts(NamedTuple):
