@@ -100,13 +100,13 @@ def check_is_regular_file(path: str | os.PathLike[str]) -> None:
     open_regular_file(path).close()
 
 
-def allow_open_files(num_files: int) -> None:
-    """Let this process open `num_files` files, and `OTHER_FILES` more; raise UserError if the system refuses."""
+def allow_open_files(num_files: int, num_others: int = OTHER_FILES) -> None:
+    """Let this process open `num_files` files, and `num_others` more; raise UserError if the system refuses."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = max(OPEN_FILES, num_files + OTHER_FILES)
+    limit = max(OPEN_FILES, num_files + num_others)
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)
-    if num_files + OTHER_FILES > limit:
+    if num_files + num_others > limit:
         raise UserError(
             f"{num_files:,} files may be open at once, but this system allows {limit:,}; raise `ulimit -Hn`"
         )

@@ -194,13 +194,20 @@ need() {
 
 need_recipe() {
     need CONFIG
-    [[ -f ${of[CONFIG]} ]] || die "CONFIG: ${of[CONFIG]}: no such file"
+    [[ -f ${of[CONFIG]} ]] || refuse "CONFIG: ${of[CONFIG]}: no such file"
 }
+
+has_package() { [[ ${of[PACKAGE]} != *.whl || -f ${of[PACKAGE]} ]]; }
 
 need_package() {
     need PACKAGE
-    [[ ${of[PACKAGE]} != *.whl || -f ${of[PACKAGE]} ]] ||
-        die "PACKAGE: ${of[PACKAGE]}: no such file; build it with \`pip wheel --no-deps --wheel-dir dist .\`"
+    has_package ||
+        refuse "PACKAGE: ${of[PACKAGE]}: no such file; build it with \`pip wheel --no-deps --wheel-dir dist .\`"
+}
+
+refuse() {  # while babysit runs, a slice may exist
+    [[ $verb != babysit || ! $slice ]] || give_up 2 "$1"
+    die "$1"
 }
 
 runtime_version() {
@@ -330,7 +337,10 @@ node_state() {  # of the first slice that is not READY
 worker_states() {  # tpu_worker.sh does not exist before `setup`
     local absent="echo \"host \$(hostname) bare 0 0 -\"" run=''
     need WORKDIR
-    [[ $verb != babysit ]] || run="BERT_JAX_RUN=$(run_id) BERT_JAX_PACKAGE=$(package_id) "
+    if [[ $verb == babysit ]]; then  # a file that is gone by now says nothing about the hosts
+        [[ ! -f ${of[CONFIG]} ]] || run+="BERT_JAX_RUN=$(run_id) "
+        ! has_package || run+="BERT_JAX_PACKAGE=$(package_id) "
+    fi
     # Without the flag, gcloud prints a line for each host, each time.
     limit=$state_timeout on_workers all \
         "if test -e bert_jax/tpu_worker.sh; then $run$(worker state "${of[WORKDIR]}"); else $absent; fi" \
@@ -379,6 +389,7 @@ look() {  # sets slice to READY, ABSENT, GONE (must be deleted first), UNKNOWN, 
     esac
 }
 
+slice=''      # state of the slice, after the first look
 started=0     # 1: babysit has started the run
 newest=0      # the newest checkpoint seen
 failures=0    # consecutive, without a new checkpoint

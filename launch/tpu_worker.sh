@@ -6,7 +6,8 @@
 #   start WORKDIR [ARGUMENT..]  train in the background
 #   state WORKDIR               print: host NAME STATE NEWEST_CHECKPOINT LAST_STEP LAST_LINE_OF_LOG
 #                               With BERT_JAX_RUN, a host whose last run ended is ready for a run of another name.
-#                               With BERT_JAX_PACKAGE, a host that has another package and no active run is bare.
+#                               With BERT_JAX_PACKAGE, a host that has another package is bare, unless its run is active
+#                               or finished.
 #   stop                        save and stop
 #   log LINES [follow]          print the end of the log
 set -euo pipefail
@@ -69,13 +70,17 @@ train() {
     exit 0  # do not return to this file: `setup` may have replaced it
 }
 
+ran_another() { [[ -v BERT_JAX_RUN && -s run_id && $(cat run_id) != "$BERT_JAX_RUN" ]]; }
+
 state() {  # STATE: bare, ready, running, lost, or the exit status
     local state=ready newest=0 steps=0
     if ! flock --shared -n lock true; then  # several questions at a time
         state=running
+    elif [[ -e status && $(cat status) == 0 ]] && ! ran_another; then
+        state=0
     elif [[ ! -e ready || ${BERT_JAX_PACKAGE-$(cat ready)} != "$(cat ready)" ]]; then
         state=bare
-    elif [[ -v BERT_JAX_RUN && -s run_id && $(cat run_id) != "$BERT_JAX_RUN" ]]; then
+    elif ran_another; then
         state=ready
     elif [[ -e status ]]; then
         state=$(cat status)

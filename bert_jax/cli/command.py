@@ -128,7 +128,8 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that connect several processes."""
     group = parser.add_argument_group(
         "several processes",
-        "TPU pods, GKE and Slurm need none of these options. Elsewhere every process needs\nall three options.",
+        "TPU pods, GKE and Slurm need none of these options. Elsewhere every process needs\nall three options. "
+        "`--num_processes 1` alone makes each process a run of its own.",
     )
     group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0, with any free port")
     group.add_argument("--num_processes", type=int, metavar="N", help="number of processes")

@@ -28,7 +28,8 @@ from bert_jax.parallel.watchdog import LOST, Watchdog
 def find_peers(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Peers | None:
     """Return the peers from the command line or from a cluster's environment; None for a run of one process.
 
-    The token of the peers is BERT_JAX_TOKEN in the environment.
+    A run of one process needs no other option, and ignores the environment of the cluster. The token of the peers is
+    BERT_JAX_TOKEN in the environment.
 
     Raises:
         UserError: some of the options are missing or contradict each other, the environment is malformed, or a run of
@@ -36,13 +37,15 @@ def find_peers(coordinator: str | None, num_processes: int | None, process_id: i
     """
     given = {"--coordinator": coordinator, "--num_processes": num_processes, "--process_id": process_id}
     missing = [name for name, value in given.items() if value is None]
+    if num_processes == 1 and coordinator is None and not process_id:
+        return None
     if len(missing) == len(given):
         try:
             return _with_run_token(clusters.detect_peers())
         except (KeyError, ValueError) as error:
             raise UserError(
-                f"the environment of the cluster is malformed ({type(error).__name__}: {error}); "
-                f"pass {', '.join(given)} instead"
+                f"the environment of the cluster does not tell the processes of the run ({type(error).__name__}: "
+                f"{error}); pass {', '.join(given)} instead, or --num_processes 1 alone for a run of this process"
             ) from error
     if missing or coordinator is None or num_processes is None or process_id is None:
         raise UserError(f"{' and '.join(missing)} missing: pass all of {', '.join(given)}, or none of them")

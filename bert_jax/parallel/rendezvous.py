@@ -9,6 +9,7 @@ import contextlib
 import hmac
 import ipaddress
 import json
+import re
 import selectors
 import socket
 import time
@@ -29,6 +30,9 @@ JOIN_TRIES = 8  # connections to process 0, which may close a connection before 
 JOIN_PAUSE = 0.2  # seconds
 ANSWER_SECONDS = 10.0  # limit for the answer of process 0
 FOREVER = 1e9  # seconds
+FILES_AT_START = 24  # that a process holds open before its peers connect
+# A host of the coordinator's address that means this machine alone: an IP address, or localhost.
+LOCAL_HOST = re.compile(r".*:.*|[\d.]+|(.+\.)?localhost(\.localdomain)?\.?", re.IGNORECASE)
 MAX_NAMED = 8  # processes that a message names
 MAX_WAIT_SECONDS = 600.0  # of a call of the operating system
 CLOSED = "closed the connection: it stopped before all processes were present, or its BERT_JAX_TOKEN is different"
@@ -124,7 +128,9 @@ def rendezvous(peers: Peers, seconds: float | None) -> Membership:
 def _gather_processes(peers: Peers, seconds: float) -> Membership:
     """Return the membership in process 0, which waits for a connection from every other process."""
     count = peers.num_processes
-    allow_open_files(count)  # the usual limit of 1,024 is too low for the connections of 1,024 processes
+    allow_open_files(
+        count, FILES_AT_START
+    )  # the usual limit of 1,024 is too low for the connections of 1,024 processes
     hosts, links, num_strangers = {0: socket.gethostname()}, dict[int, Link](), 0
     port = int(peers.coordinator.rpartition(":")[2])
     with (
@@ -353,8 +359,7 @@ def listening_address(peers: Peers) -> str:
     reach it by this name. If the run has a token, such a host listens on all addresses.
     """
     host = peers.coordinator.rpartition(":")[0]
-    address = loopback_address(host)
-    return "" if peers.token and host.strip("[]") not in (address, "localhost") else address
+    return "" if peers.token and not LOCAL_HOST.fullmatch(host) else loopback_address(host)
 
 
 def _listening_socket(port: int, address: str) -> socket.socket:

@@ -1,7 +1,9 @@
 """launch/demo.sh with a stand-in for bert-jax: the directory that it writes into."""
 
+import contextlib
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 
@@ -61,16 +63,22 @@ def test_it_refuses_a_directory_with_other_files(demo, tmp_path: pathlib.Path) -
 
 def test_ctrl_c_also_ends_the_training_in_the_background(tmp_path: pathlib.Path) -> None:
     """Before bert-jax has a handler of its own: bash starts a command in the background with SIGINT ignored."""
-    program = tmp_path / "bert-jax"
-    program.write_text(
-        f"#!/usr/bin/env bash\n[[ $1 != pretrain ]] || {{ echo $$ >'{tmp_path}/pid'; exec sleep 60; }}\n"
-    )
-    program.chmod(0o755)
+    # The demo sleeps where it waits for the training. The training lasts longer than the test waits.
+    for name, script in {
+        "bert-jax": f"[[ $1 != pretrain ]] || {{ echo $$ >'{tmp_path}/pid'; exec '{shutil.which('sleep')}' 600; }}",
+        "sleep": f"touch '{tmp_path}/waiting'; exec '{shutil.which('sleep')}' \"$@\"",
+    }.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{script}\n")
+        (tmp_path / name).chmod(0o755)
     env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     argv = [ROOT / "launch" / "demo.sh", tmp_path / "demo"]
     process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, start_new_session=True)
     pid = tmp_path / "pid"
-    wait_for(lambda: pid.exists() and pid.read_text().endswith("\n"))
+    wait_for(lambda: pid.exists() and pid.read_text().endswith("\n") and (tmp_path / "waiting").exists())
     os.killpg(process.pid, signal.SIGINT)
     process.wait(60)
-    wait_for(lambda: not alive(int(pid.read_text())))
+    try:
+        wait_for(lambda: not alive(int(pid.read_text())), 20)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid.read_text()), signal.SIGKILL)

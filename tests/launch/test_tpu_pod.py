@@ -337,6 +337,26 @@ def test_babysit_installs_a_new_package_before_the_next_start(cloud) -> None:
     assert {(cloud.home(host) / wheel.name).read_text() for host in range(2)} == {"a fixed wheel"}
 
 
+def test_babysit_bears_a_package_that_is_gone(cloud) -> None:
+    """The hosts have it, unless the slice is a new one."""
+    wheel = cloud.place / "bert_jax-0.1.0-py3-none-any.whl"
+    cloud.settings["PACKAGE"] = str(wheel)
+    wheel.write_text("a wheel")
+    cloud.env["STANDIN_SECONDS"] = "0.2"
+    process = cloud.start("babysit", *FAST)
+    wait_for(lambda: len(cloud.steps()) > 12)
+    wheel.unlink()
+    cloud.env["STANDIN_SECONDS"] = "0.01"
+    for host in range(2):
+        cloud.kill(host)
+    wait_for(lambda: len(cloud.starts()) == 2)
+    cloud.preempt()
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 2, out
+    assert "no such file; build it with" in out
+    assert "The slice still costs money" in out
+
+
 def test_logs_of_several_slices_that_are_gone(cloud) -> None:
     cloud.settings["SLICES"] = "2"
     logs = cloud.workdir / "logs"

@@ -98,6 +98,21 @@ def test_a_host_is_bare_where_another_package_or_half_a_package_is_installed(hos
     assert " bare 0 0" in host.call("state", host.workdir)
 
 
+def test_a_finished_run_stays_finished_whatever_the_package_is_now(host) -> None:
+    host.workdir.parent.mkdir()
+    host.env |= {"BERT_JAX_PACKAGE": "1-2", "BERT_JAX_RUN": "5-6"}
+    host.call("setup", "bert-jax[tpu]", host.workdir)
+    (host.place / "run_id").write_text("5-6")
+    (host.place / "status").write_text("0\n")
+    host.env["BERT_JAX_PACKAGE"] = "3-4"
+    assert " 0 0 0" in host.call("state", host.workdir)
+    (host.place / "status").write_text("1\n")
+    assert " bare 0 0" in host.call("state", host.workdir)
+    (host.place / "status").write_text("0\n")
+    host.env["BERT_JAX_RUN"] = "7-8"
+    assert " bare 0 0" in host.call("state", host.workdir)
+
+
 def test_a_path_that_is_not_mounted_is_refused(host) -> None:
     """Else each host would train in a directory of its own disk."""
     says = f"host-3: {host.workdir.parent} does not exist here: mount it, or give gs://BUCKET/NAME\n"

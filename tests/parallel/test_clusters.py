@@ -100,8 +100,9 @@ def test_a_malformed_environment_is_refused(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(UserError, match=rf"malformed \(ValueError: .*{says}.*pass --coordinator, "):
+    with pytest.raises(UserError, match=rf"\(ValueError: .*{says}.*pass --coordinator, .* or --num_processes 1 alone"):
         find_peers(None, None, None)
+    assert find_peers(None, 1, None) is None
 
 
 def test_nothing_private_of_jax_is_imported() -> None:

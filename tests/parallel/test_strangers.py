@@ -157,6 +157,9 @@ def test_a_run_of_several_hosts_needs_a_token(monkeypatch: pytest.MonkeyPatch, t
         ("127.0.0.1", "", {"0100007F"}),
         ("127.0.0.1", TOKEN, {"0100007F"}),
         ("localhost", TOKEN, {"0100007F"}),
+        ("LOCALHOST", TOKEN, {"0100007F"}),
+        ("127.1", TOKEN, {"0100007F"}),
+        ("[0:0:0:0:0:0:0:1]", TOKEN, {"0" * 24 + "01000000"}),
         # /etc/hosts of Debian maps the name of a machine to 127.0.1.1; other machines know its address.
         ("gpu1", "", {"0101007F"}),
         ("gpu1", TOKEN, {"0" * 32, "0" * 8}),
