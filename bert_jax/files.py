@@ -100,8 +100,12 @@ def check_is_regular_file(path: str | os.PathLike[str]) -> None:
     open_regular_file(path).close()
 
 
-def allow_open_files(num_files: int, num_others: int = OTHER_FILES) -> None:
-    """Let this process open `num_files` files, and `num_others` more; raise UserError if the system refuses."""
+def allow_open_files(num_files: int, num_others: int | None = None) -> None:
+    """Let this process open `num_files` files and `num_others` more; raise UserError if the system refuses.
+
+    By default, `num_others` is `OTHER_FILES`.
+    """
+    num_others = OTHER_FILES if num_others is None else num_others
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = max(OPEN_FILES, num_files + num_others)
     if hard != resource.RLIM_INFINITY:

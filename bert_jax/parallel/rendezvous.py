@@ -128,9 +128,7 @@ def rendezvous(peers: Peers, seconds: float | None) -> Membership:
 def _gather_processes(peers: Peers, seconds: float) -> Membership:
     """Return the membership in process 0, which waits for a connection from every other process."""
     count = peers.num_processes
-    allow_open_files(
-        count, FILES_AT_START
-    )  # the usual limit of 1,024 is too low for the connections of 1,024 processes
+    allow_open_files(count, FILES_AT_START)  # the usual limit of 1,024 is too low for 1,024 connections
     hosts, links, num_strangers = {0: socket.gethostname()}, dict[int, Link](), 0
     port = int(peers.coordinator.rpartition(":")[2])
     with (
