@@ -133,10 +133,10 @@ def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike
 def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Yield standard input or an open file; raise UserError if the file cannot be read.
 
-    A file with the byte order mark of UTF-16 or UTF-32 is converted to UTF-8, like the files of tasks and corpora.
+    Text with the byte order mark of UTF-16 or UTF-32 is converted to UTF-8, like the files of tasks and corpora.
     """
     if source == STDIN:
-        yield sys.stdin.buffer
+        yield utf8_stream(sys.stdin.buffer, "utf-8")
         return
     try:
         file = open(source, "rb")  # noqa: SIM115 (closed below)
