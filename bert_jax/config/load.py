@@ -438,6 +438,7 @@ def run_recipe(recipe: RecipeName) -> ml_collections.ConfigDict:
     file = find_recipe(recipe)
     path, colon, argument = _partition_argument(file)
     directory = str(pathlib.Path(path).resolve().parent)
+    known = set(sys.modules)
     sys.path.append(directory)  # at the end, so that no file in the directory replaces an installed package
     try:
         functions = runpy.run_path(path)
@@ -456,9 +457,21 @@ def run_recipe(recipe: RecipeName) -> ml_collections.ConfigDict:
     finally:
         if sys.path[-1] == directory:
             sys.path.pop()
+        _forget_modules(directory, sys.modules.keys() - known)
     if not isinstance(config, ml_collections.ConfigDict):
         raise UserError(f"--config={file}: its get_config() must return an ml_collections.ConfigDict")
     return config
+
+
+def _forget_modules(directory: str, names: Collection[str]) -> None:
+    """Forget those modules that lie directly in a directory, so that the next recipe reads the modules beside it."""
+    files = {
+        name: (os.path.join(directory, f"{name}.py"), os.path.join(directory, name, "__init__.py")) for name in names
+    }
+    beside = {name for name in names if getattr(sys.modules[name], "__file__", None) in files[name]}
+    for name in names:
+        if name.partition(".")[0] in beside:
+            del sys.modules[name]
 
 
 def _as_plain_values(config: Any) -> Any:

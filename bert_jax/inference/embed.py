@@ -39,6 +39,7 @@ CHUNK = 8_192  # texts in memory at once, sorted into batches of similar length
 LAST_LAYERS = 4  # number of layers that BERT's feature-based tagger reads
 
 Compute = Callable[[Params, Batch], jax.Array]
+Computed = tuple[int, np.ndarray]  # the index of a text, and its features
 Text = str | tuple[str, str]  # a text, or a pair of texts
 
 
@@ -132,9 +133,15 @@ class VectorsAndCount(NamedTuple):
 
 
 def encode_and_count_truncated(
-    model: OpenModel, texts: Iterable[Text], options: EmbedOptions = EmbedOptions()
+    model: OpenModel,
+    texts: Iterable[Text],
+    options: EmbedOptions = EmbedOptions(),
+    progress: Callable[[int], None] = lambda num_done: None,
 ) -> VectorsAndCount:
-    """Return the vectors that `encode` returns, and the number of texts that `options.truncate` cut."""
+    """Return the vectors that `encode` returns, and the number of texts that `options.truncate` cut.
+
+    `progress` is called with the number of finished texts, after each text.
+    """
     texts = list_items(texts, "texts")
     embedder = _Embedder(model, options)
     if not embedder.pools:
@@ -146,8 +153,15 @@ def encode_and_count_truncated(
     embedder.check_truncation("texts", counts["truncated_texts"], len(texts))
     # A power of 2, so that few programs are compiled.
     batch_size = min(options.batch_size, 1 << max(len(texts) - 1, 0).bit_length())
-    vectors = embedder.stack_in_text_order(embedder.compute_features(features, batch_size), len(texts))
-    return VectorsAndCount(vectors, counts["truncated_texts"])
+    computed = _report_each(embedder.compute_features(features, batch_size), progress)
+    return VectorsAndCount(embedder.stack_in_text_order(computed, len(texts)), counts["truncated_texts"])
+
+
+def _report_each(computed: Iterable[Computed], progress: Callable[[int], None]) -> Iterator[Computed]:
+    """Yield each item, and then call `progress` with the number of items so far."""
+    for num_done, item in enumerate(computed, 1):
+        yield item
+        progress(num_done)
 
 
 def embed_file(
@@ -245,7 +259,7 @@ class _Embedder:
         has_tokens = self._row.has_token_vectors or not self.pools
         return (token_file_writer if has_tokens else vector_file_writer)(path, lengths, self.width)
 
-    def stack_in_text_order(self, computed: Iterable[tuple[int, np.ndarray]], num_texts: int) -> TextVectors:
+    def stack_in_text_order(self, computed: Iterable[Computed], num_texts: int) -> TextVectors:
         """Return the vectors that `compute_features` yields, in the order of the texts."""
         if not self._row.has_pooling:
             container = SparseVectors if self._row.is_sparse else TokenVectors
@@ -281,7 +295,7 @@ class _Embedder:
                 f"truncate (--truncate) cuts them{advice}"
             )
 
-    def compute_features(self, features: Sequence[Features], batch_size: int) -> Iterator[tuple[int, np.ndarray]]:
+    def compute_features(self, features: Sequence[Features], batch_size: int) -> Iterator[Computed]:
         """Yield the index and the features of each text, in the order of the batches."""
         config, pad_id = self._model.config, self._model.tokenizer.pad_id
         feed = Feed(doubling_buckets(self.max_seq_len), batch_size, config.num_token_types, pad_id)

@@ -87,7 +87,7 @@ def model_card(
         language=[*provenance.languages] or earlier_data.get("language"),
         license=license_,
         **_use_metadata(weights, use, provenance.tags),
-        base_model=base_model or earlier_data.get("base_model"),
+        base_model=base_model or _hub_ids(earlier_data.get("base_model")),
         datasets=[*provenance.datasets] or earlier_data.get("datasets"),
         model_name=name if provenance.task_scores else None,
         eval_results=_evaluation_results(provenance, use.pipeline_tag) or None,
@@ -163,6 +163,12 @@ def _use_metadata(weights: Weights, use: ModelUse, tags: Sequence[str] = ()) -> 
         "pipeline_tag": use.pipeline_tag,
         "tags": [weights.config.family, "bert_jax", *tags],
     }
+
+
+def _hub_ids(base_model: str | list[str] | None) -> str | list[str] | None:
+    """Return the base models of a card; None if one of them is no id of the Hub, such as a path that peft writes."""
+    ids = [base_model] if isinstance(base_model, str) else base_model
+    return base_model if ids and all(HUB_ID.fullmatch(str(name)) for name in ids) else None
 
 
 def _evaluation_results(provenance: Provenance, task_type: str) -> list[EvalResult]:

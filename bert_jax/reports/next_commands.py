@@ -1,6 +1,7 @@
 """Commands for the use of the model of a finished run, which the console and the report show."""
 
 import itertools
+import os
 import shlex
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -51,8 +52,14 @@ def report_command(workdir: str, recipe: str | None) -> str:
 
 
 def _recipe_option(recipe: str | None) -> str:
-    """Return the option with which a command runs the user's recipe first, since the recipe may add rows to tables."""
-    return f" --recipe {shlex.quote(recipe)}" if recipe else ""
+    """Return the option with which a command runs the user's recipe first, since the recipe may add rows to tables.
+
+    A recipe that was moved gives no option, since most recipes add no rows. The path is relative if the recipe is below
+    the working directory.
+    """
+    if not recipe or not any(map(os.path.isfile, (recipe, recipe.rpartition(":")[0]))):  # an argument follows a colon
+        return ""
+    return f" --recipe {shlex.quote(recipe.removeprefix(os.path.join(os.getcwd(), '')))}"
 
 
 def masked_sentence(corpus: Mixture | None, tokenizer: Tokenizer) -> str:

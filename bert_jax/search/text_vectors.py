@@ -55,14 +55,17 @@ def text_vectors(
         model: any model; the model's heads are used only if the model's directory names a head that makes vectors.
         texts: the texts.
         role: role of the texts, QUERIES or DOCUMENTS.
-        progress: function that is called with the number of finished texts.
+        progress: function that is called with the number of finished texts, after each text.
     """
     prompt = next((name for name in PROMPTS[role] if name in model.sentences.prompts), None)
     options = EmbedOptions(truncate=True, prompt_name=prompt, normalize=similarity_of(model).normalize)
     chunks, num_truncated = [], 0
     for start in range(0, len(texts), CHUNK):
-        progress(start)
-        values, num_cut = encode_and_count_truncated(model, texts[start : start + CHUNK], options)
+
+        def report(num_done: int, num_before: int = start) -> None:
+            progress(num_before + num_done)
+
+        values, num_cut = encode_and_count_truncated(model, texts[start : start + CHUNK], options, report)
         chunks.append(values)
         num_truncated += num_cut
     return VectorsAndCount(join_vectors(chunks), num_truncated)

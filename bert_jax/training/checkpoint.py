@@ -43,8 +43,8 @@ Place = Any
 Check = Callable[[Record], None]  # raises UserError if a record belongs to a different run
 AVERAGE = "opt_state.average"  # path of the moving average of the parameters in a state (optimizers.py)
 DISK_MARGIN = 16 << 20  # bytes that a disk must have free in addition to a checkpoint's arrays
-# Path of a function of Orbax, or a driver of TensorStore, in a log message.
-ORBAX_MESSAGE = re.compile(r"[/\\]orbax[/\\]|never retrieved.*\b(OCDBT|zarr)\b", re.DOTALL)
+ORBAX_PATH = re.compile(r"[/\\]orbax[/\\]")  # path of a function of Orbax
+ABANDONED_READ = re.compile(r"never retrieved.*\b(OCDBT|zarr)\b", re.DOTALL)  # a driver of TensorStore in a message
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
 
 
@@ -127,7 +127,9 @@ class KeptSteps(NamedTuple):
 
 def _is_not_of_orbax(record: logging.LogRecord) -> bool:
     """Return whether a log message is neither by Orbax nor by asyncio about a read operation of Orbax."""
-    return not ORBAX_MESSAGE.search(f"{record.pathname} {record.getMessage()}")
+    if record.name == "asyncio":
+        return not ABANDONED_READ.search(str(record.msg))  # unformatted, since a filter may not raise
+    return not ORBAX_PATH.search(record.pathname)
 
 
 @functools.cache  # once per process

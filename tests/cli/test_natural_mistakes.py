@@ -289,7 +289,7 @@ def test_a_finished_run_that_is_repeated_says_so_and_counts_no_restart(
     assert main(["pretrain", "recipe.py", "run", "--corpus", "corpus"]) == 0
     printed = capsys.readouterr()
     assert "finished: all 4 steps are done" in printed.err
-    assert "next:\n  bert-jax report run --output run.html\n" in printed.out
+    assert "next:\n  bert-jax report run --output run.html --recipe recipe.py\n" in printed.out
     assert "The capital of" not in printed.out  # the example is a sentence of the corpus
     assert main(["report", "run", "--output", "repeated.html"]) == 0
     page = (place / "repeated.html").read_text()

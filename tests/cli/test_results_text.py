@@ -1,5 +1,6 @@
 """Tables of scores, and the commands that come next."""
 
+import pathlib
 import shlex
 
 import pytest
@@ -25,11 +26,12 @@ def one(rate: float, seed: int, accuracy: float, f1: float) -> dict:
     }
 
 
-def test_the_table_of_a_fine_tuning() -> None:
+def test_the_table_of_a_fine_tuning(tmp_path: pathlib.Path) -> None:
+    (recipe := tmp_path / "my.py").touch()
     runs = [one(2e-5, 0, 0.875, 0.9), one(2e-5, 1, 0.8, 0.85)]
     mean = {"2e-05": {name: {"mean": 0.5, "standard_deviation": 0.25} for name in ("accuracy", "f1")}}
     results = {"task": "mrpc", "metric": "f1", "best": runs[0], "mean": mean, "runs": runs}
-    lines = finetuning_table(results, "my runs/mrpc/", "my.py").splitlines()
+    lines = finetuning_table(results, "my runs/mrpc/", str(recipe)).splitlines()
     assert lines[:4] == [
         "task mrpc, dev scores",
         "  learning rate  seed   step  accuracy      f1",
@@ -45,7 +47,7 @@ def test_the_table_of_a_fine_tuning() -> None:
     assert "my runs/mrpc/model" in lines[8]
     assert parse_arguments(VERBS, shlex.split(lines[-2])[1:]).model == "my runs/mrpc/"
     assert parse_arguments(VERBS, shlex.split(lines[-1])[1:]).workdir == ["my runs/mrpc/"]
-    assert parse_arguments(VERBS, shlex.split(lines[-1])[1:]).own_recipe == "my.py"
+    assert parse_arguments(VERBS, shlex.split(lines[-1])[1:]).own_recipe == str(recipe)
 
 
 def test_one_seed_has_no_deviation() -> None:
@@ -69,10 +71,16 @@ def test_the_table_of_an_evaluation() -> None:
     assert other.startswith("step 3,000: 12 documents of other/, 128 tokens per sequence\n")
 
 
-@pytest.mark.parametrize("recipe", [None, "my recipes/base.py:large"])
-def test_commands_after_pretraining_quote_the_work_directory(recipe: str | None) -> None:
+@pytest.mark.parametrize("recipe", [None, "my recipes/base.py:large", "gone.py"])
+def test_commands_after_pretraining_quote_the_work_directory(
+    recipe: str | None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If the user's recipe adds a row to a table, `report`, `evaluate` and `export` need the recipe."""
-    text = pretrained_model_text("my runs/base", [Head("masked_token")], "<mask> is 'a' word", recipe=recipe)
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("my recipes").mkdir()
+    pathlib.Path("my recipes", "base.py").touch()
+    absolute = recipe and str(tmp_path / recipe)
+    text = pretrained_model_text("my runs/base", [Head("masked_token")], "<mask> is 'a' word", recipe=absolute)
     _, _, *lines = text.splitlines()
     parsed = [parse_arguments(VERBS, shlex.split(line)[1:]) for line in lines]
     report, evaluate, fill_mask, export, finetune = parsed
@@ -81,7 +89,8 @@ def test_commands_after_pretraining_quote_the_work_directory(recipe: str | None)
     assert evaluate.workdir == export.workdir == fill_mask.model == finetune.init_from == "my runs/base"
     assert fill_mask.text == "<mask> is 'a' word"
     assert export.output == "my runs/base-export"
-    assert report.own_recipe == evaluate.own_recipe == export.own_recipe == recipe
+    expected = None if recipe == "gone.py" else recipe
+    assert report.own_recipe == evaluate.own_recipe == export.own_recipe == expected
 
 
 def test_a_model_that_cannot_fill_masks_is_not_asked_to() -> None:

@@ -140,6 +140,14 @@ def test_a_recipe_imports_a_module_of_its_directory(tmp_path: pathlib.Path, monk
     before = list(sys.path)
     assert c.read_config(c.PretrainConfig, recipe, ["--config.optimizer.warmup_fraction=0"]).train.steps == 12
     assert sys.path == before
+    # Another recipe of this process has a module of the same name.
+    other = tmp_path / "other" / "recipe.py"
+    (other.parent / "sizes_of_my_runs").mkdir(parents=True)
+    (other.parent / "sizes_of_my_runs" / "__init__.py").write_text("from sizes_of_my_runs.steps import STEPS\n")
+    (other.parent / "sizes_of_my_runs" / "steps.py").write_text("STEPS = 34\n")
+    other.write_text(recipe.read_text())
+    assert load(str(other)).train.steps == 34
+    assert load(str(recipe)).train.steps == 12
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)  # so that the recipe imports it
     (tmp_path / "colorsys.py").write_text("raise ImportError")  # the directory replaces no installed module
     recipe.write_text(f"import colorsys\n{RECIPE}    return config")

@@ -66,10 +66,11 @@ def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path, vec
     config.task.update(train=str(tmp_path / "train.jsonl"), dev=str(tmp_path / "dev.jsonl"), metric="ndcg@10")
     config.evaluate.every = 1
     shown = set()
-    monkeypatch.setattr(Console, "progress", lambda console, task, *more: shown.add(task))
+    monkeypatch.setattr(Console, "progress", lambda console, task, *counts: shown.add((task, *counts[:1])))
     results = bert_jax.finetune(config, tmp_path / "run", console=Console(silent=True))
     assert results is not None
-    assert {"embedding queries", "embedding documents"} <= shown  # which restarts the clock of the watchdog
+    # Each text restarts the clock of the watchdog.
+    assert {(f"embedding {role}", n + 1) for role in ("queries", "documents") for n in range(24)} <= shown
     lines = map(json.loads, (tmp_path / "run" / "runs" / "lr0.01_seed0" / "metrics.jsonl").read_text().splitlines())
     history = {line["step"]: line["ndcg@10"] for line in lines if line["split"] == "heldout"}
     assert len(history) == 4

@@ -90,6 +90,13 @@ def test_the_best_threshold_is_the_best_of_all(seed):
     np.testing.assert_array_equal(in_another_batch > best.threshold, margins > best.threshold)
 
 
+def test_a_question_without_a_possible_answer_does_not_move_the_threshold() -> None:
+    margins, answered, unanswered = np.array([1.0, 2.0, 3.0]), np.ones(3), np.zeros(3)
+    expected = best_no_answer_threshold(margins, answered, unanswered)
+    more = best_no_answer_threshold(np.append(margins, np.inf), np.append(answered, 0.0), np.append(unanswered, 1.0))
+    assert more.threshold == expected.threshold == 3.5
+
+
 def literal_best_threshold(predictions, scores, margins, answerable):
     """The official rule, question by question."""
     current = best = sum(not has for has in answerable)

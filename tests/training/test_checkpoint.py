@@ -285,6 +285,8 @@ def test_a_checkpoint_leaves_the_log_of_the_users_program(
     absl.logging.warning("a warning of a program of absl")
     logging.getLogger("asyncio").error("an error of a server")
     assert caplog.messages == ["a warning of a program of absl", "an error of a server"]
+    for name in ("absl", "asyncio"):  # a wrong call of a program is reported by the handler, and raises nothing
+        logging.getLogger(name).filter(logging.LogRecord(name, logging.ERROR, "mine.py", 1, "%d", ("one",), None))
 
 
 def test_an_empty_directory_is_not_an_error(tmp_path: pathlib.Path) -> None:

@@ -108,7 +108,8 @@ def best_no_answer_threshold(margins: np.ndarray, answered: np.ndarray, unanswer
         unanswered: score of each question if "" is given.
     """
     order = np.argsort(margins, kind="stable")
-    margins = np.nan_to_num(margins[order])  # a threshold is finite
+    highest = margins[np.isfinite(margins)].max(initial=0.0)
+    margins = np.minimum(margins[order], highest + 1.0)  # a threshold is finite
     totals = unanswered.sum() + np.append(0.0, np.cumsum((answered - unanswered)[order]))
     # No threshold separates equal margins, so only the total after the last of them is possible.
     reached = np.append(True, np.append(margins[1:] != margins[:-1], True))
@@ -121,7 +122,10 @@ def best_no_answer_threshold(margins: np.ndarray, answered: np.ndarray, unanswer
 def tune_no_answer_thresholds(
     examples: Sequence[Example], results: Sequence[AnswerCandidates]
 ) -> dict[str, ScoreAtThreshold]:
-    """Return the thresholds for "no answer" with the best exact match and the best F1, as evaluate-v2.0.py does."""
+    """Return the thresholds for "no answer" with the best exact match and the best F1.
+
+    The scores are the scores of evaluate-v2.0.py. Its thresholds differ, as in `best_no_answer_threshold`.
+    """
     margins = np.array([result.null_margin for result in results])
     answered = question_scores(examples, [result.text(None) for result in results])._asdict()
     unanswered = question_scores(examples, [""] * len(examples))._asdict()
