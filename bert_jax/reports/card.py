@@ -132,7 +132,7 @@ def card_with_facts(
     sections on bias and retrieval end the text.
     """
     _check_identifiers(license_, base_model)
-    if not card.data.to_dict():
+    if not card.data.to_dict():  # type: ignore[no-untyped-call]
         vars(card.data).update(_use_metadata(weights, _choose_model_use(weights)))
     for name, value in (("license", license_), ("base_model", base_model)):
         if value:
