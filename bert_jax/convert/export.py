@@ -159,13 +159,16 @@ def card_text(weights: Weights, original: Weights, model: pathlib.Path, facts: C
     """Return the model card of `weights`, a form of the model `original` that was read from the directory `model`.
 
     The card of the directory is kept, and gets the facts, if the card describes `weights`. For other heads, for another
-    family, and for an adapter that was merged into its base model, a new card is made.
+    family, and for an adapter that was merged into its base model, a new card is made. The new card keeps the license
+    and other facts of the directory's card, and for an adapter, of the adapter's card.
     """
-    path, given = original.directory / CARD, (facts.license, facts.base_model, facts.bias, facts.retrieval)
-    if original.adapter_directory or not path.is_file():
+    path = (original.adapter_directory or original.directory) / CARD
+    given = (facts.license, facts.base_model, facts.bias, facts.retrieval)
+    if not path.is_file():
         return model_card(weights, model, *given)
     text = read_file(path, strict_json.MAX_BYTES).decode(errors="replace")
-    is_described = (weights.heads, weights.config.family) == (original.heads, original.config.family)
+    form, original_form = (weights.heads, weights.config.family), (original.heads, original.config.family)
+    is_described = form == original_form and not original.adapter_directory
     if is_described and facts == CardFacts():
         return text
     card = parse_card(text)

@@ -88,7 +88,7 @@ def model_card(
         library_name=use.library if in_transformers else "bert_jax",
         pipeline_tag=use.pipeline_tag,
         tags=[weights.config.family, "bert_jax", *provenance.tags],
-        base_model=base_model or earlier_data.get("base_model"),
+        base_model=base_model or _hub_ids(earlier_data.get("base_model")),
         datasets=[*provenance.datasets] or earlier_data.get("datasets"),
         model_name=name if provenance.task_scores else None,
         eval_results=_evaluation_results(provenance, use.pipeline_tag) or None,
@@ -150,6 +150,12 @@ def _check_identifiers(license_: str | None, base_model: str | None) -> None:
         raise UserError(f"--license {license_}: give an identifier of the Hugging Face Hub, such as apache-2.0")
     if base_model is not None and not HUB_ID.fullmatch(base_model):
         raise UserError(f"--base_model {base_model}: give an id of the Hugging Face Hub, such as owner/name")
+
+
+def _hub_ids(base_model: str | list[str] | None) -> str | list[str] | None:
+    """Return the base models of a card; None if one of them is no id of the Hub, such as a path that peft writes."""
+    ids = [base_model] if isinstance(base_model, str) else base_model
+    return base_model if ids and all(HUB_ID.fullmatch(str(name)) for name in ids) else None
 
 
 def _evaluation_results(provenance: Provenance, task_type: str) -> list[EvalResult]:

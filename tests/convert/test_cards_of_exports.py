@@ -59,3 +59,8 @@ def test_an_adapter_has_neither_the_card_nor_the_task_of_its_base_model(
     assert "My text" not in card.text
     assert (card.data.license, card.data.pipeline_tag) == (None, "text-classification")
     assert not (tmp_path / "merged" / "task.json").exists()
+    # The card of peft names the directory of the base model, which is no name on the Hub.
+    assert card.data.base_model is None
+    (tmp_path / "adapter" / "README.md").write_text("---\nlicense: mit\nlanguage: fi\nbase_model: a/b\n---\nMine\n")
+    data = card_of_export(tmp_path / "adapter", tmp_path / "again").data
+    assert (data.license, data.language, data.base_model) == ("mit", "fi", "a/b")
