@@ -94,12 +94,15 @@ def source_name(source: str | os.PathLike[str]) -> str:
 def list_items(items: Iterable[Item], name: str) -> list[Item]:
     """Return the texts or examples that a Python user gives as any iterable; `name` names them in messages.
 
-    Raises UserError for a single string, and for a table, because Python iterates over the names of its columns.
+    Raises UserError for a single string, a single example, and a table. Python would iterate over the characters of the
+    string, or over the names of the columns.
     """
     if isinstance(items, str):
         raise UserError(f"{name} is one string; give a list of strings")
     if isinstance(items, Mapping) or hasattr(items, "columns"):
-        raise UserError(f"{name} is a table; give a list of its rows, or a column of texts such as table['text']")
+        raise UserError(
+            f"{name} is one example or a table; give a list of examples, or a column of texts such as table['text']"
+        )
     return list(items)
 
 
