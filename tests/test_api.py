@@ -162,7 +162,7 @@ def test_the_names_of_columns_are_not_taken_for_texts(bert, table) -> None:
     """Python iterates over the names of the columns of a batch of `datasets` and of a DataFrame."""
     model = bert_jax.load(bert[0])
     for read in (model.encode, model.predict, model.score):
-        with pytest.raises(UserError, match=r"is a table; give a list of its rows, or a column"):
+        with pytest.raises(UserError, match=r"is one example or a table; give a list of examples, or a column"):
             read(table)
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -178,8 +178,7 @@ def _read_dense_kernel(folder: pathlib.Path) -> np.ndarray:
 
 def _with_labels_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Loaded:
     """Return the merged model of a `peft` directory with the labels of the adapter's task, where the head fits them."""
-    path = directory / TASK_FILE
-    labels = tuple(strict_json.read_object(path).get("labels", ())) if path.is_file() else ()
+    labels = tuple(read_task_file(directory / TASK_FILE).get("labels", ()))
     classes = {head.classes for head in loaded.heads}
     return (
         dataclasses.replace(loaded, labels=labels) if labels and len(labels) in classes and not loaded.new else loaded
@@ -197,6 +196,14 @@ def task_file_path(model: Weights | OpenModel) -> pathlib.Path:
     The tokenizer of an adapter may be in the directory of the base model, whose task is another task.
     """
     return (model.adapter_directory or model.directory) / TASK_FILE
+
+
+def read_task_file(path: pathlib.Path) -> dict[str, Any]:
+    """Return the object in a task file, or {} if the file is absent; raise UserError as `strict_json.read_object` does.
+
+    A task file may have many labels.
+    """
+    return strict_json.read_object(path, strict_json.MAX_TABLE_BYTES) if path.is_file() else {}
 
 
 def weights_digest(params: Params) -> str:

@@ -86,13 +86,15 @@ def refuse_fields_without_effect(
         config: a config or a section that has passed `check_choices`.
         path: key of the config or section.
         given: keys on the command line, such as `train.batch_size`. A recipe may set a field that another field
-        replaces, but on the command line such a field is an error.
+        replaces, or a field with `recipe_may_set`, but on the command line such a field is an error.
         with_tables: also check conditions on rows of tables, which imports the tables.
     """
     settings = {setting.key: setting for setting in field_values(config, path)}
     phases = config.train.used_phases if isinstance(config, PretrainConfig) else {}
     for unmet in unmet_conditions(settings, path, with_tables):
         condition, chosen = unmet.condition, unmet.choice
+        if condition.recipe_may_set and unmet.setting.key.removeprefix(f"{path}.") not in given:
+            continue
         fix = f"change {chosen.key}" if condition.not_values else ""
         fix = f"{chosen.key} to {' or '.join(map(str, condition.values))}" if condition.values else fix
         default = unmet.setting.field.default

@@ -353,7 +353,7 @@ class OptimizerConfig:
         1.0,
         "ratio of a layer's learning rate to the rate of the layer above it; ELECTRA fine-tunes with 0.8",
         ABOVE_0_TO_1,
-        read_by=ReadBy("freeze_encoder", not_values=(True,)),
+        read_by=ReadBy("freeze_encoder", not_values=(True,), recipe_may_set=True),
     )
     freeze_encoder: bool = field(False, "train only the heads, not the encoder")
     ema_decay: float | None = field(

@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import strict_json
 from bert_jax.batches.iteration import batches
 from bert_jax.batches.pipeline import make_sequences, special_ids_and_vocabulary
-from bert_jax.checkpoints.load_model import Weights, task_file_path
+from bert_jax.checkpoints.load_model import Weights, read_task_file, task_file_path
 from bert_jax.config import ComputeConfig, DataConfig, EncoderConfig, TaskConfig, section_from_values
 from bert_jax.console import Console
 from bert_jax.convert.prune import Loss
@@ -126,7 +125,7 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
     If the task has two dev sets, the name of the metric chooses the set. A score of retrieval becomes the usual metric.
     """
     path = task_file_path(weights)
-    described = strict_json.read_object(path)
+    described = read_task_file(path)
     settings = section_from_values(TaskConfig, described["config"], str(path))
     settings = _settings_with_data(settings, data)
     task = resolve_task(settings, weights.labels or described.get("labels", ()))

@@ -204,7 +204,7 @@ def write_huggingface(weights: Weights, output: pathlib.Path, extra: Mapping[str
 def usage_files(weights: Weights) -> dict[str, str]:
     """Return name -> text of the files about the use of a model: its task, and modules of sentence-transformers."""
     path = task_file_path(weights)
-    usage = {TASK_FILE: read_file(path, strict_json.MAX_BYTES).decode()} if path.is_file() else {}
+    usage = {TASK_FILE: read_file(path, strict_json.MAX_TABLE_BYTES).decode()} if path.is_file() else {}
     if weights.sentences is not None:
         usage |= sentence_module_files(weights.sentences, weights.config)
     return usage

@@ -199,7 +199,10 @@ def _code_of_texts(sentences: SentenceModules, texts: str) -> str:
     default = json.dumps(sentences.prompt, ensure_ascii=False)
     if sentences.activation:
         pairs = 'texts = [("a query", "a document"), ("a query", "another document")]\n'
-        return pairs + (f"texts = [({default} + text, other) for text, other in texts]\n" if sentences.prompt else "")
+        first, second = f"{default} + text" if sentences.prompt else "text", "other"
+        if sentences.lower_case:
+            first, second = f"({first}).lower()", "other.lower()"
+        return pairs if first == "text" else f"{pairs}texts = [({first}, {second}) for text, other in texts]\n"
     query, document = (prompt_of_role(sentences.prompts, sentences.prompt, role) for role in (QUERIES, DOCUMENTS))
     quoted = [json.dumps(prompt, ensure_ascii=False) for prompt in (query, document)]
     changed, loop = f"{default} + text" if sentences.prompt else "text", "text in texts"

@@ -7,8 +7,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 
-from bert_jax import files, strict_json
-from bert_jax.checkpoints.load_model import Weights, task_file_path
+from bert_jax import files
+from bert_jax.checkpoints.load_model import Weights, read_task_file, task_file_path
 from bert_jax.console import Console
 from bert_jax.convert.expected_outputs import (
     FILE,
@@ -77,7 +77,6 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
     sentences = weights.sentences
     kind = answer_kind(weights.heads, weights.problem, weights.activation, sentences)
     classes = max((head.classes for head in weights.heads), default=0)
-    task = task_file_path(weights)
     code = usage_code(
         runtime,
         kind,
@@ -85,7 +84,7 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
         has_token_types=weights.config.num_token_types > 1,
         max_length=(sentences.max_seq_len if sentences else None) or weights.config.max_positions,
         labels=weights.labels or [f"LABEL_{i}" for i in range(classes)],
-        thresholds=strict_json.read_object(task).get("thresholds") if task.is_file() else None,
+        thresholds=read_task_file(task_file_path(weights)).get("thresholds"),
         sentences=sentences,
         # Classes of transformers with two heads of pretraining return `prediction_logits` instead of `logits`.
         logits="prediction_logits" if len({head.name for head in weights.heads} & OF_PRETRAINING) > 1 else "logits",

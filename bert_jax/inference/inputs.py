@@ -94,12 +94,15 @@ def source_name(source: str | os.PathLike[str]) -> str:
 def list_items(items: Iterable[Item], name: str) -> list[Item]:
     """Return the texts or examples that a Python user gives as any iterable; `name` names them in messages.
 
-    Raises UserError for a single string, and for a table, because Python iterates over the names of its columns.
+    Raises UserError for a single string, a single example, and a table. Python would iterate over the characters of the
+    string, or over the names of the columns.
     """
     if isinstance(items, str):
         raise UserError(f"{name} is one string; give a list of strings")
     if isinstance(items, Mapping) or hasattr(items, "columns"):
-        raise UserError(f"{name} is a table; give a list of its rows, or a column of texts such as table['text']")
+        raise UserError(
+            f"{name} is one example or a table; give a list of examples, or a column of texts such as table['text']"
+        )
     return list(items)
 
 
@@ -133,10 +136,10 @@ def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike
 def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Yield standard input or an open file; raise UserError if the file cannot be read.
 
-    A file with the byte order mark of UTF-16 or UTF-32 is converted to UTF-8, like the files of tasks and corpora.
+    Text with the byte order mark of UTF-16 or UTF-32 is converted to UTF-8, like the files of tasks and corpora.
     """
     if source == STDIN:
-        yield sys.stdin.buffer
+        yield utf8_stream(sys.stdin.buffer, "utf-8")
         return
     try:
         file = open(source, "rb")  # noqa: SIM115 (closed below)

@@ -13,8 +13,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from bert_jax import strict_json
-from bert_jax.checkpoints.load_model import OpenModel, open_model, task_file_path
+from bert_jax.checkpoints.load_model import OpenModel, open_model, read_task_file, task_file_path
 from bert_jax.config import ComputeConfig, TaskConfig, section_from_values
 from bert_jax.errors import UserError, check_not_input, writing
 from bert_jax.files import new_file
@@ -196,7 +195,7 @@ def _vector_head_of_task_file(path: pathlib.Path) -> tuple[Head, ...]:
 
 def _read_task_settings(path: pathlib.Path, defaults: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that `finetune` wrote; raise UserError for a value without the type of its default."""
-    settings = strict_json.read_object(path)
+    settings = read_task_file(path)
     if any(type(settings.get(key, value)) is not type(value) for key, value in defaults.items()):
         raise UserError(f"{path}: not the settings of a task; export the model again")
     return settings

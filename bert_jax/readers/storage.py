@@ -1,13 +1,13 @@
 """Files on a local disk or at a URL (gs://, s3://, hf://, memory://), through fsspec and with retries."""
 
 import contextlib
+import datetime
 import glob
-import hashlib
 import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, TypeVar
 
 from bert_jax.errors import FULL, StorageError, UserError, file_error, needs_packages
@@ -19,9 +19,24 @@ STORAGE_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "hf": "huggingf
 TRIES = 5  # attempts of a request; gcsfs also repeats each of its requests up to six times
 FIRST_PAUSE = 1.0  # seconds before the second attempt; each further pause is twice as long
 
-# URL of a file that `match_files` has found by listing its directory -> the size and the version of the file. A listing
-# describes a thousand files in a request; a request for each of a million files would take a day.
+# URL of a file that `match_files` has found -> the size and the version of the file. A listing of a directory describes
+# a thousand files in a request; a request for each of a million files would take a day.
 _listed_files: dict[str, "_SizeAndVersion"] = {}
+
+
+# Entries in the details of a file that change when the file is written, in the order of preference. The list of a
+# directory and the details of a single file have the same value.
+_VERSION_KEYS = (
+    "generation",
+    "ETag",
+    "etag",
+    "blob_id",
+    "md5Hash",
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "created",
+)
 
 
 class _SizeAndVersion(NamedTuple):
@@ -96,7 +111,9 @@ def file_version(path: str) -> str:
     if path in _listed_files:
         return _listed_files[path].version
     if is_url(path):
-        return str(_request_with_retries(path, lambda system, inner: system.ukey(inner)))
+        return _request_with_retries(
+            path, lambda system, inner: _version_in(system.info(inner)) or str(system.ukey(inner))
+        )
     with _file_errors_as_user_errors(path):
         return str(os.stat(_local_path(path)).st_mtime_ns)
 
@@ -277,22 +294,40 @@ def _raise_unreadable_directory(error: OSError) -> None:
 def _find_remote_files(
     item: str, system: Any, inner: str, select: Callable[[Sequence[str]], Sequence[str]]
 ) -> list[str]:
-    paths = [inner] if system.exists(inner) else sorted(system.glob(inner))
-    if not paths:
+    if system.exists(inner):
+        matches = {inner: {"type": "directory"} if system.isdir(inner) else system.info(inner)}
+    else:
+        matches = system.glob(inner, detail=True)
+    if not matches:
         raise _no_such_file_error(item)
     urls: list[str] = []
-    for start in paths:
-        if not system.isdir(start):
-            urls.append(system.unstrip_protocol(start))
-            _listed_files.pop(urls[-1], None)
-            continue
-        details = system.find(start, detail=True)
-        for path in _select_below(start, sorted(details), select):
+    for start in sorted(matches):
+        details = matches
+        paths = [start]
+        if matches[start]["type"] == "directory":
+            details = system.find(start, detail=True)
+            paths = _select_below(start, sorted(details), select)
+        for path in paths:
             urls.append(system.unstrip_protocol(path))
-            if (size := details[path].get("size")) is not None:  # http:// lists files without their sizes
-                version = hashlib.sha256(str(details[path]).encode()).hexdigest()  # as in the method `ukey` of fsspec
-                _listed_files[urls[-1]] = _SizeAndVersion(int(size), version)
+            _remember_details(urls[-1], details[path])
     return urls
+
+
+def _remember_details(url: str, details: Mapping[str, Any]) -> None:
+    """Keep the size and the version of a file for `file_size` and `file_version`; http:// may give neither."""
+    _listed_files.pop(url, None)
+    size, version = details.get("size"), _version_in(details)
+    if size is not None and version is not None:
+        _listed_files[url] = _SizeAndVersion(int(size), version)
+
+
+def _version_in(details: Mapping[str, Any]) -> str | None:
+    """Return a text that changes when a file is written, from the details of a file system; None if there is none."""
+    for key in _VERSION_KEYS:
+        if value := details.get(key):
+            # In memory://, a list has a number of seconds, and the details of a single file have a `datetime`.
+            return str(value.timestamp() if isinstance(value, datetime.datetime) else value)
+    return None
 
 
 def _no_such_file_error(item: str) -> UserError:

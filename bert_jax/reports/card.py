@@ -1,15 +1,16 @@
 """The README.md of an exported model: metadata for the Hugging Face Hub, use, limits, scores, training and cost."""
 
+import logging
 import os
 import pathlib
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from bert_jax import __version__, strict_json
-from bert_jax.checkpoints.load_model import Weights, task_file_path, weights_digest
+from bert_jax import __version__
+from bert_jax.checkpoints.load_model import Weights, read_task_file, task_file_path, weights_digest
 from bert_jax.config import TaskConfig, section_from_values
 from bert_jax.errors import UserError, file_error
 from bert_jax.interop.families import FAMILIES
@@ -85,9 +86,7 @@ def model_card(
     metadata = ModelCardData(
         language=[*provenance.languages] or earlier_data.get("language"),
         license=license_,
-        library_name=use.library if in_transformers else "bert_jax",
-        pipeline_tag=use.pipeline_tag,
-        tags=[weights.config.family, "bert_jax", *provenance.tags],
+        **_use_metadata(weights, use, provenance.tags),
         base_model=base_model or _hub_ids(earlier_data.get("base_model")),
         datasets=[*provenance.datasets] or earlier_data.get("datasets"),
         model_name=name if provenance.task_scores else None,
@@ -112,6 +111,7 @@ def model_card(
 
 def parse_card(text: str) -> ModelCard | None:
     """Return the metadata and the text of a model card; None if its metadata cannot be read."""
+    logging.getLogger("huggingface_hub.repocard").setLevel(logging.ERROR)  # it warns of a card without metadata
     try:
         return ModelCard(text, ignore_metadata_errors=True)
     except Exception:  # the parser of YAML is a package of huggingface_hub, and has its own exceptions
@@ -128,9 +128,12 @@ def card_with_facts(
 ) -> str:
     """Return the text of the card with further facts; `model_card` documents the arguments and the errors.
 
-    The metadata gets the license and the base model. The sections on bias and retrieval end the text.
+    The metadata gets the license and the base model. Without metadata, it also gets the entries of `_use_metadata`. The
+    sections on bias and retrieval end the text.
     """
     _check_identifiers(license_, base_model)
+    if not card.data.to_dict():  # type: ignore[no-untyped-call]
+        vars(card.data).update(_use_metadata(weights, _choose_model_use(weights)))
     for name, value in (("license", license_), ("base_model", base_model)):
         if value:
             setattr(card.data, name, value)
@@ -150,6 +153,16 @@ def _check_identifiers(license_: str | None, base_model: str | None) -> None:
         raise UserError(f"--license {license_}: give an identifier of the Hugging Face Hub, such as apache-2.0")
     if base_model is not None and not HUB_ID.fullmatch(base_model):
         raise UserError(f"--base_model {base_model}: give an id of the Hugging Face Hub, such as owner/name")
+
+
+def _use_metadata(weights: Weights, use: ModelUse, tags: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the metadata with which the Hub shows how a model is used: library, task and tags."""
+    in_transformers = FAMILIES[weights.config.family].in_transformers
+    return {
+        "library_name": use.library if in_transformers else "bert_jax",
+        "pipeline_tag": use.pipeline_tag,
+        "tags": [weights.config.family, "bert_jax", *tags],
+    }
 
 
 def _hub_ids(base_model: str | list[str] | None) -> str | list[str] | None:
@@ -194,7 +207,7 @@ def _choose_model_use(weights: Weights) -> ModelUse:
 def _task_kind_and_settings(weights: Weights) -> tuple[TaskKind | None, TaskConfig]:
     """Return the kind and the settings of the task in a model's directory; without a task, (None, default settings)."""
     path = task_file_path(weights)
-    described = strict_json.read_object(path) if path.is_file() else {}
+    described = read_task_file(path)
     return KINDS.get(described.get("kind", "")), section_from_values(TaskConfig, described.get("config", {}), str(path))
 
 

@@ -48,19 +48,29 @@ def split_into_words(text: str) -> list[str]:
     Combining marks, such as the vowel signs of Hindi, belong to the word. In scripts without spaces, each pair of
     neighboring characters is a word, as in the CJKAnalyzer of Lucene; a character without a neighbor is a word, too.
     """
-    if text.isascii():
-        return re.findall(r"\w\w+", text.lower())
+    text = unicodedata.normalize("NFC", text.lower())
+    if text.isascii() or (_combining_marks().isdisjoint(text) and not re.search(f"[{_UNSPACED}]", text)):
+        return re.findall(r"\w\w+", text)
     words = list[str]()
-    for unspaced, word in _compile_word_pattern().findall(unicodedata.normalize("NFC", text.lower())):
+    for unspaced, word in _compile_word_pattern().findall(text):
         words += [unspaced[start : start + 2] for start in range(max(1, len(unspaced) - 1))] if unspaced else [word]
     return words
 
 
 @functools.cache
-def _compile_word_pattern() -> re.Pattern[str]:
-    """Return a pattern with two groups: characters of scripts without spaces, or a word of another script."""
-    marks = "".join(
+def _combining_marks() -> frozenset[str]:
+    """Return all combining marks of Unicode."""
+    return frozenset(
         character for character in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(character)[0] == "M"
     )
+
+
+@functools.cache
+def _compile_word_pattern() -> re.Pattern[str]:
+    """Return a pattern with two groups: characters of scripts without spaces, or a word of another script.
+
+    The pattern is slow.
+    """
+    marks = "".join(sorted(_combining_marks()))
     letter = rf"(?:[^\W{_UNSPACED}]|(?![{_UNSPACED}])[{marks}])"
     return re.compile(rf"((?:(?=[{_UNSPACED}])[\w{marks}])+)|([^\W{_UNSPACED}]{letter}+)")

@@ -56,6 +56,7 @@ def locked_workdir(workdir: pathlib.Path) -> Iterator[None]:
         with writing(workdir, ELSEWHERE):
             for directory in (workdir, *workdir.glob("runs/lr*_seed*")):
                 remove_partial_files(directory, WRITTEN)
+                remove_partial_files(directory / "predictions", ("*",))
         mirror = mirror_of(workdir)
         with mirror.as_owner() if mirror else contextlib.nullcontext():
             yield

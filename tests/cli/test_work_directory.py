@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from bert_jax import files
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.training import workdir
@@ -148,6 +149,17 @@ def test_a_second_process_in_the_same_work_directory(world, tmp_path, refused) -
     with workdir.locked_workdir(tmp_path):
         refused(*pretrain_command(world, tmp_path), says=(str(tmp_path), "another process is training here"))
     assert not (tmp_path / "run.json").exists()
+
+
+@pytest.mark.parametrize("run_directory", [".", "runs/lr1e-05_seed0"])
+def test_the_next_run_removes_the_partial_predictions_of_a_killed_run(run_directory, tmp_path) -> None:
+    place = tmp_path / run_directory / "predictions"
+    place.mkdir(parents=True)
+    with files.new_file(place / "custom-dev.jsonl") as file:
+        partial = pathlib.Path(file.name)
+    partial.touch()  # as if a process had been killed before the file was complete
+    with workdir.locked_workdir(tmp_path):
+        assert [path.name for path in place.iterdir()] == ["custom-dev.jsonl"]
 
 
 def test_steps_without_a_checkpoint(world, run_copy, tmp_path, refused) -> None:

@@ -255,7 +255,6 @@ def test_only_keys_that_move_no_number_may_change() -> None:
 @pytest.mark.parametrize(
     ("section", "values", "unread"),
     [
-        ("optimizer", {"freeze_encoder": True, "layer_decay": 0.8}, "layer_decay"),
         ("task", {"dev_seed": 3}, "dev_seed"),
         ("task", {"vector_loss": "cosent", "positive_from": 2.0}, "positive_from"),  # a property of the row cosent
     ],

@@ -96,6 +96,13 @@ def test_fields_that_an_optimizer_or_a_schedule_does_not_read() -> None:
         config(None, "optimizer.freeze_encoder=True", "optimizer.layer_decay=0.8")
 
 
+def test_a_shipped_recipe_trains_the_head_alone() -> None:
+    """The recipe sets `layer_decay`, which has no effect with a frozen encoder."""
+    config = read_config(FinetuneConfig, "electra_glue", ["--config.optimizer.freeze_encoder=True"])
+    refuse_fields_without_effect(config)
+    assert (config.optimizer.layer_decay, config.optimizer.freeze_encoder) == (0.8, True)
+
+
 def test_fields_of_the_section_of_another_objective() -> None:
     with pytest.raises(UserError) as error:
         config(None, "distillation.temperature=4.0")

@@ -131,7 +131,7 @@ def test_an_argument_of_a_recipe_that_takes_none_is_refused() -> None:
 RECIPE = "import bert_jax\ndef get_config(*size):\n    config = bert_jax.pretrain_config()\n"
 
 
-def test_a_recipe_imports_a_module_of_its_directory(tmp_path: pathlib.Path) -> None:
+def test_a_recipe_imports_a_module_of_its_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sizes_of_my_runs.py").write_text("STEPS = 12\n")
     recipe = tmp_path / "recipe.py"
     recipe.write_text(
@@ -148,8 +148,9 @@ def test_a_recipe_imports_a_module_of_its_directory(tmp_path: pathlib.Path) -> N
     other.write_text(recipe.read_text())
     assert load(str(other)).train.steps == 34
     assert load(str(recipe)).train.steps == 12
-    (tmp_path / "json.py").write_text("raise ImportError")  # the directory replaces no installed module
-    recipe.write_text(f"import json\n{RECIPE}    return config")
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)  # so that the recipe imports it
+    (tmp_path / "colorsys.py").write_text("raise ImportError")  # the directory replaces no installed module
+    recipe.write_text(f"import colorsys\n{RECIPE}    return config")
     load(str(recipe))
 
 

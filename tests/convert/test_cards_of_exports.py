@@ -1,6 +1,7 @@
 """The model card of an export whose source has a card."""
 
 import json
+import logging
 import pathlib
 import shutil
 
@@ -9,6 +10,8 @@ import pytest
 import transformers
 from huggingface_hub import ModelCard
 
+from bert_jax import strict_json
+from bert_jax.checkpoints.load_model import read_task_file
 from bert_jax.cli.main import main
 from tests.helpers.tiny_models import save
 
@@ -29,7 +32,10 @@ def card_of_export(source: pathlib.Path, output: pathlib.Path, *words: str) -> M
     return ModelCard((output / "README.md").read_text())
 
 
-def test_facts_are_added_to_the_card(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_facts_are_added_to_the_card(
+    source: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("huggingface_hub.repocard"), "handlers", [caplog.handler])
     assert str(card_of_export(source, tmp_path / "plain")) == CARD
     card = card_of_export(source, tmp_path / "more", "--base_model", "owner/name")
     assert card.data.to_dict() == {"language": "fi", "license": "mit", "base_model": "owner/name"}
@@ -38,6 +44,24 @@ def test_facts_are_added_to_the_card(source: pathlib.Path, tmp_path: pathlib.Pat
     (unlicensed / "README.md").write_text("# Mine\n\nNo license was given with this model.\n\nMy text.\n")
     card = card_of_export(unlicensed, tmp_path / "licensed", "--license", "apache-2.0")
     assert (card.data.license, card.text.strip()) == ("apache-2.0", "# Mine\n\nMy text.")
+    assert not caplog.records
+    (unlicensed / "README.md").unlink()
+    new = card_of_export(unlicensed, tmp_path / "new", "--license", "apache-2.0")
+    for key in ("library_name", "pipeline_tag", "tags"):
+        assert card.data.get(key) == new.data.get(key), key
+
+
+def test_a_task_with_100_000_long_labels_is_read(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """JSON writes six bytes for a Chinese letter."""
+    many = pathlib.Path(shutil.copytree(source, tmp_path / "many"))
+    task = {"kind": "regression", "labels": [f"{number:06}" + "\u6807\u7b7e" * 14 for number in range(100_000)]}
+    (many / "task.json").write_text(json.dumps(task))
+    assert (many / "task.json").stat().st_size > strict_json.MAX_BYTES
+    card_of_export(many, tmp_path / "again", "--base_model", "owner/name")
+    (many / "README.md").unlink()
+    card_of_export(many, tmp_path / "again_with_new_card")
+    assert (tmp_path / "again" / "task.json").read_bytes() == (many / "task.json").read_bytes()
+    assert read_task_file(tmp_path / "again" / "task.json") == task
 
 
 def test_other_heads_have_a_new_card_with_the_license(source: pathlib.Path, tmp_path: pathlib.Path) -> None:

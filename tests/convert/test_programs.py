@@ -203,12 +203,23 @@ def test_the_code_of_readme_prints_vectors_with_the_prompt(vectors):
             {"activation": "identity", "prompts": {"q": "d "}, "default_prompt": "q"},
             [("d a query", "a document"), ("d a query", "another document")],
         ),
+        (
+            {"activation": "identity", "prompts": {"q": "D "}, "default_prompt": "q", "lower_case": True},
+            [("d a query", "a document"), ("d a query", "another document")],
+        ),
     ],
 )
 def test_the_code_of_readme_makes_texts_with_their_prompts(modules, expected):
     names: dict = {}
     exec(_code_of_texts(SentenceModules(**modules), 'texts = ["A", "B"]\n'), names)
     assert names["texts"] == expected
+
+
+def test_the_code_of_readme_lowercases_both_texts_of_a_pair():
+    code = _code_of_texts(SentenceModules(activation="identity", lower_case=True), "")
+    names: dict = {}
+    exec(code.replace("query", "Query").replace("document", "Document"), names)
+    assert names["texts"] == [("a query", "a document"), ("a query", "another document")]
 
 
 def test_the_code_of_a_card_has_the_prompts_of_queries_and_documents(tmp_path, monkeypatch):

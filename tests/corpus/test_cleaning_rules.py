@@ -12,6 +12,7 @@ import pytest
 
 from bert_jax.corpus.build.cleaning import contamination, repeated_lines
 from bert_jax.corpus.build.cleaning.datatrove_filters import FILTERS
+from bert_jax.corpus.build.cleaning.recipe import Recipe, Step
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.errors import UserError
@@ -67,10 +68,24 @@ def test_cases_computed_by_hand(rule, parameters, text, expected):
 
 @pytest.mark.parametrize(
     ("line", "is_counted"),
-    [("all rights reserved", True), ("Yes, sir.", False), ("版权所有", True), ("“好的”。", False), ("สงวนลิขสิทธิ์", True)],
+    [
+        *[("all rights reserved", True), ("版权所有 翻印必究", True), ("สงวนลิขสิทธิ์", True)],
+        *[("利用規約に同意する", True), ("感谢您的阅读。", True)],
+        *[("第 3 页", True), ("Yes, sir.", False), ("“好的”。", False), ("谢谢你。", False), ("我不知道。", False)],
+        *[("ありがとう。", False), ("「・・・・・・」", False), ("ขอบคุณ", False), ("Café", False)],
+    ],
 )
 def test_lines_of_few_words_are_not_repeated_lines_in_any_script(line, is_counted):
     assert bool([*repeated_lines.distinct_line_hashes(line, min_documents=2, min_words=3)]) is is_counted
+
+
+def test_an_interrupted_cleaning_does_not_go_on_with_lines_counted_by_another_rule(monkeypatch):
+    def identity(rule):
+        return Recipe("", (Step(rule, {}),)).identity([])
+
+    before = {rule: identity(rule) for rule in ("repeated_lines", "mask_emails")}
+    monkeypatch.setattr(repeated_lines, "LETTERS_PER_WORD", 1)
+    assert [rule for rule in before if identity(rule) != before[rule]] == ["repeated_lines"]
 
 
 def test_every_rule_is_tried():

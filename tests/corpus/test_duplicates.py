@@ -1,6 +1,7 @@
 """Copies among documents: found as a literal comparison finds them, removed, reported, and never in both splits."""
 
 import functools
+import glob
 import hashlib
 import json
 import os
@@ -431,6 +432,21 @@ def test_a_file_of_removed_documents_in_an_input_is_reported(tmp_path):
         with removed_documents_file(folder / "removed.jsonl", [str(texts), "python-docs"], lines.append):
             pass
     assert lines == [
-        f"warning: {texts}/removed.jsonl is in the input {texts}; move it before the next command that reads this "
-        "directory"
+        f"warning: {texts}/removed.jsonl is in the input {texts}; move it before the next command that reads this input"
     ]
+
+
+@pytest.mark.parametrize("pattern", ["**/*", "**", "*", "*.txt", "t*/*.jsonl", "*/*/*", "**/a/**", "t*/**/a/*"])
+def test_a_file_of_removed_documents_that_a_glob_matches_is_reported(tmp_path, monkeypatch, pattern):
+    """Exactly the files that the reader of the next preparation finds."""
+    (tmp_path / "texts" / "a").mkdir(parents=True)
+    (tmp_path / "texts" / "b.txt").write_text("A text.")
+    (tmp_path / "c.txt").write_text("A text.")
+    monkeypatch.chdir(tmp_path)
+    for file in ("texts/removed.jsonl", "texts/a/removed.jsonl", "removed.jsonl"):
+        lines = []
+        with removed_documents_file(file, [pattern], lines.append):
+            pass
+        matches = [path for path in glob.glob(pattern, recursive=True) if os.path.exists(path)]
+        assert bool(lines) == any(pathlib.Path(file).is_relative_to(path) for path in matches), (file, matches)
+        os.remove(file)

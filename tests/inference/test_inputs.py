@@ -16,7 +16,7 @@ def found(source):
 @pytest.fixture
 def stdin(monkeypatch):
     def put(content: bytes):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
 
     return put
 
@@ -43,7 +43,7 @@ def test_lines_and_objects(tmp_path, stdin, name, content, wanted):
     (tmp_path / name).write_bytes(content)
     assert found(tmp_path / name) == wanted
     assert num_inputs(tmp_path / name) == len(wanted)
-    if "." not in name:
+    if "." not in name or content.startswith(b"\xff\xfe"):
         stdin(content)
         assert num_inputs("-") is None
         assert found("-") == wanted

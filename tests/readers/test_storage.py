@@ -37,8 +37,9 @@ def test_inputs_in_a_bucket(bucket):
             assert len(file.read()) == storage.file_size(path)
 
 
+@pytest.mark.parametrize("item", ["memory://many", "memory://many/*.txt", "memory://m*"])
 @pytest.mark.parametrize("num_files", [5, 50])
-def test_the_number_of_requests_before_reading_does_not_grow_with_the_files(bucket, num_files, monkeypatch):
+def test_the_number_of_requests_before_reading_does_not_grow_with_the_files(bucket, item, num_files, monkeypatch):
     system, requests = fsspec.filesystem("memory"), []
     for n in range(num_files):
         system.pipe(f"/many/{n}.txt", b"text")
@@ -46,10 +47,24 @@ def test_the_number_of_requests_before_reading_does_not_grow_with_the_files(buck
     monkeypatch.setattr(
         type(system), "info", lambda self, path, **options: (requests.append(path), info(self, path))[1]
     )
-    planned = plan_inputs(["memory://many"], ReadOptions(), print)
+    planned = plan_inputs([item], ReadOptions(), print)
     preparation_identity(planned, None, make_settings(ReadOptions(), {}, None))
     assert (len(planned.files), planned.num_bytes) == (num_files, 4 * num_files)
     assert len(requests) < 5
+
+
+@pytest.mark.parametrize("protocol", ["memory", "local"])
+def test_a_file_has_one_version_however_it_is_named(bucket, protocol, tmp_path):
+    place = f"local://{tmp_path}" if protocol == "local" else "memory://b"
+    fsspec.filesystem(protocol).pipe(f"{place}/2.txt", b"two")
+
+    def version(item):
+        (url,) = [path for path in storage.match_files(item) if path.endswith("/2.txt")]
+        return storage.file_version(url)
+
+    named = {version(item) for item in (place, f"{place}/*.txt", f"{place[:-1]}*", f"{place}/2.txt")}
+    storage._listed_files.clear()
+    assert named == {storage.file_version(f"{place}/2.txt")}
 
 
 def test_a_file_that_changes_has_another_size_and_version_after_the_next_search(bucket):

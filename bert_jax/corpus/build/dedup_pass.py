@@ -108,8 +108,8 @@ def removed_documents_file(
 ) -> Iterator[pathlib.Path | None]:
     """Yield the path of a temporary file, and rename the file to `path` when the context ends without an error.
 
-    If `path` lies in a directory of `inputs`, a later preparation of this directory would read the file, and `say` gets
-    a warning.
+    If `path` lies in a directory of `inputs`, or matches a glob of `inputs`, a later preparation of this input would
+    read the file, and `say` gets a warning.
 
     Raises:
         UserError: `path` exists.
@@ -121,8 +121,8 @@ def removed_documents_file(
     if final.exists():
         raise UserError(f"{final}: exists already; remove it or choose another --keep_removed")
     for item in inputs:
-        if final.resolve().is_relative_to(pathlib.Path(item).resolve()):
-            say(f"warning: {final} is in the input {item}; move it before the next command that reads this directory")
+        if _is_read_with(final.resolve(), pathlib.Path(item).resolve()):
+            say(f"warning: {final} is in the input {item}; move it before the next command that reads this input")
     partial = final.with_name(f".{final.name}.incomplete")
     with writing(final):
         partial.write_bytes(b"")  # a killed preparation may have left lines
@@ -131,6 +131,14 @@ def removed_documents_file(
         os.replace(partial, final)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _is_read_with(file: pathlib.Path, item: pathlib.Path) -> bool:
+    """Return whether the directory or the glob `item` contains the file; both paths are absolute."""
+    paths = (file, *file.parents)
+    # Path.match reads `**` as `*`, so each pattern has `**/` as a number of folders.
+    patterns = {str(item).replace("**/", "*/" * depth) for depth in range(len(paths))}
+    return item in paths or any(path.match(pattern) for path in paths for pattern in patterns)
 
 
 def append_removed_copies(

@@ -6,21 +6,22 @@ The comparison of lines ignores case and the length of white space, and replaces
 
 import functools
 import hashlib
+import itertools
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_jax.corpus.build.cleaning.verdict import Removed
-from bert_jax.corpus.build.signatures import normal_words
 from bert_jax.corpus.languages import UNSPACED
 from bert_jax.readers import storage
 
 _RANGES = 64  # number of ranges of hashes that are merged separately, to bound the memory
 _NUMBER = re.compile(r"\d+")
-_UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
+LETTERS_PER_WORD = 2  # in scripts without spaces
+_UNSPACED_LETTER = re.compile(rf"(?=[{UNSPACED}])\w")  # neither punctuation nor a combining mark
 _EMPTY_LINES = re.compile(r"\n\s*\n\s*\n")
 
 
@@ -32,11 +33,16 @@ def remove_repeated_lines(text: str, repeated: str, *, min_documents: int = 20, 
         repeated: path or URL of a file that `save_repeated_line_hashes` wrote.
         min_documents: minimum number of documents that must share a line for the line to be removed.
         min_words: minimum number of words of a line that is removed, so that 'Yes.' in a dialog stays. In scripts
-            without spaces, each character except punctuation counts as a word.
+            without spaces, two letters count as a word.
     """
     del min_documents
     hashes = _load_repeated_line_hashes(repeated)
     return _remove_rejected_lines(text, lambda line: not _has_words(line, min_words) or _hash_line(line) not in hashes)
+
+
+def versions_of_words(**_: object) -> list[Any]:
+    """Return the constants that decide how many words a line has; with other constants, other lines are removed."""
+    return [UNSPACED, LETTERS_PER_WORD]
 
 
 def distinct_line_hashes(text: str, *, min_documents: int, min_words: int) -> Iterator[int]:
@@ -46,9 +52,11 @@ def distinct_line_hashes(text: str, *, min_documents: int, min_words: int) -> It
 
 
 def _has_words(line: str, min_words: int) -> bool:
-    """Return whether a line has at least `min_words` words; in scripts without spaces, a character is a word."""
-    is_unspaced = not line.isascii() and _UNSPACED_CHARACTER.search(line)
-    return len(normal_words(line) if is_unspaced else line.split(None, min_words)) >= min_words
+    """Return whether a line has at least `min_words` words; in scripts without spaces, two letters are a word."""
+    if len(line.split(None, min_words)) >= min_words:
+        return True
+    letters = () if line.isascii() else _UNSPACED_LETTER.finditer(line)
+    return sum(1 for _ in itertools.islice(letters, LETTERS_PER_WORD * min_words)) == LETTERS_PER_WORD * min_words
 
 
 class LineCounts(NamedTuple):

@@ -15,7 +15,7 @@ class CleaningRule(NamedTuple):
     Attributes:
         apply: pure function (text, parameters) -> the text, changed or not, or `Removed`.
         check: (parameters) -> None; raises UserError for wrong parameters, packages or files, before any work.
-        versions: (parameters) -> versions of the files that the rule reads, as JSON.
+        versions: (parameters) -> versions of the files that the rule reads, or constants of the rule, as JSON.
         survey: (text, parameters) -> hashes of a text; an earlier pass counts the documents with each hash; None: the
             rule needs no earlier pass.
         describe: () -> the parameters; None: the parameters are the keyword-only arguments of `apply`.
@@ -48,7 +48,11 @@ RULES: dict[str, CleaningRule] = {
     "repair_encoding": CleaningRule(changes.repair_encoding, changes.check_ftfy_installed),
     "language": CleaningRule(language.remove_other_languages, language.check_language_rule),
     **{rule: _datatrove_rule(rule) for rule in datatrove_filters.FILTERS},
-    "repeated_lines": CleaningRule(repeated_lines.remove_repeated_lines, survey=repeated_lines.distinct_line_hashes),
+    "repeated_lines": CleaningRule(
+        repeated_lines.remove_repeated_lines,
+        versions=repeated_lines.versions_of_words,
+        survey=repeated_lines.distinct_line_hashes,
+    ),
     "mask_emails": CleaningRule(changes.mask_emails),
     "mask_ip_addresses": CleaningRule(changes.mask_ip_addresses),
     "contamination": CleaningRule(
