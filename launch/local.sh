@@ -49,6 +49,9 @@ one() {  # process I
 
 set -m  # a process group for each process: Ctrl-C reaches it once, through the trap below
 pids=()
+early=''  # a signal that arrives before all processes are started
+trap 'early=INT' INT
+trap 'early=TERM' TERM HUP
 for ((i = 0; i < count; i++)); do
     if ((i == 0)); then
         one 0 "$@" &
@@ -59,6 +62,7 @@ for ((i = 0; i < count; i++)); do
 done
 trap 'kill -INT "${pids[@]}" 2>/dev/null' INT
 trap 'kill -TERM "${pids[@]}" 2>/dev/null' TERM HUP
+[[ ! $early ]] || kill "-$early" "${pids[@]}"
 
 exec {nothing}<> <(:)  # `read` on it sleeps, and lets a trap run at once
 result=0

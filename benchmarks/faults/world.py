@@ -160,7 +160,9 @@ def tuned_of(workdir: pathlib.Path) -> dict[str, Any]:
     """Return digests of the best model's weights and of the predictions, and the scores."""
     best = json.loads((workdir / "results.json").read_text())["best"]
     weights = digest(workdir / "model" / "model.safetensors")
-    return {"scores": best["scores"], "step": best["step"], "weights": weights} | files_of(workdir / "predictions")
+    # A trial may rename a file, and bert_jax keeps files with names of others.
+    predictions = {path.name: digest(path) for path in (workdir / "predictions").glob("custom-*")}
+    return {"scores": best["scores"], "step": best["step"], "weights": weights} | predictions
 
 
 VERBS = {
