@@ -108,7 +108,7 @@ def refuse_fields_without_effect(
         condition, name = metadata["still_read_by"], metadata["replaced_by_phase"]
         choice = condition and _choice_of(settings, path, setting, condition.choice)
         is_replaced = name and phases and all(getattr(phase, name) is not None for phase in phases.values())
-        if is_replaced and not (choice and _holds(condition, choice, with_tables)):
+        if is_replaced and not (choice and _is_met(condition, choice, with_tables)):
             raise UserError(
                 f"{setting.key} has no effect: every phase has its own {name}; set "
                 f"{path}.train.phases[{min(phases)}].{setting.field.name}"
@@ -130,17 +130,19 @@ def unmet_conditions(
     for setting in settings.values():
         for condition in setting.read_by if setting.value != setting.field.default else ():
             choice = _choice_of(settings, path, setting, condition.choice)
-            if choice and not _holds(condition, choice, with_tables):
+            if choice and not _is_met(condition, choice, with_tables):
                 yield UnmetCondition(setting, condition, choice)
 
 
 def _choice_of(settings: Mapping[str, FieldValue], path: str, setting: FieldValue, name: str) -> FieldValue | None:
     """Return the field `name` of the setting's section; if it is absent or None, the config's field."""
-    own = settings.get(f"{setting.key.rpartition('.')[0]}.{name}")
-    return settings.get(f"{path}.{name}", own) if own is None or own.value is None else own
+    in_section = settings.get(f"{setting.key.rpartition('.')[0]}.{name}")
+    if in_section is None or in_section.value is None:
+        return settings.get(f"{path}.{name}", in_section)
+    return in_section
 
 
-def _holds(condition: ReadBy, choice: FieldValue, with_tables: bool) -> bool:
+def _is_met(condition: ReadBy, choice: FieldValue, with_tables: bool) -> bool:
     """Return whether the value of `choice` fulfills the condition."""
     if condition.row_property:
         row = table_of_field(choice.field).get(choice.value) if with_tables else None

@@ -468,9 +468,9 @@ def _forget_modules(directory: str, names: Collection[str]) -> None:
     files = {
         name: (os.path.join(directory, f"{name}.py"), os.path.join(directory, name, "__init__.py")) for name in names
     }
-    beside = {name for name in names if getattr(sys.modules[name], "__file__", None) in files[name]}
+    in_directory = {name for name in names if getattr(sys.modules[name], "__file__", None) in files[name]}
     for name in names:
-        if name.partition(".")[0] in beside:
+        if name.partition(".")[0] in in_directory:
             del sys.modules[name]
 
 
