@@ -12,11 +12,12 @@ from bert_jax.config import WatchdogConfig
 from bert_jax.errors import UserError, file_error, resource_error_message, shown
 from bert_jax.parallel import clusters
 from bert_jax.parallel.platform import check_platform
-from bert_jax.parallel.preemption import Interrupt
+from bert_jax.parallel.preemption import STOPPED_BEFORE_STEP, Interrupt
 from bert_jax.parallel.relay import Process, start_relay_process
 from bert_jax.parallel.rendezvous import (
     PeerMismatch,
     Peers,
+    PeerStopped,
     PeerTimeout,
     listening_address,
     loopback_address,
@@ -85,7 +86,8 @@ def joined_processes(
     """Join this process with its peers, and yield its watchdog. Enter the context before any use of a device.
 
     An exception in one process ends all processes. The exit status is 2 for a UserError or a lack of memory, 130 for
-    Ctrl-C, 124 for a lost process, and 1 for a bug.
+    Ctrl-C, 124 for a lost process, and 1 for a bug. A signal before all processes are present ends the present
+    processes with exit status 0.
     """
     if peers is None:
         check_platform()
@@ -95,8 +97,16 @@ def joined_processes(
         finally:
             watchdog.close()
         return
+
+    def check_stop() -> None:
+        if interrupt.received:
+            raise PeerStopped(f"{interrupt.received}: {STOPPED_BEFORE_STEP}")
+
     try:
-        membership = rendezvous(peers, limits.start_seconds)
+        membership = rendezvous(peers, limits.start_seconds, check_stop)
+    except PeerStopped as error:
+        print(shown(str(error)), file=sys.stderr)
+        sys.exit(0)
     except PeerMismatch as error:
         raise UserError(str(error)) from error
     except PeerTimeout as error:

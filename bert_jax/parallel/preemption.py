@@ -5,6 +5,8 @@ import signal
 import threading
 from typing import Any
 
+STOPPED_BEFORE_STEP = "stopped before the first step; the same command starts the run"
+
 
 class Interrupt:
     """A context manager that records SIGTERM and Ctrl-C; a second Ctrl-C raises KeyboardInterrupt at once.

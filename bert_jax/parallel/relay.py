@@ -13,9 +13,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 Process = subprocess.Popen[bytes]
+TRY_SECONDS = 2.0  # limit for a connection
 
 
 class Relay(NamedTuple):
@@ -68,12 +70,18 @@ def run_relay(host: str, port: int, seconds: float) -> None:
     os._exit(0)
 
 
-def connect_with_retries(host: str, port: int, seconds: float) -> socket.socket:
-    """Return a connection to `host:port`, retried until the port listens; raise TimeoutError after `seconds`."""
+def connect_with_retries(
+    host: str, port: int, seconds: float, check_stop: Callable[[], None] = lambda: None
+) -> socket.socket:
+    """Return a connection to `host:port`, retried until the port listens; raise TimeoutError after `seconds`.
+
+    `check_stop` is called before each try, at least every `TRY_SECONDS`, and may raise an exception.
+    """
     end = time.monotonic() + seconds
     while True:
+        check_stop()
         try:
-            sock = socket.create_connection((host, port), timeout=5)
+            sock = socket.create_connection((host, port), timeout=TRY_SECONDS)
         except OSError as error:
             if time.monotonic() > end:
                 raise TimeoutError(f"{host}:{port} does not answer ({error})") from error

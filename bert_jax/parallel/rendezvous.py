@@ -13,7 +13,7 @@ import re
 import selectors
 import socket
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from bert_jax import strict_json
@@ -21,6 +21,7 @@ from bert_jax.files import allow_open_files
 from bert_jax.parallel.relay import connect_with_retries
 
 Message = dict[str, Any]
+CheckStop = Callable[[], None]  # raises PeerStopped if this process has received a signal
 MAX_MESSAGE_BYTES = 1 << 20
 MAX_HELLO_BYTES = 1 << 12  # of the first line of a connection
 HELLO_SECONDS = 5.0  # limit for the first line of a connection
@@ -34,7 +35,7 @@ FILES_AT_START = 24  # that a process holds open before its peers connect
 # A host of the coordinator's address that means this machine alone: an IP address, or localhost.
 LOCAL_HOST = re.compile(r".*:.*|[\d.]+|(.+\.)?localhost(\.localdomain)?\.?", re.IGNORECASE)
 MAX_NAMED = 8  # processes that a message names
-MAX_WAIT_SECONDS = 600.0  # of a call of the operating system
+MAX_WAIT_SECONDS = 0.5  # of a call of the operating system, between two checks for a signal
 CLOSED = "closed the connection: it stopped before all processes were present, or its BERT_JAX_TOKEN is different"
 
 
@@ -54,6 +55,10 @@ class PeerTimeout(Exception):
 
 class PeerMismatch(Exception):
     """Two processes have contradicting options."""
+
+
+class PeerStopped(Exception):
+    """A process received a signal before all processes were present."""
 
 
 class Link:
@@ -83,15 +88,16 @@ class Link:
         except ValueError as error:
             raise EOFError from error  # no process of this program sends such a line
 
-    def receive_first(self, seconds: float) -> Any:
+    def receive_first(self, seconds: float, check_stop: CheckStop) -> Any:
         """Return the first message and read nothing after it; None for a line that is no JSON.
 
         Raises:
             TimeoutError: no line after `seconds`. EOFError, OSError: the peer is gone, or the line of the peer has no
-                end.
+                end. PeerStopped: raised by `check_stop`, which is called at least every `MAX_WAIT_SECONDS`.
         """
         end, line = time.monotonic() + seconds, bytearray()
         while not line.endswith(b"\n"):
+            check_stop()
             if (left := end - time.monotonic()) <= 0:
                 raise TimeoutError
             self.socket.settimeout(min(left, MAX_WAIT_SECONDS))
@@ -113,46 +119,49 @@ class Membership(NamedTuple):
     links: dict[int, Link]  # process -> connection; in process 0 to all other processes, elsewhere to process 0
 
 
-def rendezvous(peers: Peers, seconds: float | None) -> Membership:
+def rendezvous(peers: Peers, seconds: float | None, check_stop: CheckStop = lambda: None) -> Membership:
     """Wait for all processes of a run, for `seconds` at most; None waits forever.
 
     Raises:
-        PeerTimeout: a process is missing after `seconds`.
+        PeerTimeout: a process is missing after `seconds`, or died while the others waited.
         PeerMismatch: two processes disagree about the number of processes, or have the same number.
+        PeerStopped: `check_stop` raised it in this process, or in another process that had joined.
         UserError: the system of process 0 allows fewer open files than there are processes.
     """
     seconds = FOREVER if seconds is None else seconds
-    return _gather_processes(peers, seconds) if peers.process_id == 0 else _join_process_0(peers, seconds)
+    return (_gather_processes if peers.process_id == 0 else _join_process_0)(peers, seconds, check_stop)
 
 
-def _gather_processes(peers: Peers, seconds: float) -> Membership:
+def _gather_processes(peers: Peers, seconds: float, check_stop: CheckStop) -> Membership:
     """Return the membership in process 0, which waits for a connection from every other process."""
     count = peers.num_processes
     allow_open_files(count, FILES_AT_START)  # the usual limit of 1,024 is too low for 1,024 connections
     hosts, links, num_strangers = {0: socket.gethostname()}, dict[int, Link](), 0
     port = int(peers.coordinator.rpartition(":")[2])
-    with (
-        _listening_socket(port, listening_address(peers)) as server,
-        contextlib.closing(_accept_hellos(server, time.monotonic() + seconds)) as hellos,
-    ):
-        for link, hello in hellos:
-            if link is None or hello is None:
-                num_strangers += 1
-            elif not hmac.compare_digest(_token_bytes(hello.token), _token_bytes(peers.token)):
-                num_strangers += 1
-                _send_error_and_close([link], PeerTimeout(f"process 0 ({hosts[0]}) {CLOSED}"))
-            elif wrong := _contradiction_message(hello, hosts, count):
-                mismatch = PeerMismatch(wrong)
-                _send_error_and_close([*links.values(), link], mismatch)
-                raise mismatch
+    try:
+        with (
+            _listening_socket(port, listening_address(peers)) as server,
+            contextlib.closing(_accept_hellos(server, time.monotonic() + seconds, check_stop)) as hellos,
+        ):
+            for link, hello in hellos:
+                if link is None or hello is None:
+                    num_strangers += 1
+                elif not hmac.compare_digest(_token_bytes(hello.token), _token_bytes(peers.token)):
+                    num_strangers += 1
+                    _send_error_and_close([link], PeerTimeout(f"process 0 ({hosts[0]}) {CLOSED}"))
+                elif wrong := _contradiction_message(hello, hosts, count):
+                    mismatch = PeerMismatch(wrong)
+                    _send_error_and_close([link], mismatch)
+                    raise mismatch
+                else:
+                    hosts[hello.process_id], links[hello.process_id] = hello.host, link
+                if len(hosts) == count:
+                    break
             else:
-                hosts[hello.process_id], links[hello.process_id] = hello.host, link
-            if len(hosts) == count:
-                break
-        else:
-            timeout = PeerTimeout(_missing_processes_message(hosts, count, seconds, num_strangers))
-            _send_error_and_close(links.values(), timeout)
-            raise timeout
+                raise PeerTimeout(_missing_processes_message(hosts, count, seconds, num_strangers))
+    except (PeerTimeout, PeerMismatch, PeerStopped) as error:
+        _send_error_and_close(links.values(), error)
+        raise
     host_names = tuple(hosts[process_id] for process_id in range(count))
     for link in links.values():
         with contextlib.suppress(OSError):  # the watchdog notices a process that is gone
@@ -176,11 +185,16 @@ class _Arrival(NamedTuple):
     received: bytearray
 
 
-def _accept_hellos(server: socket.socket, end: float) -> Generator[tuple[Link | None, Hello | None]]:
+def _accept_hellos(
+    server: socket.socket, end: float, check_stop: CheckStop
+) -> Generator[tuple[Link | None, Hello | None]]:
     """Yield each process that connects, with its `Hello`, and (None, None) for each stranger, until the time `end`.
 
     A connection has `HELLO_SECONDS` to send a line of at most `MAX_HELLO_BYTES`. At most `MAX_ARRIVALS` connections
     wait for their line; a further connection takes the place of the oldest connection.
+
+    Raises:
+        PeerStopped, PeerTimeout: this process or a process that was yielded received a signal, or that process died.
     """
     server.setblocking(False)
     arrivals = dict[socket.socket, _Arrival]()  # the oldest first
@@ -193,11 +207,14 @@ def _accept_hellos(server: socket.socket, end: float) -> Generator[tuple[Link | 
         selector.register(server, selectors.EVENT_READ)
         try:
             while (now := time.monotonic()) < end:
+                check_stop()
                 first = min((arrival.time + HELLO_SECONDS for arrival in arrivals.values()), default=end)
-                ready = [
-                    key.fileobj for key, _ in selector.select(min(max(0.0, min(first, end) - now), MAX_WAIT_SECONDS))
-                ]
-                for sock in [sock for sock in ready if isinstance(sock, socket.socket) and sock is not server]:
+                keys = [key for key, _ in selector.select(min(max(0.0, min(first, end) - now), MAX_WAIT_SECONDS))]
+                for key in keys:
+                    if key.data:
+                        _raise_departure(*key.data)
+                ready = [key.fileobj for key in keys]
+                for sock in [sock for sock in arrivals if sock in ready]:
                     hello = _receive_hello(sock, arrivals[sock].received)
                     if hello is None:
                         continue  # the line is incomplete
@@ -205,6 +222,8 @@ def _accept_hellos(server: socket.socket, end: float) -> Generator[tuple[Link | 
                     if isinstance(hello, Hello):
                         sock.settimeout(None)
                         yield link, hello
+                        if sock.fileno() >= 0:  # the process has joined
+                            selector.register(sock, selectors.EVENT_READ, (link, hello))
                     else:
                         sock.close()
                         yield None, None
@@ -229,6 +248,19 @@ def _accept_hellos(server: socket.socket, end: float) -> Generator[tuple[Link | 
         finally:
             for sock in arrivals:
                 sock.close()
+
+
+def _raise_departure(link: Link, hello: Hello) -> None:
+    """Raise PeerStopped or PeerTimeout for a process that has joined and does not wait any longer."""
+    label = f"process {hello.process_id} ({hello.host})"
+    try:
+        messages = link.receive()
+    except EOFError:
+        raise PeerTimeout(f"{label} died; it was waiting for the other processes") from None
+    for message in messages:
+        match message:
+            case {"stopped": str(text)}:
+                raise PeerStopped(f"{label}: {text}")
 
 
 def _receive_hello(sock: socket.socket, received: bytearray) -> Hello | Literal[False] | None:
@@ -285,11 +317,12 @@ def short_list(texts: Sequence[str], separator: str = ", ") -> str:
     return separator.join([*texts[:MAX_NAMED], *rest])
 
 
-def _send_error_and_close(links: Iterable[Link], error: PeerTimeout | PeerMismatch) -> None:
+def _send_error_and_close(links: Iterable[Link], error: PeerTimeout | PeerMismatch | PeerStopped) -> None:
     """Send the error to all connected processes, and close their connections."""
+    name = {PeerTimeout: "timeout", PeerMismatch: "mismatch", PeerStopped: "stopped"}[type(error)]
     for link in links:
         with contextlib.suppress(OSError), link.socket:
-            link.send({"timeout" if isinstance(error, PeerTimeout) else "mismatch": str(error)})
+            link.send({name: str(error)})
 
 
 def _token_bytes(token: str) -> bytes:
@@ -297,7 +330,7 @@ def _token_bytes(token: str) -> bytes:
     return token.encode(errors="surrogatepass")
 
 
-def _join_process_0(peers: Peers, seconds: float) -> Membership:
+def _join_process_0(peers: Peers, seconds: float, check_stop: CheckStop) -> Membership:
     """Connect to process 0, and return the membership. Every process except process 0 calls this function."""
     host, _, port = peers.coordinator.rpartition(":")
     coordinator = f"process 0 (the coordinator, {peers.coordinator})"
@@ -306,7 +339,7 @@ def _join_process_0(peers: Peers, seconds: float) -> Membership:
     end = time.monotonic() + seconds
     for _ in range(JOIN_TRIES):
         try:
-            link = Link(connect_with_retries(host.strip("[]"), int(port), end - time.monotonic()))
+            link = Link(connect_with_retries(host.strip("[]"), int(port), end - time.monotonic(), check_stop))
         except TimeoutError as error:
             raise PeerTimeout(
                 f"{coordinator} never started, within {seconds:g} s (config.watchdog.start_seconds)"
@@ -314,8 +347,11 @@ def _join_process_0(peers: Peers, seconds: float) -> Membership:
         try:
             link.send(hello._asdict())
             # Process 0 may have started later than this process.
-            answer = link.receive_first(end - time.monotonic() + ANSWER_SECONDS)
+            answer = link.receive_first(end - time.monotonic() + ANSWER_SECONDS, check_stop)
             break
+        except PeerStopped as error:
+            _send_error_and_close([link], error)
+            raise
         except TimeoutError as error:
             link.socket.close()
             raise PeerTimeout(f"{coordinator} {CLOSED}") from error
@@ -332,6 +368,8 @@ def _join_process_0(peers: Peers, seconds: float) -> Membership:
             refusal: Exception = PeerTimeout(text)
         case {"mismatch": str(text)}:
             refusal = PeerMismatch(text)
+        case {"stopped": str(text)}:
+            refusal = PeerStopped(text)
         case _:
             refusal = PeerTimeout(
                 f"{coordinator} does not answer as process 0 of a run; check the address and the port"

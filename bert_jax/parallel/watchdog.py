@@ -181,6 +181,8 @@ class Watchdog:
                 self._finished.add(peer)
             case {"error": error}:
                 self._error = self._error or (time.monotonic() + GRACE, f"{self._process_label(peer)} failed: {error}")
+            case {"stopped": text}:  # by a signal, just before all processes were present
+                self._end_run(f"{self._process_label(peer)}: {text}", 0)
             case {"failed": text, "status": status}:
                 self._end_run(f"{self._process_label(peer)}: {text}", status)
             case {"end": text, "status": status}:

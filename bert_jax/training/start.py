@@ -13,6 +13,7 @@ from bert_jax.errors import UserError
 from bert_jax.objectives.base import Params
 from bert_jax.objectives.losses import Mean
 from bert_jax.parallel import sharding
+from bert_jax.parallel.preemption import STOPPED_BEFORE_STEP
 from bert_jax.training.checkpoint import Checkpoints, Record, package_versions
 from bert_jax.training.plan import Plan, Session
 from bert_jax.training.resuming import refused_changes
@@ -41,9 +42,7 @@ def open_checkpoints(plan: Plan, session: Session) -> Iterator[Checkpoints | Non
         session.watchdog.wait_for_all()
         sharding.warm_up_collectives(plan.mesh)
         if session.interrupt.should_stop():
-            session.console.say(
-                f"{session.interrupt.name}: stopped before the first step; the same command starts the run"
-            )
+            session.console.say(f"{session.interrupt.name}: {STOPPED_BEFORE_STEP}")
             yield None
             return
         checkpoints = Checkpoints(plan.workdir, plan.checkpoint)

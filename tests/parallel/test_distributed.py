@@ -231,7 +231,7 @@ def terminate(recipe: pathlib.Path, workdir: pathlib.Path, count: int, trial: in
     statuses = run.statuses()
     seconds = time.monotonic() - began
     assert set(statuses.values()) == {0}, run.all_said()
-    stopped = re.search(r"SIGTERM: stopped (?:after step (\d+)|before the start)", run.said())
+    stopped = re.search(r"SIGTERM: stopped (?:after step (\d+)|before the first step)", run.said())
     assert stopped, run.all_said()
     step = int(stopped[1] or saved)
     assert step >= int(said[-1]) if said else step >= saved
@@ -314,6 +314,20 @@ def test_the_others_name_a_process_that_never_started(
     assert set(run.statuses().values()) == {124}, run.all_said()
     for other in run.processes:
         assert re.search(f"{name} never started", run.said(other)), run.all_said()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_sigterm_ends_the_wait_for_a_missing_process(recipe: pathlib.Path, tmp_path: pathlib.Path, victim: int) -> None:
+    run = pretrain(recipe, tmp_path / "run", 3, absent=2)
+    port = run.processes[0].args[run.processes[0].args.index("--coordinator") + 1].rpartition(":")[2]
+    connection = f"{int(port):04X} 0100007F:"  # from the side of process 0
+    while not re.search(rf"{connection}(?!0000)", pathlib.Path("/proc/net/tcp").read_text()):
+        time.sleep(0.05)
+    run.processes[victim].send_signal(signal.SIGTERM)
+    assert set(run.statuses().values()) == {0}, run.all_said()
+    for number in run.processes:
+        assert "SIGTERM: stopped before the first step; the same command starts" in run.said(number), run.all_said()
     assert not (tmp_path / "run").exists()
 
 

@@ -2,19 +2,24 @@
 
 import concurrent.futures
 import contextlib
+import json
 import pathlib
 import queue
+import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 import types
+from collections.abc import Callable
 
 import pytest
 
 from bert_jax.config import WatchdogConfig
+from bert_jax.parallel import rendezvous as rendezvous_module
 from bert_jax.parallel import watchdog as module
-from bert_jax.parallel.rendezvous import Link, Membership, PeerMismatch, Peers, PeerTimeout, rendezvous
+from bert_jax.parallel.rendezvous import Link, Membership, PeerMismatch, Peers, PeerStopped, PeerTimeout, rendezvous
 from bert_jax.parallel.watchdog import Watchdog
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -81,6 +86,62 @@ def test_processes_that_disagree_about_their_number_are_refused() -> None:
         for one in started:
             with pytest.raises(PeerMismatch, match=r"process 1 \(.+\) was started with --num_processes 3, process 0 "):
                 one.result()
+
+
+def stop_at(event: threading.Event) -> Callable[[], None]:
+    """A check for a signal, which arrives at the event."""
+
+    def check_stop() -> None:
+        if event.is_set():
+            raise PeerStopped("SIGTERM: stopped")
+
+    return check_stop
+
+
+@pytest.mark.parametrize(
+    ("stopped", "message_of_the_others"), [(0, "^SIGTERM: stopped$"), (1, r"^process 1 \(.+\): SIGTERM: stopped$")]
+)
+def test_a_signal_to_a_waiting_process_stops_all_that_wait(
+    stopped: int, message_of_the_others: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator, signals, joining = address(), [threading.Event() for _ in range(3)], threading.Semaphore(0)
+    contradiction = rendezvous_module._contradiction_message
+    monkeypatch.setattr(
+        rendezvous_module, "_contradiction_message", lambda *args: joining.release() or contradiction(*args)
+    )
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        waiting = [
+            pool.submit(rendezvous, Peers(coordinator, 4, number), 60, stop_at(signals[number])) for number in range(3)
+        ]
+        for _ in (1, 2):
+            assert joining.acquire(timeout=60)
+        signals[stopped].set()
+        for number, process in enumerate(waiting):
+            with pytest.raises(PeerStopped, match="stopped" if number == stopped else message_of_the_others):
+                process.result()
+
+
+def test_a_signal_stops_a_process_that_waits_for_process_0() -> None:
+    signal = threading.Event()
+    signal.set()
+    with pytest.raises(PeerStopped):
+        rendezvous(Peers(address(), 2, 1), 60, stop_at(signal))
+
+
+def test_a_process_that_dies_while_it_waits_ends_the_wait_of_all() -> None:
+    coordinator = address()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        first = pool.submit(rendezvous, Peers(coordinator, 4, 0), 60)
+        hello = {"num_processes": 4, "host": "x", "token": ""}
+        waiting, dying = (
+            stranger(coordinator, json.dumps(hello | {"process_id": number}).encode() + b"\n") for number in (1, 2)
+        )
+        dying.close()
+        message = "process 2 (x) died; it was waiting for the other processes"
+        with pytest.raises(PeerTimeout, match=re.escape(message)):
+            first.result()
+    with waiting:
+        assert Link(waiting).receive() == [{"timeout": message}]
 
 
 def test_a_missing_process_is_named() -> None:
