@@ -39,8 +39,28 @@ def four_layers(config: ml_collections.ConfigDict) -> None:
     config.train.steps = 4_000
 
 
+def rarity_025(config: ml_collections.ConfigDict) -> None:
+    """Today's rates, and masks that prefer rare tokens: proportional to frequency ** -0.25."""
+    adam_8e3(config)
+    config.optimizer.weight_decay = 0.05
+    config.data.rarity_power = 0.25
+
+
+def rarity_050(config: ml_collections.ConfigDict) -> None:
+    """As `rarity_025`, with frequency ** -0.5."""
+    rarity_025(config)
+    config.data.rarity_power = 0.5
+
+
+def rarity_050_first(config: ml_collections.ConfigDict) -> None:
+    """As `rarity_050`, but the last phase draws uniformly, as the evaluation does."""
+    rarity_050(config)
+    config.train.phases[1].rarity_power = 0.0
+
+
 ENTRIES: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
-    entry.__name__: entry for entry in (small_cpu_2026_11, adam_8e3, four_layers)
+    entry.__name__: entry
+    for entry in (small_cpu_2026_11, adam_8e3, four_layers, rarity_025, rarity_050, rarity_050_first)
 }
 
 

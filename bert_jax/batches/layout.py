@@ -12,26 +12,14 @@ offset is drawn from a range of at least half a budget, and a document whose slo
 """
 
 import dataclasses
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax.batches.hashing import Stream, random_bits, uniform_integers
-from bert_jax.corpus.store import RecordArrays, running_total
+from bert_jax.corpus.store import ReadableSplit, running_total
 
 MIN_SLIDING_SLOTS = 8  # in a document of fewer slots, the longer sliding slots would lose too much text
-
-
-class ReadableSplit(Protocol):
-    """The part of the interface of `corpus.Split` that sequences need."""
-
-    tokens_per_record: np.ndarray
-    sentences_per_record: np.ndarray
-    first_record: np.ndarray
-    source_documents: np.ndarray
-
-    def read(self, record_indices: np.ndarray) -> RecordArrays:
-        """Return tokens, sentence lengths, and numbers of sentences per record of the given records, as flat arrays."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

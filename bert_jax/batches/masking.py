@@ -104,12 +104,14 @@ MASKINGS: dict[str, Masking] = {
 def data_config_for_evaluation(config: DataConfig, eval_uses_training_masks: bool = False) -> DataConfig:
     """Return `config` for an evaluation: each sequence once, 15 % of the tokens masked, with BERT's fractions.
 
-    The evaluation losses of runs and phases with different masking rates are therefore comparable (the fractions are
-    from Devlin et al. 2019). The masked unit does not change. With `eval_uses_training_masks`, the fractions of [MASK],
-    random and kept tokens stay as in training, because a generator that was trained without random tokens would treat a
-    random token as the correct token.
+    The tokens are drawn without regard to their rarity. The evaluation losses of runs and phases with different masks
+    are therefore comparable (the fractions are from Devlin et al. 2019). The masked unit does not change. With
+    `eval_uses_training_masks`, the fractions of [MASK], random and kept tokens stay as in training, because a generator
+    that was trained without random tokens would treat a random token as the correct token.
     """
-    config = dataclasses.replace(config, mask_probability=0.15, weights=None, smoothing=1.0, dupe_factor=None)
+    config = dataclasses.replace(
+        config, mask_probability=0.15, rarity_power=0.0, weights=None, smoothing=1.0, dupe_factor=None
+    )
     if eval_uses_training_masks:
         return config
     return dataclasses.replace(config, mask_token_fraction=0.8, random_token_fraction=0.1)
@@ -136,6 +138,7 @@ def data_config_of_phase(config: DataConfig, phase: PhaseConfig) -> DataConfig:
         mask_probability=max(phase_mask_rates(config, phase)),
         mask_token_fraction=config.mask_token_fraction if fixed is None else fixed,
         random_token_fraction=config.random_token_fraction if random is None else random,
+        rarity_power=config.rarity_power if phase.rarity_power is None else phase.rarity_power,
     )
 
 
@@ -186,6 +189,7 @@ def mask_tokens(
     vocabulary: Vocabulary,
     rates: np.ndarray | None = None,
     begins_word: np.ndarray | None = None,
+    rarity: np.ndarray | None = None,
 ) -> Masked:
     """Choose tokens to predict; by default, 80 % of them become [MASK], 10 % become random tokens, and 10 % stay.
 
@@ -207,6 +211,8 @@ def mask_tokens(
         vocabulary: vocabulary of the corpus.
         rates: masking rate of each example, in place of `mask_probability`, float64 [examples].
         begins_word: bool [tokens], word starts of a segmenter; None: word starts of the vocabulary.
+        rarity: weight of each token of the vocabulary, float64 [size] above 0, a factor of the weights of the
+            masking; None: all weights are equal.
 
     Raises:
         ValueError: an example has more than 2**16 tokens.
@@ -223,9 +229,11 @@ def mask_tokens(
     example = np.repeat(np.arange(len(lengths)), np.diff(words.bounds))
     offset = words.tokens[words.first[:-1]] - starts[example]
     bits = _random_bits_at_offsets(seed, Stream.MASK_POSITION, numbers, example, offset)
-    if masking.token_weights:
-        weights = masking.token_weights(ids, vocabulary)[words.tokens]
-        bits = _weighted_sampling_keys(bits, np.maximum.reduceat(weights, words.first[:-1]) if bits.size else bits)
+    weights = masking.token_weights(ids, vocabulary) if masking.token_weights else None
+    if rarity is not None:
+        weights = rarity[ids] if weights is None else rarity[ids] * weights
+    if weights is not None and bits.size:
+        bits = _weighted_sampling_keys(bits, np.maximum.reduceat(weights[words.tokens], words.first[:-1]))
     order = _first_words_in_random_order(words.bounds, bits, np.diff(words.bounds) if masking.whole_words else quota)
     max_words = (config.max_span_length or masking.max_words) if masking.max_words > 1 else 1
     if not masking.whole_words:

@@ -27,6 +27,12 @@ class Order(NamedTuple):
         """The number of sequences per epoch of all sources together."""
         return int(self.num_sequences.sum())
 
+    @property
+    def passes_per_source(self) -> np.ndarray:
+        """The number of times that an epoch reads the text of each source, float64 [sources]."""
+        passes: np.ndarray = self.num_sequences / np.maximum(1, self.num_items)
+        return passes
+
 
 def plan_sequences_per_source(
     num_items: np.ndarray,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.batches.layout import ReadableSplit, Slots, make_slots, slot_lengths
+from bert_jax.batches.layout import Slots, make_slots, slot_lengths
 from bert_jax.batches.masking import (
     MASKINGS,
     LinearMaskRate,
@@ -20,6 +20,8 @@ from bert_jax.batches.packing import PackingPlan, plan_packing, slots_of_packed_
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, Examples, Sampler, SentencePairRule, make_sampler
 from bert_jax.batches.words import mark_segmented_words, split_off_word_start_marks
 from bert_jax.config import DataConfig
+from bert_jax.corpus.statistics import smoothed_frequencies, token_counts
+from bert_jax.corpus.store import ReadableSplit
 from bert_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -82,6 +84,8 @@ class SequencePlan:
         capacities: maximum text tokens of each slot's example, int64 [slots]; None without packing, where every example
         may use the whole budget.
         rate: changing masking rate, whose maximum is `config.mask_probability`; None: the rate is constant.
+        rarity: function that returns the weight of each token of the vocabulary in the choice of the tokens to predict,
+            float64 [size]; None: all weights are equal.
         has_words: True if token ids contain the marks of a `MarkedSplit`.
     """
 
@@ -95,6 +99,7 @@ class SequencePlan:
     packing: PackingPlan | None
     capacities: np.ndarray | None
     rate: LinearMaskRate | None
+    rarity: Callable[[], np.ndarray] | None
     has_words: bool
 
 
@@ -149,6 +154,14 @@ def make_sequences(
         )
     order = plan_sequences_per_source(num_items, config.weights, config.smoothing, config.max_epochs)
     _check_num_documents(split, order, rule, config)
+
+    @functools.cache
+    def rarity() -> np.ndarray:
+        """Return the token weights from the frequencies of an epoch; called when the first batch is built."""
+        counts = token_counts(split, symbols.vocabulary.size, order.passes_per_source)
+        weights: np.ndarray = smoothed_frequencies(counts) ** -config.rarity_power
+        return weights
+
     plan = SequencePlan(
         seq_len=seq_len,
         seed=seed,
@@ -160,6 +173,7 @@ def make_sequences(
         packing=packing,
         capacities=capacities,
         rate=rate,
+        rarity=rarity if config.rarity_power else None,
         has_words=text is not split,
     )
     return Sequences(
@@ -220,6 +234,7 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
         vocabulary=plan.symbols.vocabulary,
         rates=plan.rate.rates_of_sequences(numbers)[row] if plan.rate else None,
         begins_word=begins_word,
+        rarity=plan.rarity() if plan.rarity else None,
     )
     # The first example of each row of the batch, and the position of each token in the flat batch.
     sizes = np.diff(starts)

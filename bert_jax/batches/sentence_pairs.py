@@ -28,9 +28,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.batches.hashing import Stream, random_bits, uniform_floats, uniform_integers
-from bert_jax.batches.layout import Layout, ReadableSplit, Slots, make_layout, slot_of_token
+from bert_jax.batches.layout import Layout, Slots, make_layout, slot_of_token
 from bert_jax.batches.windows import Windows, gather_windows, sentence_windows, slot_windows
-from bert_jax.corpus.store import RecordArrays, running_total
+from bert_jax.corpus.store import ReadableSplit, RecordArrays, running_total
 
 
 class Examples(NamedTuple):

@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.batches.layout import ReadableSplit
 from bert_jax.batches.masking import Vocabulary
 from bert_jax.batches.pipeline import Sequences, Symbols, make_sequences
 from bert_jax.config import DataConfig
-from bert_jax.corpus.store import RecordArrays, running_total
+from bert_jax.corpus.store import ReadableSplit, RecordArrays, running_total
 
 MAX_COVERED_TOKENS = 4_000_000  # two epochs of sequences over so many tokens take a few seconds
 NUM_SEQUENCES = 4096

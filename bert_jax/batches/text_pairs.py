@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.batches.hashing import Stream, permuted_indices, random_bits, uniform_floats, uniform_integers
-from bert_jax.batches.layout import ReadableSplit
-from bert_jax.corpus.store import running_total
+from bert_jax.corpus.store import ReadableSplit, running_total
 
 KEEP_SENTENCE = 0.1  # fraction of inverse-cloze passages that keep their sentence, as in Lee et al. 2019
 MIN_CROP = 4  # minimum number of tokens of a crop; a shorter record is used whole

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.batches.layout import ReadableSplit
-from bert_jax.corpus.store import RecordArrays, Split
+from bert_jax.corpus.store import ReadableSplit, RecordArrays, Split
 
 MARK = 30  # index of the bit that marks a token as the beginning of a word; all ids are smaller than 2**30
 

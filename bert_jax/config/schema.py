@@ -105,6 +105,14 @@ class DataConfig:
         read_by=WITH_MASKS,
         replaced_by_phase="random_token_fraction",
     )
+    rarity_power: float = field(
+        0.0,
+        "power of rarity: the tokens to predict are drawn in proportion to (frequency in the training text) ** "
+        "-rarity_power; 0: uniformly; evaluation draws uniformly",
+        FROM_0_TO_1,
+        read_by=WITH_MASKS,
+        replaced_by_phase="rarity_power",
+    )
     max_span_length: int | None = field(
         None,
         "maximum number of words in a masked span; None: the published value, 3 for ngram and 10 for span",
@@ -244,6 +252,12 @@ class PhaseConfig:
     random_token_fraction: float | None = field(
         None,
         "fraction of the predicted tokens replaced by a random token; None: data.random_token_fraction",
+        FROM_0_TO_1,
+        read_by=WITH_MASKS,
+    )
+    rarity_power: float | None = field(
+        None,
+        "power of rarity in the choice of the tokens to predict; None: data.rarity_power",
         FROM_0_TO_1,
         read_by=WITH_MASKS,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bert_jax.corpus.store import Split, running_total
+from bert_jax.corpus.store import ReadableSplit, Split, running_total
 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
@@ -184,13 +184,20 @@ def unigram_loss(train_counts: np.ndarray, counts: np.ndarray) -> float:
     """Return the loss on a text, in nats, of a model that knows only the frequencies of the training tokens.
 
     The arguments are the counts of each token in the training text and in the text of the loss, `[vocab_size]` each.
-    The frequencies are smoothed as by Witten and Bell (1991, method C): a text of n tokens with d distinct tokens has
-    the weight n / (n + d), and the uniform distribution has the rest. So a token that does not occur in the training
-    text has a finite loss.
     """
-    distinct = np.count_nonzero(train_counts)
-    smoothed = (train_counts + distinct / len(train_counts)) / (train_counts.sum() + distinct)
-    return -math.fsum(counts / counts.sum() * np.log(smoothed))
+    return -math.fsum(counts / counts.sum() * np.log(smoothed_frequencies(train_counts)))
+
+
+def smoothed_frequencies(counts: np.ndarray) -> np.ndarray:
+    """Return the smoothed frequency of each token, above 0, from its count in a text; both are `[vocab_size]`.
+
+    The frequencies are smoothed as by Witten and Bell (1991, method C): a text of n tokens with d distinct tokens has
+    the weight n / (n + d), and the uniform distribution has the rest. So a token that does not occur in the text has a
+    frequency above 0.
+    """
+    distinct = np.count_nonzero(counts)
+    smoothed: np.ndarray = (counts + distinct / len(counts)) / (counts.sum() + distinct)
+    return smoothed
 
 
 def token_fractions(split: Split, vocab_size: int) -> np.ndarray:
@@ -200,7 +207,7 @@ def token_fractions(split: Split, vocab_size: int) -> np.ndarray:
 
 
 def token_counts(
-    split: Split, vocab_size: int, passes_per_source: np.ndarray | None = None, limit: int = MAX_COUNTED_TOKENS
+    split: ReadableSplit, vocab_size: int, passes_per_source: np.ndarray | None = None, limit: int = MAX_COUNTED_TOKENS
 ) -> np.ndarray:
     """Return how often each token occurs in a split: float64 `[vocab_size]`.
 

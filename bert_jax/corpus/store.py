@@ -23,7 +23,7 @@ import statistics
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -74,6 +74,18 @@ class RecordArraysWithWords(NamedTuple):
     sentence_lengths: np.ndarray
     sentences_per_record: np.ndarray
     begins_word: np.ndarray
+
+
+class ReadableSplit(Protocol):
+    """The part of the interface of `Split` that sequences and counts of tokens need."""
+
+    tokens_per_record: np.ndarray
+    sentences_per_record: np.ndarray
+    first_record: np.ndarray
+    source_documents: np.ndarray
+
+    def read(self, record_indices: np.ndarray) -> RecordArrays:
+        """Return tokens, sentence lengths, and numbers of sentences per record of the given records, as flat arrays."""
 
 
 class Split:

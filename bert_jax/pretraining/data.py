@@ -10,6 +10,7 @@ import numpy as np
 
 from bert_jax.batches.iteration import batches as read_batches
 from bert_jax.batches.masking import changing_mask_rate, data_config_for_evaluation, data_config_of_phase
+from bert_jax.batches.order import Order
 from bert_jax.batches.pipeline import Sequences, Symbols, make_sequences, special_ids_and_vocabulary
 from bert_jax.config import DataConfig, PhaseConfig, PretrainConfig
 from bert_jax.corpus.mixture import Mixture
@@ -83,8 +84,7 @@ def passes_per_source(split: Split, rules: SequenceRules, phase: Phase) -> np.nd
         return np.ones(1)
     data = data_config_of_phase(rules.data, rules.phases[phase.index])
     sequences = make_sequences(split, rules.symbols, phase.seq_len, rules.seed, data, rules.num_token_types)
-    passes: np.ndarray = sequences.num_per_source / np.maximum(1, sequences.num_items)
-    return passes
+    return Order(sequences.num_items, sequences.num_per_source).passes_per_source
 
 
 class _SequencesAndEnd(NamedTuple):

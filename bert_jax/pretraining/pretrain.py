@@ -6,6 +6,7 @@ import pathlib
 
 import jax
 
+from bert_jax.batches.masking import data_config_of_phase
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.config import (
     PretrainConfig,
@@ -145,7 +146,8 @@ def pretrain_in_directory(
     if is_first:
         train_split = corpus.split("train")
         counts = token_counts(train_split, corpus.vocab_size, passes_per_source(train_split, rules, phases[0]))
-        unigram_losses = {"train": unigram_loss(counts, counts)}
+        if not any(data_config_of_phase(config.data, rules.phases[phase.index]).rarity_power for phase in phases):
+            unigram_losses["train"] = unigram_loss(counts, counts)
         if has_heldout:
             unigram_losses["heldout"] = unigram_loss(counts, token_counts(heldout_split, corpus.vocab_size))
         # Trained weights have left the plateau before, also weights of a phase of another objective.

@@ -69,6 +69,6 @@ def _sequence_settings_at(
     """Return all settings that determine the sequences and the loss of `step`, and of the later steps of its phase."""
     phase = next(phase for phase in phases if phase.begin <= step < phase.end)
     masks = settings[phase.index]
-    rates = (masks.mask_probability, masks.mask_token_fraction, masks.random_token_fraction)
+    rates = (masks.mask_probability, masks.mask_token_fraction, masks.random_token_fraction, masks.rarity_power)
     changing = masks.mask_probability_end is not None and (masks.mask_probability_end, phase.begin, phase.end)
     return (masks.objective, phase.first_sequence(step), phase.seq_len, phase.batch_size, rates, changing)

@@ -104,6 +104,7 @@ CONFIGS = {
     "mixed": DataConfig(weights=(1.0, 2.0, 0.5), packing=2),
     "smoothed": DataConfig(smoothing=0.5),
     "limited": DataConfig(smoothing=0.0, max_epochs=2),
+    "rarity": DataConfig(rarity_power=0.5, masking="span", weights=(1.0, 2.0, 0.5)),
 }
 
 

@@ -1,4 +1,4 @@
-"""A rule of masking that looks at the tokens: words are drawn by their weights, and a batch stays a function."""
+"""Masks that look at the tokens: words are drawn by their weights or their rarity, and a batch stays a function."""
 
 import itertools
 
@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from bert_jax.batches.masking import MASKINGS, Masking, Vocabulary, mask_tokens
+from bert_jax.batches.pipeline import make_sequences
 from bert_jax.config import DataConfig
+from tests.helpers.memory_corpus import FIRST_TOKEN, MemorySplit, random_documents
 
 VOCABULARY = Vocabulary(100, 4, np.arange(100) >= 50)  # ids from 50 on continue a word
 
@@ -23,23 +25,34 @@ def rare(monkeypatch):
     monkeypatch.setitem(MASKINGS, "rare_words", Masking(whole_words=True, **one))
 
 
-def masked(rows, numbers, masking, probability):
+def masked(rows, numbers, masking, probability, rarity=None):
     ids = np.concatenate(rows).astype(np.int32)
     starts = np.cumsum([0, *map(len, rows)])
     maskable = np.ones(len(ids), bool)
     maskable[starts[:-1]] = False  # [CLS]
     config = DataConfig(masking=masking, mask_probability=probability)
-    made = mask_tokens(ids, maskable, starts, np.array(numbers), seed=3, config=config, vocabulary=VOCABULARY)
+    made = mask_tokens(
+        ids, maskable, starts, np.array(numbers), seed=3, config=config, vocabulary=VOCABULARY, rarity=rarity
+    )
     return [made.positions[(made.positions >= a) & (made.positions < b)] - a for a, b in itertools.pairwise(starts)]
 
 
-def test_tokens_are_drawn_without_replacement_in_proportion_to_their_weights(rare):
+@pytest.mark.parametrize(
+    ("masking", "rarity", "weights"),
+    [
+        ("rare", None, {1: 1.0, 2: 4.0, 3: 1.0, 4: 4.0}),
+        ("token", {10: 0.5, 31: 3.0}, {1: 0.5, 2: 1.0, 3: 1.0, 4: 3.0}),
+        ("rare", {10: 0.5, 31: 3.0}, {1: 0.5, 2: 4.0, 3: 1.0, 4: 12.0}),
+    ],
+)
+def test_tokens_are_drawn_without_replacement_in_proportion_to_their_weights(rare, masking, rarity, weights):
     """Two of four tokens: the probability of each pair is the sum over both orders of successive draws."""
-    row, weights = [2, 10, 30, 11, 31], {1: 1.0, 2: 4.0, 3: 1.0, 4: 4.0}
+    row, total = [2, 10, 30, 11, 31], sum(weights.values())
+    by_id = None if rarity is None else np.array([rarity.get(token, 1.0) for token in range(100)])
     draws = 20_000
-    found = masked([row] * draws, range(draws), "rare", 0.4)
+    found = masked([row] * draws, range(draws), masking, 0.4, by_id)
     for pair in itertools.combinations(weights, 2):
-        expected = sum(weights[a] / 10 * weights[b] / (10 - weights[a]) for a, b in (pair, pair[::-1]))
+        expected = sum(weights[a] / total * weights[b] / (total - weights[a]) for a, b in (pair, pair[::-1]))
         share = np.mean([tuple(positions) == pair for positions in found])
         assert share == pytest.approx(expected, abs=4 * (expected * (1 - expected) / draws) ** 0.5)
 
@@ -60,3 +73,37 @@ def test_the_other_examples_of_a_batch_change_nothing(rare, masking):
     together = masked(rows, numbers, masking, 0.3)
     for row, number, positions in zip(rows, numbers, together, strict=True):
         np.testing.assert_array_equal(masked([row], [number], masking, 0.3)[0], positions)
+
+
+class _RepeatedTokens(MemorySplit):
+    """A corpus of few token ids, of which some are more frequent; two sources, whose frequencies differ."""
+
+    def read(self, records):
+        tokens, lengths, sentences = super().read(records)
+        digit, is_first = tokens % 10, self.document_of(tokens) < self.source_documents[1]
+        return FIRST_TOKEN + np.where(is_first, digit**2 // 10, 5 + digit // 4), lengths, sentences
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0])
+def test_frequencies_are_counted_in_the_text_that_an_epoch_reads(power):
+    """The only mask of a sequence falls on token i with probability w(i) / sum(w), w = frequency ** -power."""
+    split = _RepeatedTokens(random_documents(1, 60, (1, 40), (1, 20)), sources=(40, 20))
+    config = DataConfig(sentence_pairs="none", mask_probability=0.05, rarity_power=power, weights=(1.0, 3.0))
+    sequences = make_sequences(split, split.symbols(), 16, 0, config)
+    counts = np.zeros(split.vocab_size)
+    for source, (begin, end) in enumerate(itertools.pairwise(split.source_documents)):
+        for record in range(split.first_record[begin], split.first_record[end]):
+            for token in split.read(np.array([record]))[0]:
+                counts[token] += sequences.num_per_source[source] / sequences.num_items[source]
+    weight_of = (counts + np.count_nonzero(counts) / len(counts)) ** -power
+    batch = sequences.batch(np.arange(20_000))
+    assert (batch["masked_weights"].sum(axis=1) == 1).all()
+    labels = batch["masked_labels"][:, 0]
+    ids = batch["input_ids"].copy()
+    ids[np.arange(len(ids)), batch["masked_positions"][:, 0]] = labels
+    weights = np.where(ids >= FIRST_TOKEN, weight_of[ids], 0.0)
+    weights /= weights.sum(axis=1, keepdims=True)
+    for token in np.flatnonzero(counts):
+        probabilities = (weights * (ids == token)).sum(axis=1)
+        deviation = (probabilities * (1 - probabilities)).sum() ** 0.5
+        assert abs((labels == token).sum() - probabilities.sum()) < 4 * deviation, token

@@ -28,8 +28,10 @@ def config(recipe: str | None, *overrides: str) -> PretrainConfig:
         ("data.masking=span", "token"),
         ("data.random_token_fraction=0.0", "0.1"),
         ("data.mask_probability=0.3", "0.15"),
+        ("data.rarity_power=0.5", "0.0"),
         ("train.phases[0].mask_probability=0.3", "None"),
         ("train.phases[0].mask_probability_end=0.1", "None"),
+        ("train.phases[0].rarity_power=0.5", "None"),
     ],
 )
 def test_settings_of_masks_are_refused_without_masks(override: str, default: str) -> None:

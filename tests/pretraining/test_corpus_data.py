@@ -85,9 +85,9 @@ def test_every_evaluation_reads_the_same_masks(corpus: Mixture) -> None:
 
     (plain,) = heldout(configured())
     other = configured(
-        {"mask_probability": 0.4, "mask_token_fraction": 1.0, "random_token_fraction": 0.0},
+        {"mask_probability": 0.4, "mask_token_fraction": 1.0, "random_token_fraction": 0.0, "rarity_power": 0.5},
         {"fraction": 0.5, "mask_probability": 0.3, "mask_probability_end": 0.2},
-        {"fraction": 0.5, "mask_token_fraction": 0.5},
+        {"fraction": 0.5, "mask_token_fraction": 0.5, "rarity_power": 1.0},
     )
     for found in heldout(other):
         for batch, expected in zip(found, plain, strict=True):

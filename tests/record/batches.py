@@ -27,6 +27,7 @@ MORE = {
     "bert, packed": ("bert", ["data.packing=4"]),
     "small_cpu, packed, whole words": ("small_cpu", ["data.packing=4", "data.masking=whole_word"]),
     "small_cpu, spans": ("small_cpu", ["data.masking=span"]),
+    "small_cpu, rarity": ("small_cpu", ["data.rarity_power=0.5"]),
     "bert, seed 7": ("bert", ["seed=7"]),
 }
 

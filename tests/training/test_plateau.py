@@ -187,6 +187,14 @@ def test_a_run_keeps_the_unigram_loss_says_it_once_and_draws_it(tmp_path: pathli
         warnings = open_run(tmp_path / f"further-{count}").summary.warnings
         assert sum("is still at the unigram loss" in warning for warning in warnings) == count
 
+    data = dataclasses.replace(config.data, rarity_power=0.5)
+    assert pretrain(dataclasses.replace(config, data=data), tmp_path / "rare", console=Console(io.StringIO()))
+    lines = [json.loads(one) for one in (tmp_path / "rare" / "metrics.jsonl").read_text().splitlines()]
+    assert {one["split"]: one.get("unigram_loss") for one in lines} == {
+        "train": None,
+        "heldout": pytest.approx(held["unigram_loss"]),
+    }
+
     plot_run(tmp_path / "run", tmp_path / "curves.svg")
     assert "<!-- unigram loss -->" in (tmp_path / "curves.svg").read_text()
 

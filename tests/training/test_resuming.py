@@ -81,6 +81,17 @@ def test_a_late_decay_is_the_run_that_was_planned_that_way(tmp_path: pathlib.Pat
             ),
             40,
         ),
+        (
+            planned(100, 0.0),
+            planned(
+                100,
+                0.0,
+                phases=c.phases(
+                    {"seq_len": 16, "fraction": 0.4}, {"seq_len": 16, "fraction": 0.6, "rarity_power": 0.5}
+                ),
+            ),
+            40,
+        ),
     ],
 )  # fmt: skip
 def test_steps_are_the_same_until_the_plans_part(saved: c.PretrainConfig, wanted: c.PretrainConfig, same: int) -> None:
