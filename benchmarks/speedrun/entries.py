@@ -47,13 +47,13 @@ def rarity_025(config: ml_collections.ConfigDict) -> None:
 
 
 def rarity_050(config: ml_collections.ConfigDict) -> None:
-    """As `rarity_025`, with frequency ** -0.5."""
+    """Masks that prefer rare tokens more: proportional to frequency ** -0.5."""
     rarity_025(config)
     config.data.rarity_power = 0.5
 
 
 def rarity_050_first(config: ml_collections.ConfigDict) -> None:
-    """As `rarity_050`, but the last phase draws uniformly, as the evaluation does."""
+    """Masks by rarity as in `rarity_050`, but uniform masks in the last phase, as in the evaluation."""
     rarity_050(config)
     config.train.phases[1].rarity_power = 0.0
 
