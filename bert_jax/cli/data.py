@@ -362,8 +362,6 @@ def run_prepare(args: argparse.Namespace) -> None:
     from bert_jax.corpus.build.plan import PrepareOptions
     from bert_jax.corpus.build.prepare import format_summary, prepare
 
-    inputs = [item for group in args.input for item in group]
-    read_options = _make_read_options(args)
     options: PrepareOptions = {
         "heldout_fraction": args.heldout_fraction,
         "language": args.language,
@@ -371,37 +369,19 @@ def run_prepare(args: argparse.Namespace) -> None:
         "deduplicate": args.deduplicate,
         "max_rejected_fraction": args.max_rejected_fraction,
     }
-    if args.runner == "local" and "://" in args.output:  # it would become a directory such as `gs:`
-        raise UserError(f"--output {args.output}: only --runner beam writes to a URL; give a directory")
     if args.runner == "beam":
-        if args.append:
-            raise UserError("--append: only with --runner local")
-        if args.workers is not None:
-            raise UserError("--workers: only with --runner local; options of Beam set its workers (--beam_options)")
-        if args.tokenizer is None:
-            raise UserError("no tokenizer: give --tokenizer DIR, made by `bert-jax tokenizer`")
-        from bert_jax.corpus.beam.prepare import prepare_with_beam
-
-        manifest = prepare_with_beam(
-            inputs,
-            args.tokenizer,
-            args.output,
-            read_options,
-            clean=args.clean,
-            evaluation_files=args.evaluation_files,
-            keep_removed=args.keep_removed,
-            beam_options=shlex.split(args.beam_options),
-            **options,
-        )
+        manifest = _prepare_with_beam(args, options)
     else:
+        if "://" in args.output:  # it would become a directory such as `gs:`
+            raise UserError(f"--output {args.output}: only --runner beam writes to a URL; give a directory")
         if args.beam_options:
             raise UserError("--beam_options: only with --runner beam")
         with open_console() as console:
             manifest = prepare(
-                inputs,
+                [item for group in args.input for item in group],
                 args.tokenizer,
                 args.output,
-                read_options,
+                _make_read_options(args),
                 clean=args.clean,
                 evaluation_files=args.evaluation_files,
                 append=args.append,
@@ -414,6 +394,29 @@ def run_prepare(args: argparse.Namespace) -> None:
     for warning in manifest["warnings"]:
         print(escaped(f"warning: {warning}"), file=sys.stderr)
     print_text(format_summary(manifest, args.output))
+
+
+def _prepare_with_beam(args: argparse.Namespace, options: Any) -> dict[str, Any]:
+    """Return the manifest of the corpus that a Beam pipeline makes."""
+    if args.append:
+        raise UserError("--append: only with --runner local")
+    if args.workers is not None:
+        raise UserError("--workers: only with --runner local; options of Beam set its workers (--beam_options)")
+    if args.tokenizer is None:
+        raise UserError("no tokenizer: give --tokenizer DIR, made by `bert-jax tokenizer`")
+    from bert_jax.corpus.beam.prepare import prepare_with_beam
+
+    return prepare_with_beam(
+        [item for group in args.input for item in group],
+        args.tokenizer,
+        args.output,
+        _make_read_options(args),
+        clean=args.clean,
+        evaluation_files=args.evaluation_files,
+        keep_removed=args.keep_removed,
+        beam_options=shlex.split(args.beam_options),
+        **options,
+    )
 
 
 PREPARE = Verb(

@@ -90,15 +90,9 @@ def _read_manifest_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
         manifest = strict_json.parse(read_file(path, strict_json.MAX_TABLE_BYTES).decode())
         version = manifest["format_version"]
     except (OSError, ValueError, KeyError, TypeError):
-        hints = {
-            "*/manifest.json": f"its subdirectories are corpora: give '{directory}/*'",
-            "*.arrayrecord": "its preparation or copying was interrupted: run that again",
-            "config.json": "the directory holds a model",
-            "*.txt": "make a corpus of its texts with `prepare --input`",
-            "": "make a corpus with `prepare`",
-        }
-        hint = next(hint for pattern, hint in hints.items() if not pattern or any(directory.glob(pattern)))
-        raise UserError(f"{directory}: no complete {name}, so not a corpus; {hint}") from None
+        raise UserError(
+            f"{directory}: no complete {name}, so not a corpus; {_advice_without_manifest(directory)}"
+        ) from None
     if version not in (FORMAT_VERSION, WORDS_VERSION):
         raise UserError(
             f"{directory}: corpus format {version}, but this bert_jax reads the formats {FORMAT_VERSION} and "
@@ -117,6 +111,18 @@ def _read_manifest_file(directory: pathlib.Path, name: str) -> dict[str, Any]:
         if not isinstance(file_name, str) or file_name != pathlib.PurePath(file_name).name:
             raise UserError(f"{path}: {file_name!r} is no plain file name; prepare the corpus again")
     return manifest
+
+
+def _advice_without_manifest(directory: pathlib.Path) -> str:
+    """Return advice about a directory without a manifest, by its other files."""
+    hints = {
+        "*/manifest.json": f"its subdirectories are corpora: give '{directory}/*'",
+        "*.arrayrecord": "its preparation or copying was interrupted: run that again",
+        "config.json": "the directory holds a model",
+        "*.txt": "make a corpus of its texts with `prepare --input`",
+    }
+    known = (hint for pattern, hint in hints.items() if any(directory.glob(pattern)))
+    return next(known, "make a corpus with `prepare`")
 
 
 def has_valid_seal(manifest: Mapping[str, Any]) -> bool:

@@ -50,13 +50,13 @@ class Mixture:
         return tokenizer
 
     def split(self, name: str, min_documents: int = 0) -> Split:
-        """Join the split 'train' or 'heldout' of all corpora with at least `min_documents` documents in this split.
+        """Return the split 'train' or 'heldout' of all corpora with at least `min_documents` documents in this split.
 
         If no corpus has `min_documents` documents, return the split of the first corpus.
         """
         splits = [corpus.split(name) for corpus in self.corpora]
-        enough = [split for split in splits if split.num_documents >= min_documents]
-        return Split.join(enough or splits[:1])
+        enough = [split for split in splits if split.num_documents >= min_documents] or splits[:1]
+        return enough[0] if len(enough) == 1 else Split.join(enough)
 
     def directories_left_out(self, split: str, min_documents: int) -> list[str]:
         """Return the directories of the corpora that have fewer than `min_documents` documents in a split."""

@@ -43,7 +43,7 @@ def read_documents(inputs: Sequence[str], options: ReadOptions = DEFAULT) -> Ite
     A document of more than `documents.MAX_UNSPLIT_BYTES` bytes comes in pieces; each piece is a `Document`.
 
     Raises:
-        UserError: `find_files` or `read_raw_documents` raises it.
+        UserError: an option has an impossible value, or `find_files` or `read_raw_documents` raises it.
     """
     _check_option_values(options)
     return (to_document(raw, options) for raw in read_raw_documents(find_files(inputs, options), options))
@@ -179,20 +179,15 @@ def is_divisible(path: str, options: ReadOptions) -> bool:
 
 
 def read_raw_documents(files: Sequence[str], options: ReadOptions = DEFAULT) -> Iterator[RawDocument]:
-    """Return an iterator over the documents of the files of `find_files`, in order, for `to_document`.
+    """Yield the documents of the files of `find_files`, in order, for `to_document`.
 
     Reading is fast and takes bounded memory. A file may be compressed (.gz, .xz, .bz2, .zst), or a tar or zip
-    archive. The archive and its members may be compressed.
+    archive. The archive and its members may be compressed. The `bytes_read` of a document counts the bytes of all files
+    so far. `check_read_options` checks the options.
 
     Raises:
-        UserError: an option is unknown, a package is missing, or a file cannot be read to its end.
+        UserError: a package is missing, or a file cannot be read to its end.
     """
-    _check_option_values(options)
-    return _read_in_order(files, options)
-
-
-def _read_in_order(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the documents of files in order; `bytes_read` counts the bytes of all files so far."""
     bytes_before = 0
     for path in files:
         with _add_path_to_errors(path):

@@ -141,19 +141,18 @@ def _text_ignoring_changes(text: str, kinds: Iterable[str]) -> str:
     return text
 
 
-def unexpected_changes(tokenizer: Tokenizer, fractions: Mapping[str, float]) -> dict[str, float]:
-    """Return the entries of `fractions` (kind of change -> fraction of the characters) that deserve a warning."""
-    return {
+def changes_warning(tokenizer: Tokenizer, fractions: Mapping[str, float]) -> str:
+    """Return a warning about changes that the user did not ask for; "" if there are few such changes.
+
+    `fractions` maps each kind of change to the fraction of the characters with such a change.
+    """
+    unexpected = {
         name: fraction
         for name, fraction in fractions.items()
         if fraction > MANY_CHANGED and not KINDS[name].asked_for(tokenizer)
     }
-
-
-def changes_warning(fractions: Mapping[str, float]) -> str:
-    """Return a warning about the result of `unexpected_changes`; "" if there are no changes."""
-    if not fractions:
+    if not unexpected:
         return ""
-    changed = ", ".join(f"{fraction:.2%} {name}" for name, fraction in fractions.items())
-    cures = "; ".join(dict.fromkeys(KINDS[name].cure for name in fractions))
+    changed = ", ".join(f"{fraction:.2%} {name}" for name, fraction in unexpected.items())
+    cures = "; ".join(dict.fromkeys(KINDS[name].cure for name in unexpected))
     return f"the tokenizer changes characters of the text: {changed}; {cures}"

@@ -89,11 +89,6 @@ class Tokenizer:
         """The normalization of a text before WordPiece splits the text."""
         return wordpiece.normalizer_of(self.definition)
 
-    @property
-    def sentence_prefix(self) -> str:
-        """Prefix of each sentence after the first of a document, so that its first word is encoded as inside a text."""
-        return self.kind.word_prefix
-
     def encode_sentences(self, sentences: Sequence[str]) -> list[list[int]]:
         """Return the ids of each sentence of a corpus, without [CLS] and [SEP] around it.
 

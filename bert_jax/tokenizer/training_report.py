@@ -36,7 +36,7 @@ def count_tokens(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenCounts:
     words = characters = tokens = unknown = 0
     for text in texts:
         lines = [line for line in text.split("\n") if not line.isspace() and line]
-        ids = tokenizer.encode_sentences([tokenizer.sentence_prefix + line for line in lines])
+        ids = tokenizer.encode_sentences([tokenizer.kind.word_prefix + line for line in lines])
         words += sum(len(line.split()) for line in lines)
         characters += sum(map(len, lines))
         tokens += sum(map(len, ids))

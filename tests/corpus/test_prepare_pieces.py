@@ -67,7 +67,7 @@ def test_without_a_language_lines_are_sentences_as_they_are(tmp_path, monkeypatc
     code = "def f(x):\n    # No. Really?\n\n\treturn  x\n" + "y = '" + "z" * 40 + "'\nlast"
     tokenizer, _ = train_from_texts(lambda: [code * 20], 290, "byte_level", lowercase=False)
     monkeypatch.setattr(splitter, "WINDOW", 30)
-    found = list(split_sentences(code, "none", tokenizer.sentence_prefix))
+    found = list(split_sentences(code, "none", tokenizer.kind.word_prefix))
     assert "".join(sentence for sentence, _ in found) == code
     assert [whole for _, whole in found] == [True, True, True, True, True, False, True]
     save_tokenizer(tokenizer, tmp_path / "tok")

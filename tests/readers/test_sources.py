@@ -155,7 +155,7 @@ def test_choices_are_checked_at_once():
     with pytest.raises(UserError, match=r"'json' is none of .*; did you mean 'jsonl'"):
         read_documents(["x"], ReadOptions(format="json"))
     with pytest.raises(UserError, match="--field"):
-        read_raw_documents([], ReadOptions(field=""))
+        read_documents(["x"], ReadOptions(field=""))
 
 
 def test_a_damaged_header_in_a_tar_is_not_its_end(tmp_path):

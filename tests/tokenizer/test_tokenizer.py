@@ -147,7 +147,7 @@ def test_words_are_encoded_as_inside_a_sentence(tmp_path, kind):
     assert all(found)
     assert found[2] == tokenizer.encode_words(["ab"])[0]
     assert tokenizer.continues[found[0]].tolist() == [False, True]
-    (sentence,) = tokenizer.encode_sentences([tokenizer.sentence_prefix + "abc ab c"])
+    (sentence,) = tokenizer.encode_sentences([tokenizer.kind.word_prefix + "abc ab c"])
     assert (~tokenizer.continues[sentence]).sum() == 3
     assert not tokenizer.continues[[tokenizer.tokens.index(name) for name in tokenizer.special]].any()
     if kind != "byte_level":  # to which an empty word is a space

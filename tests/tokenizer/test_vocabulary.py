@@ -151,7 +151,7 @@ def test_words_begin_where_a_token_does_not_continue(languages, trained, kind):
     tokenizer = trained(kind, "ko")[0]
     for text in languages["ko"]:
         words = re.sub(r"[^가-힣 ]", "", text).split()
-        (ids,) = tokenizer.encode_sentences([tokenizer.sentence_prefix + " ".join(words)])
+        (ids,) = tokenizer.encode_sentences([tokenizer.kind.word_prefix + " ".join(words)])
         if tokenizer.unk_id not in ids:
             assert (~tokenizer.continues[ids]).sum() == len(words)
 

@@ -1,5 +1,6 @@
 """The verb `prepare --runner beam`: the workers of Beam make the same bytes as `prepare` on one machine."""
 
+import contextlib
 import functools
 import json
 import os
@@ -82,7 +83,7 @@ def prepare_with_beam(
     output = _check_empty_output(os.fspath(output))
     say = functools.partial(print, file=sys.stderr)
     partitions = plan_inputs(inputs, read_options, say).partitions
-    with removed_documents_file(keep_removed, inputs, say) as removed:
+    with removed_documents_file(keep_removed, inputs, say) if keep_removed else contextlib.nullcontext() as removed:
         _upload_tokenizer(tokenizer, output)  # first, since an output that cannot be written then fails early
         try:
             with pipeline:

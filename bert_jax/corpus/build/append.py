@@ -50,6 +50,11 @@ class ExistingCorpus(NamedTuple):
         documents = self.base.manifest["documents"]
         return DocumentCounts(documents=documents["in"], rejected=documents["rejected"], **self.base.manifest["counts"])
 
+    def copies_with_new(self, new_copies: Mapping[str, int]) -> dict[str, int]:
+        """Return the number of kept copies of each kind, among the documents of the corpus and the new documents."""
+        known = self.base.manifest.get("copies", {})
+        return {kind: count + known.get(kind, 0) for kind, count in new_copies.items()}
+
     def cleaning_counts(self) -> CleaningCounts:
         """Return the counts of the cleaning of the corpus."""
         cleaning = self.base.manifest["cleaning"]

@@ -1,5 +1,6 @@
 """Cleaning without a preparation: documents -> JSON lines, which `prepare` and other programs can read."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -87,7 +88,7 @@ def clean_texts(
     pass_progress = PassProgress(progress, planned.num_bytes, num_cleaning_passes(steps) + finds_copies)
 
     with (
-        removed_documents_file(keep_removed, inputs, say) as removed,
+        removed_documents_file(keep_removed, inputs, say) if keep_removed else contextlib.nullcontext() as removed,
         UnfinishedCorpus(output, identity, say) as unfinished,
     ):
         cleaned = clean_documents(

@@ -104,8 +104,8 @@ def load_signatures(signed: FinishedBlocks) -> list[Signatures]:
 
 @contextlib.contextmanager
 def removed_documents_file(
-    path: str | os.PathLike[str] | None, inputs: Iterable[str], say: Callable[[str], None]
-) -> Iterator[pathlib.Path | None]:
+    path: str | os.PathLike[str], inputs: Iterable[str], say: Callable[[str], None]
+) -> Iterator[pathlib.Path]:
     """Yield the path of a temporary file, and rename the file to `path` when the context ends without an error.
 
     If `path` lies in a directory of `inputs`, or matches a glob of `inputs`, a later preparation of this input would
@@ -114,9 +114,6 @@ def removed_documents_file(
     Raises:
         UserError: `path` exists.
     """
-    if path is None:
-        yield None
-        return
     final = pathlib.Path(path)
     if final.exists():
         raise UserError(f"{final}: exists already; remove it or choose another --keep_removed")

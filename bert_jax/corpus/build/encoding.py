@@ -7,7 +7,7 @@ import heapq
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from bert_jax.corpus.build.corpus_writer import (
     token_dtype,
 )
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER, load_word_splitter, word_starts
-from bert_jax.corpus.build.sentences import SentencePart, split_sentences
+from bert_jax.corpus.build.sentences import split_sentences
 from bert_jax.corpus.build.signatures import choose_split, text_hashes
 from bert_jax.corpus.store import MAX_SENTENCE, SPLITS
 from bert_jax.readers import RawDocument, ReadOptions, to_document
@@ -160,7 +160,9 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
             document_hash = chunk.split_hashes[index] if chunk.split_hashes else hash_of_text
             split = choose_split(document_hash, settings.heldout_fraction)
         num_before = len(sentences)
-        for sentence, begins in _sentences_of(document.text, raw.piece == 0, tokenizer, settings):
+        for sentence, begins in split_sentences(
+            document.text, settings.language, tokenizer.kind.word_prefix, raw.piece == 0, settings.segmenter
+        ):
             sentences.append(sentence)
             begins_sentence.append(begins)
         parts.append(_Sentences(raw, split, content_hash, document_hash, len(sentences) - num_before))
@@ -291,15 +293,9 @@ def smallest_fraction_that_holds_out(split_hash: int) -> float:
 
 def has_tokens(text: str, begins_document: bool, tokenizer: Tokenizer, settings: PrepareSettings) -> bool:
     """Return whether the text of a document or piece has at least one token; stop at the first token."""
-    sentences = _sentences_of(text, begins_document, tokenizer, settings)
+    prefix = tokenizer.kind.word_prefix
+    sentences = split_sentences(text, settings.language, prefix, begins_document, settings.segmenter)
     return any(tokenizer.encode_sentences([sentence])[0] for sentence, _ in sentences)
-
-
-def _sentences_of(
-    text: str, begins_document: bool, tokenizer: Tokenizer, settings: PrepareSettings
-) -> Iterator[SentencePart]:
-    """Split a document or piece into sentences with the settings of a preparation; see `split_sentences`."""
-    return split_sentences(text, settings.language, tokenizer.sentence_prefix, begins_document, settings.segmenter)
 
 
 class EncodedTexts(NamedTuple):

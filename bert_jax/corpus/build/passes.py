@@ -187,10 +187,17 @@ def map_chunks(
     chunks = iter(chunks)
     first_chunks = list(itertools.islice(chunks, 2))
     chunks = itertools.chain(first_chunks, chunks)
-    if num_workers == 1 or len(first_chunks) < 2:  # a process takes longer to start than a chunk to encode
-        for chunk in chunks:
-            yield ChunkResult(dataclasses.replace(chunk, documents=()), work(chunk))
+    if num_workers > 1 and len(first_chunks) == 2:  # a process takes longer to start than a chunk to encode
+        yield from _map_chunks_in_processes(chunks, work, num_workers)
         return
+    for chunk in chunks:
+        yield ChunkResult(dataclasses.replace(chunk, documents=()), work(chunk))
+
+
+def _map_chunks_in_processes(
+    chunks: Iterable[Chunk], work: Callable[[Chunk], Result], num_workers: int
+) -> Generator[ChunkResult[Result]]:
+    """Yield the results of `map_chunks`, which `num_workers` processes compute."""
     is_safe_path_set_here = "PYTHONSAFEPATH" not in os.environ
     if is_safe_path_set_here:
         os.environ["PYTHONSAFEPATH"] = "1"  # workers import no module that lies in the working directory

@@ -19,7 +19,7 @@ from bert_jax.corpus.build.cleaning.recipe import Recipe
 from bert_jax.corpus.build.corpus_writer import BaseCorpus
 from bert_jax.corpus.build.dedup_decisions import StoredSignatures
 from bert_jax.corpus.build.encoding import PrepareSettings
-from bert_jax.corpus.build.segmenters import check_segmenter, segmenter_manifest
+from bert_jax.corpus.build.segmenters import NO_SEGMENTER, check_segmenter, segmenter_manifest
 from bert_jax.corpus.languages import check_language
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions, documents
@@ -86,7 +86,8 @@ def make_settings(read_options: ReadOptions, options: Mapping[str, Any], recipe:
         raise UserError(f"--max_rejected_fraction {settings.max_rejected_fraction}: give a fraction from 0 to 1")
     if settings.deduplicate not in dedup.REMOVED_COPIES:
         raise UserError(f"--deduplicate {settings.deduplicate}: give one of {', '.join(dedup.REMOVED_COPIES)}")
-    check_segmenter(settings.segmenter, settings.language)
+    if settings.segmenter != NO_SEGMENTER:
+        check_segmenter(settings.segmenter, settings.language)
     return settings
 
 

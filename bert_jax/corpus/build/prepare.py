@@ -34,7 +34,6 @@ from bert_jax.corpus.build.summary import (
     TooManyRejectedUserError,
     check_rejected_fraction,
     format_summary,
-    sum_copies_of_append,
     summarize_corpus,
 )
 from bert_jax.errors import UserError, check_not_input
@@ -129,7 +128,7 @@ def prepare(
     )
 
     with (
-        removed_documents_file(keep_removed, inputs, say) as removed,
+        removed_documents_file(keep_removed, inputs, say) if keep_removed else contextlib.nullcontext() as removed,
         UnfinishedCorpus(output, identity, say, base) as unfinished,
     ):
         # Clean the documents, find copies, encode the remaining documents.
@@ -172,7 +171,8 @@ def prepare(
                 unfinished.discard()
             raise
         if decisions and not adds_nothing:
-            summary["copies"] = sum_copies_of_append(decisions.count_kept_copies(), existing and existing.base.manifest)
+            copies = decisions.count_kept_copies()
+            summary["copies"] = existing.copies_with_new(copies) if existing else copies
         if recipe:
             summary["cleaning"] = {**recipe.for_manifest(), **sum_cleaning_counts(cleaning_counts).for_manifest()}
         if removed and cleaned:

@@ -114,11 +114,9 @@ def check_segmenter(name: str, language: str) -> None:
     """Raise UserError for an unknown segmenter, a missing package, or a language that the segmenter does not read.
 
     Args:
-        name: a key of SEGMENTERS, or NO_SEGMENTER.
+        name: value of `--segmenter`, other than NO_SEGMENTER.
         language: value of `--language`; 'none' allows every segmenter.
     """
-    if name == NO_SEGMENTER:
-        return
     if name not in SEGMENTERS:
         rows = ", ".join(f"{known} ({row.language})" for known, row in SEGMENTERS.items())
         raise UserError(f"--segmenter {name}: give {rows} or none{did_you_mean(name, SEGMENTERS)}")

@@ -26,7 +26,7 @@ from bert_jax.readers import ReadOptions
 from bert_jax.readers.archives import HIDDEN
 from bert_jax.readers.rejections import HINTS, describe_rejections, hint_for_most_common_reason, most_common_reason
 from bert_jax.tokenizer import Tokenizer
-from bert_jax.tokenizer.changes import changes_warning, unexpected_changes
+from bert_jax.tokenizer.changes import changes_warning
 
 MANY_UNKNOWN = 0.05  # a warning is given if a larger fraction of the tokens is unknown
 MANY_LOST = 0.001  # a warning is given if a larger fraction of the characters is in unknown tokens
@@ -71,7 +71,7 @@ def summarize_corpus(
         )
     unknown, lost = counts.unknown_tokens / tokens, counts.unknown_characters / max(1, counts.characters)
     changed = {kind: count / counts.characters for kind, count in counts.changed_characters.items()}
-    character_changes = changes_warning(unexpected_changes(tokenizer, changed))
+    character_changes = changes_warning(tokenizer, changed)
     warnings = [
         *_warnings_about_small_splits(settings, counts, train, heldout),
         *_content_warnings(tokenizer, settings, counts, stored, sentences, unknown, lost),
@@ -104,12 +104,6 @@ def summarize_corpus(
         "counts": {name: value for name, value in vars(counts).items() if name not in ("documents", "rejected")},
         "warnings": warnings,
     }
-
-
-def sum_copies_of_append(copies: Mapping[str, int], old_manifest: Mapping[str, Any] | None) -> dict[str, int]:
-    """Return the number of kept copies of each kind, among the new documents and the documents of the old manifest."""
-    known = old_manifest.get("copies", {}) if old_manifest else {}
-    return {kind: count + known.get(kind, 0) for kind, count in copies.items()}
 
 
 def check_rejected_fraction(

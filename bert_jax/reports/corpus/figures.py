@@ -117,7 +117,7 @@ def corpus_figures(
 
 def _corpus_sources(mixture: Mixture, sequences: Sequences | None, tokenizer: "Tokenizer") -> list[CorpusSource]:
     """Return the figures of each corpus of a mixture."""
-    from bert_jax.tokenizer.changes import changes_warning, unexpected_changes
+    from bert_jax.tokenizer.changes import changes_warning
 
     paths = [str(corpus.directory) for corpus in mixture.corpora]
     parent = os.path.commonpath([os.path.dirname(path) for path in paths])
@@ -146,7 +146,7 @@ def _corpus_sources(mixture: Mixture, sequences: Sequences | None, tokenizer: "T
             tokens_fraction=corpus.split("train").num_tokens / total,
             sequences_fraction=fraction,
             epochs=epochs,
-            changes=changes_warning(unexpected_changes(tokenizer, manifest["changed_character_fractions"])),
+            changes=changes_warning(tokenizer, manifest["changed_character_fractions"]),
         )
         sources.append(source)
     return sources
