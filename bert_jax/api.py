@@ -1,5 +1,6 @@
 """Functions of the Python API that start or open runs; they take a config in any form."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -27,7 +28,8 @@ from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.pretraining import pretrain as pretraining
 from bert_jax.pretraining.budget.plan import config_for_budget
 from bert_jax.pretraining.data import sequence_rules, training_batches
-from bert_jax.pretraining.text import text_as_corpus
+from bert_jax.pretraining.snapshots import ALL_PREPARED
+from bert_jax.pretraining.text import DataAndPreparation, text_as_corpus
 from bert_jax.reports.run.record import Training, read_runs
 from bert_jax.reports.run.warnings import RunSummary, summarize_run
 from bert_jax.training.metrics import read_metrics
@@ -107,13 +109,18 @@ def pretrain(
     """
     directory, console = local_copy(workdir), console or Console()
     frozen = as_config(PretrainConfig, config, overrides)
-    with text_as_corpus(frozen.data, frozen.model.vocab_size, console) as (data, preparation):
+    made = (
+        contextlib.nullcontext(DataAndPreparation(frozen.data, ALL_PREPARED))
+        if frozen.data.text is None
+        else text_as_corpus(frozen.data, frozen.model.vocab_size, console)
+    )
+    with made as (data, preparation):
         frozen = dataclasses.replace(frozen, data=data)
         if budget is not None:
             frozen = config_for_budget(frozen, budget, directory, console, tuple(overrides or ()))
         with open_session(console, frozen.watchdog) as session:
             finished = pretraining.pretrain_in_directory(frozen, directory, session, preparation)
-    return PretrainRun(directory, finished, _last_metrics(directory))
+    return PretrainRun(directory, finished is not None, _last_metrics(directory))
 
 
 def _last_metrics(directory: pathlib.Path) -> dict[str, float]:

@@ -209,13 +209,18 @@ def run_pretrain(args: argparse.Namespace) -> None:
     from bert_jax.config.checks import phase_warnings
     from bert_jax.pretraining.budget.plan import DEFAULT_RECIPE, config_for_budget
     from bert_jax.pretraining.pretrain import pretrain_in_directory
-    from bert_jax.pretraining.text import text_as_corpus
+    from bert_jax.pretraining.snapshots import ALL_PREPARED
 
     args.config = args.config or DEFAULT_RECIPE
     given = [override.removeprefix("--config.").partition("=")[0] for override in args.overrides]
 
-    def run(config: Any, workdir: pathlib.Path, session: Any) -> bool:
-        with text_as_corpus(config.data, config.model.vocab_size, session.console) as (data, preparation):
+    def run(config: Any, workdir: pathlib.Path, session: Any) -> Any:
+        made: Any = contextlib.nullcontext((config.data, ALL_PREPARED))
+        if config.data.text is not None:
+            from bert_jax.pretraining.text import text_as_corpus
+
+            made = text_as_corpus(config.data, config.model.vocab_size, session.console)
+        with made as (data, preparation):
             config = dataclasses.replace(config, data=data)
             for line in () if args.budget else phase_warnings(config, given):
                 session.console.say(line)
@@ -226,23 +231,10 @@ def run_pretrain(args: argparse.Namespace) -> None:
     finished, first = _run_in_processes(args, PretrainConfig, run)
     if finished and first:
         from bert_jax.cli.results_text import pretrained_model_text
-        from bert_jax.corpus.mixture import Mixture
-        from bert_jax.objectives import OBJECTIVES
         from bert_jax.reports.next_commands import masked_sentence
-        from bert_jax.reports.run.sections import find_run_corpus
-        from bert_jax.tokenizer import load_tokenizer
-        from bert_jax.training.metrics import read_metrics
-        from bert_jax.training.remote_workdir import local_copy
-        from bert_jax.training.workdir import read_run
 
-        workdir = local_copy(args.workdir)
-        (config, fingerprint), tokenizer = read_run(workdir), load_tokenizer(workdir / "tokenizer")
-        assert isinstance(config, PretrainConfig)
-        heads = OBJECTIVES[config.objective].heads(config.data.sentence_pairs)
-        mixture = find_run_corpus(config.data.corpus or "", fingerprint.get("corpus"))
-        text = masked_sentence(mixture if isinstance(mixture, Mixture) else None, tokenizer)
-        has_heldout = any(line["split"] == "heldout" for line in read_metrics(workdir / "metrics.jsonl"))
-        print_text(pretrained_model_text(args.workdir, heads, text, has_heldout, config.recipe))
+        text = masked_sentence(finished.corpus, finished.tokenizer)
+        print_text(pretrained_model_text(args.workdir, finished.heads, text, finished.has_heldout, finished.recipe))
 
 
 PRETRAIN = Verb(

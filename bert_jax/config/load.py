@@ -71,7 +71,7 @@ def _config_with_values(
     for key in overrides:
         if key not in known:
             raise UserError(f"config has no key '{key}'{suggestion_text(key, known)}")
-    return _with_overrides_and_none(kind, config, {key: str(value) for key, value in overrides.items()})
+    return _with_overrides(kind, config, {key: str(value) for key, value in overrides.items()})
 
 
 def _known_keys(config: ml_collections.ConfigDict) -> list[str]:
@@ -121,19 +121,8 @@ def read_config(kind: type[AnyConfig], recipe: RecipeName | None, overrides: Seq
             raise UserError(f"config has no key '{key}'{suggestion_text(key, known)}")
         if not equals:
             raise UserError(f"{override}: write {override}=VALUE")
-    config = _with_overrides_and_none(kind, config, values)
-    built = resolve(kind, config, values)
+    built = resolve(kind, _with_overrides(kind, config, values), values)
     return dataclasses.replace(built, recipe=_path_of_user_recipe(recipe)) if recipe and built.recipe is None else built
-
-
-def _with_overrides_and_none(
-    kind: type[AnyConfig], config: ml_collections.ConfigDict, values: Mapping[str, str]
-) -> ml_collections.ConfigDict:
-    """Return a config with the values of the command line; also set None, which ml_collections cannot parse."""
-    config = _with_overrides(kind, config, {key: value for key, value in values.items() if value != "None"})
-    for key in (key for key, value in values.items() if value == "None"):
-        config_flags.config_path.set_value(key, config, None)
-    return config
 
 
 def config_class_of_recipe(recipe: RecipeName) -> type[PretrainConfig] | type[FinetuneConfig]:
@@ -364,9 +353,9 @@ def _config_class_of(config: ml_collections.ConfigDict) -> type[PretrainConfig] 
 def _with_overrides(
     kind: type, config: ml_collections.ConfigDict, values: Mapping[str, str]
 ) -> ml_collections.ConfigDict:
-    """Return a config with new values by key; the flag parser of ml_collections reads the values."""
+    """Return a config with new values by key; the flag parser of ml_collections reads the values except None."""
     parsed = flags.FlagValues()
-    argv = ["bert_jax", *(f"--config.{key}={value}" for key, value in values.items())]
+    argv = ["bert_jax", *(f"--config.{key}={value}" for key, value in values.items() if value != "None")]
     config_flags.DEFINE_config_dict("config", config, flag_values=parsed, sys_argv=argv)
     try:
         parsed(argv)
@@ -379,6 +368,8 @@ def _with_overrides(
         raise UserError(f"--config.{key}={values[key]}: give {IN_WORDS.get(wanted, 'another value')}") from error
     except Exception as error:  # ml_collections raises errors of many types
         raise UserError(f"the options of the config do not fit ({type(error).__name__}: {error})") from error
+    for key in (key for key, value in values.items() if value == "None"):
+        config_flags.config_path.set_value(key, parsed.config, None)
     return parsed.config
 
 
@@ -391,42 +382,48 @@ def recipes() -> dict[str, pathlib.Path]:
     return {}
 
 
-def find_recipe(recipe: RecipeName) -> str:
-    """Return `FILE` or, for a recipe with an argument, `FILE:ARGUMENT`, the form that ml_collections reads.
+class RecipeFile(NamedTuple):
+    """The file of a recipe, and the argument of its `get_config` with a colon before it; "" without an argument."""
+
+    path: str
+    argument: str
+
+    def __str__(self) -> str:
+        return self.path + self.argument
+
+
+def find_recipe(recipe: RecipeName) -> RecipeFile:
+    """Return the file and the argument of a recipe.
 
     Args:
-        recipe: `my/recipe.py`, `demo`, `finetune/glue` or `glue`; each may end in an argument, as `bert:tiny` does.
+        recipe: `my/recipe.py`, `demo`, `finetune/glue` or `glue`; each may end in an argument, as `bert:tiny` does. The
+            path of a file may have colons.
 
     Raises:
         UserError: neither a file nor a recipe has this name.
     """
     recipe = os.fspath(recipe)
-    name, colon, argument = _partition_argument(recipe)
-    if pathlib.Path(name).is_file():
-        return recipe
+    names = (recipe[: match.start()] for match in re.finditer(":|$", recipe))
+    name = next((name for name in names if pathlib.Path(name).is_file()), None)
+    if name is not None:
+        return RecipeFile(name, recipe.removeprefix(name))
+    name, colon, argument = recipe.partition(":")
     known = recipes()
     short = {known_name.rpartition("/")[2]: path for known_name, path in reversed(known.items())}
     wanted = name.removesuffix(".py").removeprefix("configs/").replace("-", "_")
     path = known.get(wanted) or short.get(wanted)
     if path:
-        return f"{path}{colon}{argument}"
+        return RecipeFile(str(path), colon + argument)
     near = nearest(pathlib.Path(name).stem, short)
     suggestion = f"did you mean '{near}'?" if near else "such as small_cpu, bert_base or finetune/glue;"
     raise UserError(f"--config={recipe}: no such file or recipe; {suggestion} `bert-jax config` lists all")
 
 
-def _partition_argument(recipe: str) -> tuple[str, str, str]:
-    """Return the file or the name of a recipe, a colon, and the argument; the path of a file may have colons."""
-    paths = (recipe[: match.start()] for match in re.finditer(":|$", recipe))
-    path = next((path for path in paths if pathlib.Path(path).is_file()), recipe.partition(":")[0])
-    return path, recipe[len(path) :][:1], recipe[len(path) + 1 :]
-
-
 def _path_of_user_recipe(recipe: RecipeName) -> str | None:
     """Return the absolute path and the argument of a user's recipe; None for a recipe that comes with bert_jax."""
-    path, colon, argument = _partition_argument(find_recipe(recipe))
-    absolute = pathlib.Path(path).resolve()
-    return None if absolute in recipes().values() else f"{absolute}{colon}{argument}"
+    file = find_recipe(recipe)
+    absolute = pathlib.Path(file.path).resolve()
+    return None if absolute in recipes().values() else f"{absolute}{file.argument}"
 
 
 def run_recipe(recipe: RecipeName) -> ml_collections.ConfigDict:
@@ -436,20 +433,19 @@ def run_recipe(recipe: RecipeName) -> ml_collections.ConfigDict:
     import modules that are in its directory.
     """
     file = find_recipe(recipe)
-    path, colon, argument = _partition_argument(file)
-    directory = str(pathlib.Path(path).resolve().parent)
+    directory = str(pathlib.Path(file.path).resolve().parent)
     known = set(sys.modules)
     sys.path.append(directory)  # at the end, so that no file in the directory replaces an installed package
     try:
-        functions = runpy.run_path(path)
+        functions = runpy.run_path(file.path)
         if "get_config" not in functions:
             raise UserError(f"--config={file}: has no function get_config(); a recipe is a Python file with it")
-        config = functions["get_config"](*[argument] if colon else [])
+        config = functions["get_config"](*[file.argument[1:]] if file.argument else [])
     except UserError:
         raise
     except Exception as error:  # a recipe is a program: it may raise anything
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [f"line {frame.lineno}, " for frame in frames if frame.filename == path]
+        lines = [f"line {frame.lineno}, " for frame in frames if frame.filename == file.path]
         where = lines[-1] if lines else ""
         raise UserError(
             f"--config={file}: get_config() does not run ({where}{type(error).__name__}: {error})"

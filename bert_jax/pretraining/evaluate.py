@@ -8,7 +8,7 @@ import jax
 
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.checkpoints.load_model import restore_run
-from bert_jax.config import EncoderConfig, EvaluateConfig, MeshConfig, check_run_table_rows
+from bert_jax.config import EncoderConfig, MeshConfig, check_run_table_rows
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.statistics import token_counts, unigram_loss
@@ -16,7 +16,7 @@ from bert_jax.corpus.store import Split
 from bert_jax.errors import UserError, with_message
 from bert_jax.models import Head
 from bert_jax.objectives import OBJECTIVES, make_objective
-from bert_jax.objectives.base import Batch, Objective, Params
+from bert_jax.objectives.base import Batch, Params
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.data import SequenceRules, heldout_batches, passes_per_source, sequence_rules
 from bert_jax.pretraining.teacher import Teacher, read_teacher
@@ -27,42 +27,38 @@ from bert_jax.training.evaluation import Evaluate, evaluation_batch_size, make_e
 from bert_jax.training.schedules import Phase, plan_phases
 
 
-def make_evaluation(
-    objective: Objective,
+def with_pairs_accuracy(
+    evaluate: Evaluate,
     mesh: jax.sharding.Mesh,
     model: EncoderConfig,
     dtype: str,
     heads: tuple[Head, ...],
-    settings: EvaluateConfig,
+    pairs: str,
+    num_pairs: int,
     tokenizer: Tokenizer,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluate:
-    """Return the evaluation function of a run, which returns means of the objective's metrics, and `pairs_accuracy`.
-
-    `pairs_accuracy`, the accuracy on minimal pairs, is measured only if `settings.pairs` is set.
+    """Return `evaluate` with the additional metric `pairs_accuracy`, the accuracy on minimal pairs.
 
     Args:
-        objective: objective of the run.
+        evaluate: evaluation function of the run, which returns means of the objective's metrics.
         mesh: mesh of the run.
         model: architecture of the run.
         dtype: dtype of matrix products.
         heads: heads that the run trains.
-        settings: settings of evaluations; the function reads `pairs` and `num_pairs`.
+        pairs, num_pairs: values of these fields of `config.evaluate`.
         tokenizer: tokenizer of the corpus.
         should_stop: called after each batch of pairs; if it returns True, the metric `pairs_accuracy` is left out.
 
     Raises:
         UserError: `config.evaluate.pairs` has an unknown format, or the objective trains no masked-token head.
     """
-    heldout_means = make_evaluate(objective, mesh)
-    if settings.pairs is None:
-        return heldout_means
     if Head("masked_token") not in heads:
         raise UserError("config.evaluate.pairs: this objective trains no masked-token head; set it to None")
-    accuracy = make_pairs_accuracy(model, dtype, mesh, tokenizer, settings.pairs, settings.num_pairs, should_stop)
+    accuracy = make_pairs_accuracy(model, dtype, mesh, tokenizer, pairs, num_pairs, should_stop)
 
     def evaluate_with_pairs(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
-        means, pairs_mean = heldout_means(params, frozen, batches), accuracy(params)
+        means, pairs_mean = evaluate(params, frozen, batches), accuracy(params)
         return means if pairs_mean is None else means | {"pairs_accuracy": pairs_mean}
 
     return evaluate_with_pairs
@@ -132,10 +128,12 @@ def evaluate_checkpoint(
     if teacher.fingerprint.get("teacher") != fingerprint.get("teacher"):
         raise UserError(f"{teacher_path} is not the model that {directory} learned from")
     objective = make_objective(config, teacher.config)
-    heads, dtype = row.heads(data.sentence_pairs), config.compute.dtype
-    measure = make_evaluation(objective, mesh, config.model, dtype, heads, config.evaluate, tokenizer)
-    if phase.index in objective.phases:
-        measure = make_evaluate(objective.of_phase(phase.index), mesh)
+    measure = make_evaluate(objective.of_phase(phase.index), mesh)
+    if (pairs := config.evaluate.pairs) is not None and phase.index not in objective.phases:
+        heads, dtype = row.heads(data.sentence_pairs), config.compute.dtype
+        measure = with_pairs_accuracy(
+            measure, mesh, config.model, dtype, heads, pairs, config.evaluate.num_pairs, tokenizer
+        )
 
     # Evaluate.
     with jax.set_mesh(mesh):

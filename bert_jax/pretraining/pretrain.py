@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import pathlib
+from typing import NamedTuple
 
 import jax
 
@@ -21,11 +22,12 @@ from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, corpus_setting_with_snapshots, find_corpora, open_mixture
 from bert_jax.corpus.statistics import token_counts, unigram_loss
 from bert_jax.errors import UserError
+from bert_jax.models import Head
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.data import heldout_batches, passes_per_source, sequence_rules, training_batches
 from bert_jax.pretraining.describe_run import describe_run, evaluation_size_line, long_cpu_run_warning
-from bert_jax.pretraining.evaluate import make_evaluation, open_evaluation_corpus
+from bert_jax.pretraining.evaluate import open_evaluation_corpus, with_pairs_accuracy
 from bert_jax.pretraining.initial_weights import (
     check_exportable,
     copy_teacher_layers,
@@ -50,13 +52,23 @@ from bert_jax.training.start import initial_state, open_checkpoints, restore_sta
 from bert_jax.training.step import check_divisible_by_mesh
 
 
+class FinishedRun(NamedTuple):
+    """A finished run: the heads of its model, the user's recipe, and the opened corpus with its tokenizer."""
+
+    heads: tuple[Head, ...]
+    recipe: str | None  # `config.recipe`
+    corpus: Mixture
+    tokenizer: Tokenizer
+    has_heldout: bool  # whether the run evaluated on held-out documents
+
+
 def pretrain_in_directory(
     config: PretrainConfig,
     directory: pathlib.Path,
     session: Session,
     preparation: BackgroundPreparation = ALL_PREPARED,
-) -> bool:
-    """Run or resume `config` in `directory`; return False if a signal ended the run early (its state is saved).
+) -> FinishedRun | None:
+    """Run or resume `config` in `directory`; return None if a signal ended the run early (its state is saved).
 
     Every process of the run calls this function, with equal configs and a directory that all processes can access.
 
@@ -160,6 +172,7 @@ def pretrain_in_directory(
             remarks = Plateau(expected, plan.last_step, causes).remarks
     heldout, evaluate, heads = None, None, objective_row.heads(config.data.sentence_pairs)
     if has_heldout:
+        evaluate = make_evaluate(objective, plan.mesh)
         heldout = heldout_batches(
             heldout_split,
             rules,
@@ -168,10 +181,18 @@ def pretrain_in_directory(
             batch_size=config.evaluate.batch_size or evaluation_batch_size(max_seq_len, plan.mesh),
             eval_uses_training_masks=objective_row.eval_uses_training_masks,
         )
-        dtype, should_stop = config.compute.dtype, session.heartbeat
-        evaluate = make_evaluation(
-            objective, plan.mesh, config.model, dtype, heads, config.evaluate, tokenizer, should_stop
-        )
+        if config.evaluate.pairs is not None:
+            evaluate = with_pairs_accuracy(
+                evaluate,
+                plan.mesh,
+                config.model,
+                config.compute.dtype,
+                heads,
+                config.evaluate.pairs,
+                config.evaluate.num_pairs,
+                tokenizer,
+                session.heartbeat,
+            )
     data = Data(
         batches=training_batches(corpus, rules, phases, blocks, preparation),
         heldout=heldout,
@@ -205,9 +226,12 @@ def pretrain_in_directory(
         # Restore the newest state or make the first state, and train.
         with open_checkpoints(plan, session) as checkpoints:
             if checkpoints is None:
-                return False
-            start = restore_start(plan, checkpoints, console) or initial_state(plan, params)
-            return fit(plan, data, start, checkpoints, session)
+                return None
+            start = restore_start(plan, checkpoints, console) if resumes else None
+            is_done = fit(plan, data, start or initial_state(plan, params), checkpoints, session)
+    if not is_done:
+        return None
+    return FinishedRun(heads=heads, recipe=config.recipe, corpus=corpus, tokenizer=tokenizer, has_heldout=has_heldout)
 
 
 def resolve_pretrain_config(

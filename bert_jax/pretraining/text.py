@@ -20,7 +20,7 @@ from bert_jax.corpus.manifest import SHORT, read_manifest, snapshot_fingerprints
 from bert_jax.errors import UserError
 from bert_jax.files import user_cache
 from bert_jax.pretraining.background_preparation import prepare_in_background
-from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation
+from bert_jax.pretraining.snapshots import BackgroundPreparation
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
 
@@ -45,7 +45,7 @@ def text_as_corpus(data: DataConfig, vocab_size: int | None, console: Console) -
     is read; a new tokenizer is trained on this part only. The other parts are prepared while the block runs.
 
     Args:
-        data: data settings of the run; without `text`, the settings are yielded unchanged.
+        data: data settings of the run, with `text`.
         vocab_size: vocabulary size of a tokenizer that is trained on the text; None: VOCAB_SIZE.
         console: console that prints progress.
 
@@ -54,9 +54,7 @@ def text_as_corpus(data: DataConfig, vocab_size: int | None, console: Console) -
             `prepare` raises UserError.
     """
     say = console.say
-    if data.text is None:
-        yield DataAndPreparation(data, ALL_PREPARED)
-        return
+    assert data.text is not None
     if data.corpus is not None:
         raise UserError("config.data.text and config.data.corpus both name text; give one of them")
     if jax.process_count() > 1:

@@ -159,11 +159,23 @@ def _loss_and_gradients(
     objective: Objective, grad_accum_steps: int, state: TrainState, batch: Batch, rng: jax.Array
 ) -> LossAndGradients:
     """Return loss, gradients and metrics of a batch, summed over its micro-batches, then over the devices."""
-    value_and_grad = jax.value_and_grad(objective.loss, has_aux=True)
     normalizers = objective.normalizers(batch) | objective.loss_weights(state.step)
-    if grad_accum_steps == 1:
-        (loss, metrics), gradients = value_and_grad(state.params, state.frozen, batch, training_rngs(rng), normalizers)
-        return LossAndGradients(loss, gradients, metrics)
+    if grad_accum_steps > 1:
+        return _accumulate_micro_batches(objective, grad_accum_steps, state, batch, rng, normalizers)
+    value_and_grad = jax.value_and_grad(objective.loss, has_aux=True)
+    (loss, metrics), gradients = value_and_grad(state.params, state.frozen, batch, training_rngs(rng), normalizers)
+    return LossAndGradients(loss, gradients, metrics)
+
+
+def _accumulate_micro_batches(
+    objective: Objective,
+    grad_accum_steps: int,
+    state: TrainState,
+    batch: Batch,
+    rng: jax.Array,
+    normalizers: Normalizers,
+) -> LossAndGradients:
+    """Return loss, gradients and metrics of a batch that is computed in `grad_accum_steps` micro-batches."""
     if objective.whole_batch_loss:
         return cached_loss_and_gradients(
             objective.whole_batch_loss,
@@ -174,6 +186,7 @@ def _loss_and_gradients(
             normalizers,
             lambda index: training_rngs(jax.random.fold_in(rng, index)),
         )
+    value_and_grad = jax.value_and_grad(objective.loss, has_aux=True)
 
     def sum_over_micro_batches(
         batch: Batch, params: Params, frozen: Params, rng: jax.Array, normalizers: Normalizers

@@ -69,23 +69,10 @@ def write_or_check_run(
 
     If run.json was removed, the config and the fingerprint are compared with the newest checkpoint.
     """
-    path, record, directory = workdir / "run.json", _newest_record(workdir), checkpoints_directory(workdir)
+    path, record = workdir / "run.json", _newest_record(workdir)
     if path.exists() or record:
-        if path.exists():
-            saved_config, saved_fingerprint = read_run(workdir)
-            saved = to_json(saved_config), saved_fingerprint
-        else:
-            assert record
-            saved = to_json(from_json(record["config"])), record["fingerprint"]
-        changed = _run_differences(*saved, config, fingerprint, max(saved_steps(directory), default=0))
-        if changed and record and path.exists():
-            _check_run_file(workdir, *saved, record)
-        if changed:
-            named = changed if len(changed) <= MAX_NAMED else [*changed[:2], f"and {len(changed) - 2} more"]
-            raise UserError(
-                f"{workdir} holds a run that differs ({'; '.join(named)}); give its settings, or another --workdir"
-            )
-    elif saved_steps(directory):
+        _refuse_different_run(workdir, config, fingerprint, record)
+    elif has_checkpoints(workdir):
         raise UserError(f"{workdir} holds damaged checkpoints and no run.json; choose another --workdir")
     with writing(workdir, ELSEWHERE):
         if (workdir / "tokenizer").exists():
@@ -97,6 +84,27 @@ def write_or_check_run(
         write_text(path, json.dumps(run, indent=1) + "\n")
     if mirror := mirror_of(workdir):
         mirror.upload_changed_files()
+
+
+def _refuse_different_run(
+    workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record | None
+) -> None:
+    """Raise UserError if run.json or, without run.json, the newest record of a checkpoint has a different run."""
+    if has_run_file := (workdir / "run.json").exists():
+        saved_config, saved_fingerprint = read_run(workdir)
+        saved = to_json(saved_config), saved_fingerprint
+    else:
+        assert record
+        saved = to_json(from_json(record["config"])), record["fingerprint"]
+    step = max(saved_steps(checkpoints_directory(workdir)), default=0)
+    changed = _run_differences(*saved, config, fingerprint, step)
+    if changed and record and has_run_file:
+        _check_run_file(workdir, *saved, record)
+    if changed:
+        named = changed if len(changed) <= MAX_NAMED else [*changed[:2], f"and {len(changed) - 2} more"]
+        raise UserError(
+            f"{workdir} holds a run that differs ({'; '.join(named)}); give its settings, or another --workdir"
+        )
 
 
 def check_run_matches_record(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, record: Record) -> None:

@@ -26,7 +26,7 @@ def test_every_file_is_found_by_name() -> None:
 @pytest.mark.parametrize("name", recipes())
 def test_recipe_loads_and_documents_itself(name: str) -> None:
     load(name)
-    docstring = pathlib.Path(find_recipe(name)).read_text(encoding="utf-8").split('"""')[1]
+    docstring = pathlib.Path(find_recipe(name).path).read_text(encoding="utf-8").split('"""')[1]
     verb = "finetune" if name.startswith("finetune/") else "pretrain"
     assert f"bert-jax {verb} --config={name.rpartition('/')[2]}" in docstring
     assert "\nHardware and time: " in docstring

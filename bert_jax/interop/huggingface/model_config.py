@@ -79,7 +79,7 @@ def parse_model_config(fields: Mapping[str, Any], where: str) -> ModelConfig:
 
 
 def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> dict[str, Any]:
-    """Return the fields of `config.json` for an architecture; the inverse of `parse_model_config`.
+    """Return the fields of `config.json` for an architecture, from which `parse_model_config` reads this architecture.
 
     Raises `UserError` if the family's file cannot express the architecture: transformers would build another model.
     """
@@ -109,7 +109,7 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
     fields |= {"model_type": config.family, "pad_token_id": padding_id, "tie_word_embeddings": True, "dtype": "float32"}
     wanted, parsed = (
         dataclasses.asdict(_normalized_config(encoder))
-        for encoder in (config, parse_model_config(fields, where).encoder)
+        for encoder in (config, _parse_encoder(config.family, family, fields, where))
     )
     for name, value in wanted.items():
         check_is_expressed(name, value, [parsed[name]])
