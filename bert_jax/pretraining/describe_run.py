@@ -52,17 +52,7 @@ def describe_run(
             "the next follows when as many tokens were read as a snapshot has, and evaluation stays with the first"
         )
     if len(corpus.corpora) > 1:
-        shares, epochs = np.zeros((len(phases), len(corpus.corpora))), np.zeros(len(corpus.corpora))
-        for index, phase in enumerate(phases):
-            sequences = make_sequences(split, symbols, phase.seq_len, rules.seed, data)
-            shares[index] = sequences.num_per_source / sequences.num_per_epoch
-            num_sequences = (phase.end - phase.begin) * phase.batch_size
-            epochs += num_sequences * shares[index] / np.maximum(1, sequences.num_items)
-        for (name, source), share, times in zip(corpus.sources(), shares[0].tolist(), epochs.tolist(), strict=True):
-            yield (
-                f"  {os.path.basename(name)}: {source.num_tokens / split.num_tokens:.2%} of the tokens, "
-                f"{share:.2%} of the sequences, {times:,.2f} epochs"
-            )
+        yield from _describe_sources(corpus, rules, phases)
     yield (
         f"model {model.num_layers} layers x {model.hidden_size}, {compute.dtype}, "
         f"on {len(devices)} x {devices[0].device_kind}, "
@@ -86,6 +76,22 @@ def describe_run(
         lines = [line for line in sequence_warnings(figures, masked).values() if line not in warned]
         yield from (f"warning: {line}" for line in lines)
         warned.update(lines)
+
+
+def _describe_sources(corpus: Mixture, rules: SequenceRules, phases: tuple[Phase, ...]) -> Iterator[str]:
+    """Yield a line for each corpus of a mixture: its fractions of the tokens and the sequences, and its epochs."""
+    split = corpus.split("train")
+    shares, epochs = np.zeros((len(phases), len(corpus.corpora))), np.zeros(len(corpus.corpora))
+    for index, phase in enumerate(phases):
+        sequences = make_sequences(split, rules.symbols, phase.seq_len, rules.seed, rules.data)
+        shares[index] = sequences.num_per_source / sequences.num_per_epoch
+        num_sequences = (phase.end - phase.begin) * phase.batch_size
+        epochs += num_sequences * shares[index] / np.maximum(1, sequences.num_items)
+    for (name, source), share, times in zip(corpus.sources(), shares[0].tolist(), epochs.tolist(), strict=True):
+        yield (
+            f"  {os.path.basename(name)}: {source.num_tokens / split.num_tokens:.2%} of the tokens, "
+            f"{share:.2%} of the sequences, {times:,.2f} epochs"
+        )
 
 
 def long_cpu_run_warning(flops: float, mesh: Mesh) -> str:
