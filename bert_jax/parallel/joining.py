@@ -25,6 +25,8 @@ from bert_jax.parallel.rendezvous import (
 )
 from bert_jax.parallel.watchdog import LOST, Watchdog
 
+OPTIONS = ("--coordinator", "--num_processes", "--process_id")
+
 
 def find_peers(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Peers | None:
     """Return the peers from the command line or from a cluster's environment; None for a run of one process.
@@ -36,20 +38,27 @@ def find_peers(coordinator: str | None, num_processes: int | None, process_id: i
         UserError: some of the options are missing or contradict each other, the environment is malformed, or a run of
             several hosts has no token.
     """
-    given = {"--coordinator": coordinator, "--num_processes": num_processes, "--process_id": process_id}
-    missing = [name for name, value in given.items() if value is None]
     if num_processes == 1 and coordinator is None and not process_id:
         return None
-    if len(missing) == len(given):
+    if (coordinator, num_processes, process_id) != (None, None, None):
+        peers = _peers_of_options(coordinator, num_processes, process_id)
+    else:
         try:
-            return _with_run_token(clusters.detect_peers())
+            peers = clusters.detect_peers()
         except (KeyError, ValueError) as error:
             raise UserError(
                 f"the environment of the cluster does not tell the processes of the run ({type(error).__name__}: "
-                f"{error}); pass {', '.join(given)} instead, or --num_processes 1 alone for a run of this process"
+                f"{error}); pass {', '.join(OPTIONS)} instead, or --num_processes 1 alone for a run of this process"
             ) from error
+    return _with_run_token(peers) if peers else None
+
+
+def _peers_of_options(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Peers | None:
+    """Return the peers that the command line names, or None for one process; raise UserError for wrong options."""
+    values = zip(OPTIONS, (coordinator, num_processes, process_id), strict=True)
+    missing = [name for name, value in values if value is None]
     if missing or coordinator is None or num_processes is None or process_id is None:
-        raise UserError(f"{' and '.join(missing)} missing: pass all of {', '.join(given)}, or none of them")
+        raise UserError(f"{' and '.join(missing)} missing: pass all of {', '.join(OPTIONS)}, or none of them")
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise UserError(f"--coordinator {coordinator}: expected HOST:PORT, the address of process 0")
@@ -59,13 +68,11 @@ def find_peers(coordinator: str | None, num_processes: int | None, process_id: i
         raise UserError(
             f"--process_id {process_id} with --num_processes {num_processes}: must be from 0 to {num_processes - 1}"
         )
-    return _with_run_token(Peers(coordinator, num_processes, process_id) if num_processes > 1 else None)
+    return Peers(coordinator, num_processes, process_id) if num_processes > 1 else None
 
 
-def _with_run_token(peers: Peers | None) -> Peers | None:
+def _with_run_token(peers: Peers) -> Peers:
     """Return the peers with the token of the environment; raise UserError if a run of several hosts has no token."""
-    if peers is None:
-        return None
     token = os.environ.get("BERT_JAX_TOKEN", "")
     if not token and not loopback_address(peers.coordinator.rpartition(":")[0]):
         raise UserError(
@@ -89,14 +96,20 @@ def joined_processes(
     Ctrl-C, 124 for a lost process, and 1 for a bug. A signal before all processes are present ends the present
     processes with exit status 0.
     """
-    if peers is None:
-        check_platform()
-        watchdog = Watchdog(limits)
-        try:
+    if peers is not None:
+        with _joined_peers(peers, limits, interrupt, verb, memory_advice) as watchdog:
             yield watchdog
-        finally:
-            watchdog.close()
         return
+    check_platform()
+    with contextlib.closing(Watchdog(limits)) as watchdog:
+        yield watchdog
+
+
+@contextlib.contextmanager
+def _joined_peers(
+    peers: Peers, limits: WatchdogConfig, interrupt: Interrupt, verb: str, memory_advice: str
+) -> Iterator[Watchdog]:
+    """Join this process with the peers, as `joined_processes` does."""
 
     def check_stop() -> None:
         if interrupt.received:

@@ -27,12 +27,17 @@ def write_or_compare_versions(workdir: pathlib.Path, say: Callable[[str], None])
         UserError: the file cannot be written.
     """
     path = workdir / LOCK
-    if not path.exists():
-        about = f"# This run began with these, for `pip install --constraint`, and Python {platform.python_version()}"
-        pins = [f"{name}=={version}" for name, version in sorted(installed_versions("bert-jax").items())]
-        with writing(path, "make room, or choose another --workdir"):
-            write_text(path, "\n".join([about, *pins, ""]))
+    if path.exists():
+        _print_changed_versions(path, say)
         return
+    about = f"# This run began with these, for `pip install --constraint`, and Python {platform.python_version()}"
+    pins = [f"{name}=={version}" for name, version in sorted(installed_versions("bert-jax").items())]
+    with writing(path, "make room, or choose another --workdir"):
+        write_text(path, "\n".join([about, *pins, ""]))
+
+
+def _print_changed_versions(path: pathlib.Path, say: Callable[[str], None]) -> None:
+    """Print the packages whose installed versions differ from the versions in a constraint file."""
     try:
         locked = PIN.findall(read_file(path, strict_json.MAX_BYTES).decode())
     except (OSError, ValueError) as error:  # the run continues if the file is damaged
