@@ -235,6 +235,22 @@ def _parse_verb(parser: Parser, words: Sequence[str], bare_word_options: Sequenc
     """
     parser.postpone_required()
     args, unknown = parser.parse_known_args(_with_full_option_names(words, parser))
+    if unknown:
+        unknown = _set_options_without_names(parser, args, unknown, bare_word_options)
+    missing = [_option_and_value(action) for action in parser.postponed if getattr(args, action.dest) is None]
+    for group in parser.postponed_groups:
+        names = [_option_and_value(action) for action in group._group_actions]
+        if all(getattr(args, action.dest) in (None, False) for action in group._group_actions):
+            missing.append(" or ".join(names))
+    if missing and not any(map(_is_option, unknown)):  # the cause is a wrong option, which the caller reports
+        parser.error(f"give {' and '.join(missing)}")
+    return _ParsedVerb(args, unknown)
+
+
+def _set_options_without_names(
+    parser: Parser, args: argparse.Namespace, unknown: list[str], bare_word_options: Sequence[str]
+) -> list[str]:
+    """Store words without an option as the values of the options `bare_word_options`; return the remaining words."""
     given: set[str] = getattr(args, "given", set())
     actions = {action.dest: action for action in parser._actions}
     for name in bare_word_options:
@@ -252,14 +268,7 @@ def _parse_verb(parser: Parser, words: Sequence[str], bare_word_options: Sequenc
                 setattr(args, action.dest, parser._get_value(action, unknown.pop(0)))
             except argparse.ArgumentError as error:
                 parser.error(str(error))
-    missing = [_option_and_value(action) for action in parser.postponed if getattr(args, action.dest) is None]
-    for group in parser.postponed_groups:
-        names = [_option_and_value(action) for action in group._group_actions]
-        if all(getattr(args, action.dest) in (None, False) for action in group._group_actions):
-            missing.append(" or ".join(names))
-    if missing and not any(map(_is_option, unknown)):  # the cause is a wrong option, which the caller reports
-        parser.error(f"give {' and '.join(missing)}")
-    return _ParsedVerb(args, unknown)
+    return unknown
 
 
 def _option_and_value(action: argparse.Action) -> str:

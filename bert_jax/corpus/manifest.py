@@ -46,21 +46,26 @@ def read_manifest(directory: pathlib.Path, snapshot: str = "") -> dict[str, Any]
     Raises:
         UserError: the manifest is missing, changed, or of another format; there is no such snapshot.
     """
-    if not directory.is_dir():
-        if directory.is_file():
-            raise UserError(
-                f"{directory}: a file, not a corpus; make a corpus of it with `prepare --input`, or give text as "
-                "--config.data.text=FILES"
-            )
-        raise UserError(f"{directory}: no such corpus directory; make a corpus with `prepare --output {directory}`")
-    if (directory / "run.json").is_file():
-        raise UserError(
-            f"{directory}: a run, not a corpus; give the corpus, or show the run: "
-            f"`bert-jax report {directory} --output FILE.html`"
-        )
+    if not directory.is_dir() or (directory / "run.json").is_file():
+        raise _no_corpus_error(directory)
     manifest = _read_manifest_file(directory, MANIFEST)
     name = snapshot_manifest_name(manifest, snapshot, str(directory)) if snapshot else MANIFEST
     return manifest if name == MANIFEST else _read_manifest_file(directory, name)
+
+
+def _no_corpus_error(directory: pathlib.Path) -> UserError:
+    """Return the UserError for a path that is no directory, or the directory of a run."""
+    if directory.is_dir():
+        return UserError(
+            f"{directory}: a run, not a corpus; give the corpus, or show the run: "
+            f"`bert-jax report {directory} --output FILE.html`"
+        )
+    if directory.is_file():
+        return UserError(
+            f"{directory}: a file, not a corpus; make a corpus of it with `prepare --input`, or give text as "
+            "--config.data.text=FILES"
+        )
+    return UserError(f"{directory}: no such corpus directory; make a corpus with `prepare --output {directory}`")
 
 
 def snapshot_fingerprints(manifest: Mapping[str, Any]) -> list[str]:

@@ -109,19 +109,23 @@ class Watchdog:
 
     def close(self) -> None:
         """Wait until every process has finished, and stop watching."""
-        self._outbox.put({"bye": True})
+        if self.links:
+            self._outbox.put({"bye": True})
         self._closing.set()
         self._thread.join(ANSWER)
 
     # The methods below run in the watchdog's own thread.
 
     def _watch(self) -> None:
-        """Receive, send and check until all processes have finished; this is the main function of the thread."""
+        """Receive, send and check until all processes have finished; this is the main function of the thread.
+
+        In a run of one process, the thread only checks the time limits.
+        """
         with selectors.DefaultSelector() as selector:
             for peer, link in self.links.items():
                 link.socket.settimeout(TICK)
                 selector.register(link.socket, selectors.EVENT_READ, peer)
-            while not (self._closing.is_set() and self._all_finished()):
+            while not (self._closing.is_set() and (not self.links or self._all_finished())):
                 for key, _ in selector.select(TICK):
                     try:
                         for message in self.links[key.data].receive():
@@ -129,7 +133,8 @@ class Watchdog:
                     except EOFError:
                         selector.unregister(key.fileobj)
                         self._handle_closed_connection(key.data)
-                self._send_pending()
+                if self.links:
+                    self._send_pending()
                 self._end_run_without_progress(time.monotonic())
 
     def _all_finished(self) -> bool:

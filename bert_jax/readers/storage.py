@@ -99,7 +99,7 @@ def file_size(path: str) -> int:
         return _listed_files[path].size
     if is_url(path):
         return int(_request_with_retries(path, lambda system, inner: system.size(inner)))
-    with _file_errors_as_user_errors(path):
+    with _local_errors_as_user_errors(path):
         return os.path.getsize(_local_path(path))
 
 
@@ -114,7 +114,7 @@ def file_version(path: str) -> str:
         return _request_with_retries(
             path, lambda system, inner: _version_in(system.info(inner)) or str(system.ukey(inner))
         )
-    with _file_errors_as_user_errors(path):
+    with _local_errors_as_user_errors(path):
         return str(os.stat(_local_path(path)).st_mtime_ns)
 
 
@@ -147,7 +147,7 @@ def upload(local_path: str | os.PathLike[str], url: str) -> None:
     if is_url(url):
         _request_with_retries(url, write_file)
     else:
-        with _file_errors_as_user_errors(url):
+        with _local_errors_as_user_errors(url):
             _write_local_atomically(_local_path(url), lambda partial: shutil.copyfile(local_path, partial))
 
 
@@ -162,7 +162,7 @@ def download(url: str, local_path: str | os.PathLike[str]) -> None:
             url, lambda system, inner: _write_local_atomically(target, lambda partial: system.get_file(inner, partial))
         )
     else:
-        with _file_errors_as_user_errors(url):
+        with _local_errors_as_user_errors(url):
             _write_local_atomically(target, lambda partial: shutil.copyfile(_local_path(url), partial))
 
 
@@ -177,7 +177,7 @@ def read_url(url: str) -> bytes | None:
 
     if is_url(url):
         return _request_with_retries(url, read_file)
-    with _file_errors_as_user_errors(url):
+    with _local_errors_as_user_errors(url):
         return pathlib.Path(_local_path(url)).read_bytes() if os.path.exists(_local_path(url)) else None
 
 
@@ -196,7 +196,7 @@ def remove(path: str) -> None:
     if is_url(path):
         _request_with_retries(path, remove_file)
     else:
-        with _file_errors_as_user_errors(path), contextlib.suppress(FileNotFoundError):
+        with _local_errors_as_user_errors(path), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(_local_path(path))
 
 
@@ -213,9 +213,9 @@ def move(url: str, target: str) -> None:
 
 def _request_with_retries(url: str, call: Callable[[Any, str], Result]) -> Result:
     """Return the result of `call` for the URL's file system and path; try up to `TRIES` times if a retry may help."""
-    with _file_errors_as_user_errors(url):
+    with _remote_errors_as_user_errors(url):
         system, inner = _file_system_and_path(url)
-    with _file_errors_as_user_errors(url, StorageError):
+    with _remote_errors_as_user_errors(url, StorageError):
         for attempt in range(1, TRIES):
             try:
                 return call(system, inner)
@@ -357,8 +357,21 @@ def _file_system_and_path(url: str, **options: bool) -> _SystemAndPath:
 
 
 @contextlib.contextmanager
-def _file_errors_as_user_errors(path: str, failure: type[UserError] = UserError) -> Iterator[None]:
-    """Turn every error of a file system into a UserError of one line, because each library has its own exceptions.
+def _local_errors_as_user_errors(path: str) -> Iterator[None]:
+    """Turn an error of the operating system about a local file into a UserError of one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise file_error(error, path, "cannot be copied", "make room") from None
+        if error.errno:
+            raise file_error(error, path, "cannot be reached", "check the name and the permissions") from None
+        raise UserError(f"{path}: cannot be reached ({error}); check the name and the permissions") from None
+
+
+@contextlib.contextmanager
+def _remote_errors_as_user_errors(url: str, failure: type[UserError] = UserError) -> Iterator[None]:
+    """Turn every error of object storage into a UserError of one line, because each library has its own exceptions.
 
     An error that a retry may fix becomes an error of the type `failure`.
     """
@@ -367,17 +380,11 @@ def _file_errors_as_user_errors(path: str, failure: type[UserError] = UserError)
     except UserError:
         raise
     except Exception as error:  # each package of object storage raises its own types
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise file_error(error, url, "cannot be copied", "make room") from None
         raised = UserError if _is_permanent(error) else failure
         if isinstance(error, OSError):
-            if error.errno in FULL:
-                raise file_error(error, path, "cannot be copied", "make room") from None
-            if error.errno and not is_url(path):
-                raise file_error(error, path, "cannot be reached", "check the name and the permissions") from None
-            raise raised(
-                f"{path}: cannot be reached ({error.strerror or error}); check the name and the permissions"
-            ) from None
-        if not is_url(path):
-            raise
-        raise raised(
-            f"{path}: cannot be reached ({type(error).__name__}: {error}); check the URL and its package"
-        ) from None
+            reason, advice = error.strerror or error, "check the name and the permissions"
+        else:
+            reason, advice = f"{type(error).__name__}: {error}", "check the URL and its package"
+        raise raised(f"{url}: cannot be reached ({reason}); {advice}") from None
