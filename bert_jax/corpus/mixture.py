@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bert_jax.corpus.cache import ShowProgress, copy_corpus_to_cache, read_snapshot_fingerprints
-from bert_jax.corpus.manifest import SHORT, parse_corpus_and_snapshot
+from bert_jax.corpus.manifest import SHORT, CorpusAndSnapshot, parse_corpus_and_snapshot
 from bert_jax.corpus.store import Corpus, Split, open_corpus
 from bert_jax.errors import UserError
 
@@ -87,14 +87,10 @@ def open_mixture(
             tokenizers.
     """
     named = [parse_corpus_and_snapshot(item) for item in find_corpora(corpus)]
-    recorded_snapshots = [parse_corpus_and_snapshot(item)[1] for item in find_corpora(recorded)] if recorded else []
-    if len(recorded_snapshots) != len(named):
-        recorded_snapshots = [""] * len(named)
+    if recorded:
+        named = _with_recorded_snapshots(named, recorded)
     corpora = []
-    for (path, snapshot), recorded_snapshot in zip(named, recorded_snapshots, strict=True):
-        if recorded_snapshot and not snapshot:
-            in_corpus = any(value.startswith(recorded_snapshot) for value in read_snapshot_fingerprints(path))
-            snapshot = recorded_snapshot if in_corpus else ""
+    for path, snapshot in named:
         is_url = "://" in path
         directory = copy_corpus_to_cache(path, say=say, snapshot=snapshot, progress=progress) if is_url else path
         corpora.append(open_corpus(directory, snapshot))
@@ -105,6 +101,21 @@ def open_mixture(
                 f"{later.directory} and {first.directory} have different tokenizers; prepare both with one tokenizer"
             )
     return Mixture(corpora)
+
+
+def _with_recorded_snapshots(named: Sequence[CorpusAndSnapshot], recorded: str) -> list[CorpusAndSnapshot]:
+    """Return corpora with the snapshots that a resumed run recorded, where no snapshot is named."""
+    recorded_snapshots = [parse_corpus_and_snapshot(item).snapshot for item in find_corpora(recorded)]
+    if len(recorded_snapshots) != len(named):
+        return list(named)
+    return [
+        CorpusAndSnapshot(path, recorded_snapshot)
+        if not snapshot
+        and recorded_snapshot
+        and any(value.startswith(recorded_snapshot) for value in read_snapshot_fingerprints(path))
+        else CorpusAndSnapshot(path, snapshot)
+        for (path, snapshot), recorded_snapshot in zip(named, recorded_snapshots, strict=True)
+    ]
 
 
 def corpus_setting_with_snapshots(setting: str, mixture: Mixture) -> str:

@@ -321,20 +321,27 @@ class Encoder(nn.Module):
             )
         if config.local_window is None:
             return GlobalAndLocalMetadata(global_meta, None)
-        local_meta = global_meta
-        if angles and config.local_rotary_base not in (None, config.rotary_base):
-            local_angles = angles(config, config.local_rotary_base, length, segments)
-            local_meta = dataclasses.replace(local_meta, angles=local_angles)
-        smallest_radius = min(config.local_windows or (config.local_window,)) // 2
-        if not isinstance(length, int) or length - 1 > smallest_radius:  # a symbolic length may be longer
-            local_meta = dataclasses.replace(
-                local_meta, radius=config.local_window // 2, window=local_window_spec(config)
-            )
-            if global_tokens is not None and isinstance(length, int):
-                local_meta = with_gathered_tokens(local_meta, global_tokens.capacity, global_tokens.capacity_is_exact)
+        local_meta = _local_metadata(config, config.local_window, global_meta, global_tokens)
         if config.global_every == 0:
             return GlobalAndLocalMetadata(local_meta, None)
         return GlobalAndLocalMetadata(global_meta, None if local_meta is global_meta else local_meta)
+
+
+def _local_metadata(
+    config: EncoderConfig, local_window: int, global_meta: AttentionMetadata, global_tokens: GlobalTokenMask | None
+) -> AttentionMetadata:
+    """Return the attention metadata of local layers; `global_meta` itself if windows and angles change nothing."""
+    local_meta, length = global_meta, global_meta.mask.shape[1]
+    angles = POSITIONS[config.positions].angles
+    if angles and config.local_rotary_base not in (None, config.rotary_base):
+        local_angles = angles(config, config.local_rotary_base, length, global_meta.segments)
+        local_meta = dataclasses.replace(local_meta, angles=local_angles)
+    smallest_radius = min(config.local_windows or (local_window,)) // 2
+    if not isinstance(length, int) or length - 1 > smallest_radius:  # a symbolic length may be longer
+        local_meta = dataclasses.replace(local_meta, radius=local_window // 2, window=local_window_spec(config))
+        if global_tokens is not None and isinstance(length, int):
+            local_meta = with_gathered_tokens(local_meta, global_tokens.capacity, global_tokens.capacity_is_exact)
+    return local_meta
 
 
 def make_block(config: EncoderConfig, dtype: jnp.dtype, attention: str) -> Block | BottleneckBlock:

@@ -39,14 +39,18 @@ def reason_for_padding(config: EncoderConfig) -> str:
 
 def encoder_inputs(batch: Mapping[str, jax.Array]) -> EncoderInputs:
     """Return the inputs of the encoder: the rows of the batch, or the padded sequences if the batch has no rows."""
+    if "row_tokens" in batch:
+        return _encoder_inputs_in_rows(batch)
     length = batch["input_ids"].shape[-1]  # each choice of an example is one sequence
-    if "row_tokens" not in batch:
-        ids, types, mask = (
-            batch[name].reshape(-1, length) for name in ("input_ids", "token_type_ids", "attention_mask")
-        )
-        if UNREAD in batch:
-            mask = jnp.where(batch[UNREAD].reshape(mask.shape) != 0, 0, mask)
-        return EncoderInputs(ids, types, mask, batch.get("segment_ids"))
+    ids, types, mask = (batch[name].reshape(-1, length) for name in ("input_ids", "token_type_ids", "attention_mask"))
+    if UNREAD in batch:
+        mask = jnp.where(batch[UNREAD].reshape(mask.shape) != 0, 0, mask)
+    return EncoderInputs(ids, types, mask, batch.get("segment_ids"))
+
+
+def _encoder_inputs_in_rows(batch: Mapping[str, jax.Array]) -> EncoderInputs:
+    """Return the rows of a batch as inputs of the encoder; the segments of a row are its sequences."""
+    length = batch["input_ids"].shape[-1]
     assert UNREAD not in batch, "a row has no place for a token that no token reads; pad these sequences"
     tokens = batch["row_tokens"]
     present = tokens >= 0

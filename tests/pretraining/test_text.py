@@ -72,11 +72,6 @@ def test_it_is_made_once_and_again_when_the_text_changes(text: str, tmp_path: pa
     assert "was made before" not in said
 
 
-def test_a_config_without_text_stays() -> None:
-    one = config(corpus="corpus")
-    assert prepared(one)[0].data is one.data
-
-
 @pytest.mark.parametrize(
     ("data", "words"),
     [
