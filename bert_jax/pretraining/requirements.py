@@ -59,23 +59,23 @@ def installed_versions(root: str) -> dict[str, str]:
     The result includes `root` if `root` came from a package index, not from a path or a repository (PEP 610). The
     result is {} if `root` is not installed as a package.
     """
-    versions: dict[str, str] = {}
-    requirements: dict[str, list[Requirement]] = {}
-    left, seen = [_NeededPackage(root, _extras_of_package(root))], set[_NeededPackage]()
+    if _public_version(root) is None:
+        return {}
+    versions, seen = dict[str, str](), set[_NeededPackage]()
+    all_extras = importlib.metadata.metadata(root).get_all("Provides-Extra") or ()
+    left = [_NeededPackage(root, frozenset(all_extras))]
     while left:
         needed = left.pop()
-        if needed in seen:
+        version = _public_version(needed.name)
+        # The version is None if the package of an extra or of a different platform is not installed.
+        if needed in seen or version is None:
             continue
         seen.add(needed)
-        if needed.name not in requirements:
-            version = _public_version(needed.name)
-            # The version is None if the package of an extra or of a different platform is not installed.
-            requirements[needed.name] = [] if version is None else _requirements_of_package(needed.name)
-            if version is not None and (needed.name != root or _is_from_index(root)):
-                versions[needed.name] = version
+        if needed.name != root or _is_from_index(root):
+            versions[needed.name] = version
         left += [
             _NeededPackage(canonicalize_name(requirement.name), frozenset(requirement.extras))
-            for requirement in requirements[needed.name]
+            for requirement in _requirements_of_package(needed.name)
             if _is_needed(requirement, needed.extras)
         ]
     return versions
@@ -90,13 +90,6 @@ def _public_version(name: str) -> str | None:
         return importlib.metadata.version(name).partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _extras_of_package(root: str) -> frozenset[str]:
-    """Return the names of all extras of an installed package."""
-    if _public_version(root) is None:
-        return frozenset()
-    return frozenset(importlib.metadata.metadata(root).get_all("Provides-Extra") or ())
 
 
 class _NeededPackage(NamedTuple):
