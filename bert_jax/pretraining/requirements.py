@@ -1,6 +1,7 @@
 """The package versions at the start of a run: `requirements.lock` of a work directory, a constraint file of pip."""
 
 import contextlib
+import functools
 import importlib.metadata
 import pathlib
 import platform
@@ -64,18 +65,20 @@ def installed_versions(root: str) -> dict[str, str]:
     versions, seen = dict[str, str](), set[_NeededPackage]()
     all_extras = importlib.metadata.metadata(root).get_all("Provides-Extra") or ()
     left = [_NeededPackage(root, frozenset(all_extras))]
+    requirements_of = functools.cache(_requirements_of_package)  # several packages need a package, with other extras
     while left:
         needed = left.pop()
-        version = _public_version(needed.name)
-        # The version is None if the package of an extra or of a different platform is not installed.
-        if needed in seen or version is None:
+        if needed in seen:
             continue
         seen.add(needed)
+        version = _public_version(needed.name)
+        if version is None:  # the package of an extra or of a different platform is not installed
+            continue
         if needed.name != root or _is_from_index(root):
             versions[needed.name] = version
         left += [
             _NeededPackage(canonicalize_name(requirement.name), frozenset(requirement.extras))
-            for requirement in _requirements_of_package(needed.name)
+            for requirement in requirements_of(needed.name)
             if _is_needed(requirement, needed.extras)
         ]
     return versions
