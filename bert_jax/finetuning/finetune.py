@@ -95,8 +95,9 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     # Check that all processes have equal inputs, and make the plan that all trainings share.
     recorded_config = to_json(config)
     fingerprint = inputs.fingerprint | {"batches": "; ".join(describe_batch_rule(each.feed) for each in sets)}
-    agreed = values_that_hosts_share(recorded_config)
-    session.watchdog.check_agreement(agreed | package_versions() | fingerprint)
+    if jax.process_count() > 1:
+        settings = values_that_hosts_share(recorded_config)
+        session.watchdog.check_agreement(settings | package_versions() | fingerprint)
     plan = Plan(
         workdir=directory,
         root=directory,

@@ -109,8 +109,6 @@ def warm_up_collectives(mesh: Mesh) -> None:
     (`Watchdog.wait_for_all`). If a process later compiles longer than the others, the others wait up to the limit of
     the watchdog.
     """
-    if jax.process_count() == 1:
-        return
     axes = [axis for axis in AXES if mesh.shape[axis] > 1]
     groups = [group for size in range(1, len(axes) + 1) for group in itertools.combinations(axes, size)]
 

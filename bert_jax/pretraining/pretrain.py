@@ -105,8 +105,9 @@ def pretrain_in_directory(
     objective = make_objective(config, teacher.config)
     recorded_values = to_json(config)
     fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256, **teacher.fingerprint}
-    settings = values_that_hosts_share(recorded_values, without=("data.corpus",))
-    session.watchdog.check_agreement(settings | package_versions() | fingerprint | {"resumes": str(resumes)})
+    if jax.process_count() > 1:
+        settings = values_that_hosts_share(recorded_values, without=("data.corpus",))
+        session.watchdog.check_agreement(settings | package_versions() | fingerprint | {"resumes": str(resumes)})
     plan = Plan(
         workdir=directory,
         root=directory,

@@ -39,8 +39,9 @@ def open_checkpoints(plan: Plan, session: Session) -> Iterator[Checkpoints | Non
     """
     with jax.set_mesh(plan.mesh):
         session.watchdog.enter_stage("start")
-        session.watchdog.wait_for_all()
-        sharding.warm_up_collectives(plan.mesh)
+        if jax.process_count() > 1:
+            session.watchdog.wait_for_all()
+            sharding.warm_up_collectives(plan.mesh)
         if session.interrupt.should_stop():
             session.console.say(f"{session.interrupt.name}: {STOPPED_BEFORE_STEP}")
             yield None
