@@ -96,8 +96,8 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     recorded_config = to_json(config)
     fingerprint = inputs.fingerprint | {"batches": "; ".join(describe_batch_rule(each.feed) for each in sets)}
     if jax.process_count() > 1:
-        settings = values_that_hosts_share(recorded_config)
-        session.watchdog.check_agreement(settings | package_versions() | fingerprint)
+        agreed = values_that_hosts_share(recorded_config)
+        session.watchdog.check_agreement(agreed | package_versions() | fingerprint)
     plan = Plan(
         workdir=directory,
         root=directory,
