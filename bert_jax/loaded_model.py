@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import EncoderConfig
+from bert_jax.config.load import add_table_rows_of_recipe
 from bert_jax.console import notebook_table
 from bert_jax.errors import UserError
 from bert_jax.inference import embed, fill_mask
@@ -31,11 +32,14 @@ from bert_jax.tasks.table import fields_of_training
 from bert_jax.tokenizer import Tokenizer
 
 
-def load(directory: str | os.PathLike[str]) -> "LoadedModel":
+def load(directory: str | os.PathLike[str], recipe: str | os.PathLike[str] | None = None) -> "LoadedModel":
     """Load a model with its heads from a work directory, or from a directory of `bert-jax export` or of transformers.
+
+    If the recipe of the model adds rows to tables, give its file as `recipe`, which is run first.
 
     Raises UserError if the directory has no model, or if its encoder or tokenizer is damaged.
     """
+    add_table_rows_of_recipe(recipe)
     model, head_error = None, None
     try:
         model = open_model(directory)

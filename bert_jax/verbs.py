@@ -14,7 +14,7 @@ from bert_jax.api import Overrides, as_config
 from bert_jax.checkpoints.load_model import open_model, weights_digest
 from bert_jax.checkpoints.verify import Verified, verify_directory
 from bert_jax.config import FinetuneConfig, PretrainConfig
-from bert_jax.config.load import config_class_of_recipe, run_recipe
+from bert_jax.config.load import add_table_rows_of_recipe, config_class_of_recipe
 from bert_jax.console import Console
 from bert_jax.convert.compress import compress_model
 from bert_jax.convert.export import CardFacts, export_directory
@@ -312,6 +312,7 @@ def score(
     retrieval: Paths = (),
     split: str = DEFAULT_SPLIT,
     vectors: str = "",
+    recipe: PathLike | None = None,
     console: Console | None = None,
     **data: Paths,
 ) -> dict[str, Any]:
@@ -324,9 +325,11 @@ def score(
         retrieval: one or more test collections in the layout of BEIR.
         split: name of the judgments of the test collections; the judgments are read from qrels/SPLIT.tsv.
         vectors: forms of smaller vectors, with which each search of `retrieval` is repeated, such as "int8,binary,64".
+        recipe: as in `evaluate`.
         console: printer of progress; None: a console on stderr.
         data: name of a benchmark -> its source, or several: pairs="zorro_small", crows_pairs=["crows.csv"].
     """
+    add_table_rows_of_recipe(recipe)
     wanted, console = _benchmarks_and_sources(data, BENCHMARKS), console or Console()
     if not wanted and not retrieval:
         raise UserError(f"nothing to score; give {' or '.join((*BENCHMARKS, 'retrieval'))}")
@@ -369,9 +372,3 @@ def _benchmarks_and_sources(data: Mapping[str, Paths], known: Mapping[str, Any])
         if name not in known:
             raise UserError(f"{name}: no such data set; there are {', '.join(known)}")
     return [(name, source) for name in known for source in list_paths(data.get(name, ()))]
-
-
-def add_table_rows_of_recipe(recipe: PathLike | None) -> None:
-    """Run a recipe, which may add rows to tables for this process; do nothing if `recipe` is None."""
-    if recipe is not None:
-        run_recipe(recipe)

@@ -1,16 +1,22 @@
 """The verbs as functions: equal to the output of their commands; and runs whose recipe adds rows to tables."""
 
+import argparse
 import json
 import pathlib
 
+import jax
 import pytest
 
 import bert_jax
 from bert_jax.batches.masking import MASKINGS
 from bert_jax.cli.main import VERBS, main
+from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.console import Console
+from bert_jax.models import Head
+from bert_jax.models.layers import ACTIVATIONS
 from bert_jax.readers import storage
 from bert_jax.training.optimizers import OPTIMIZERS
+from tests.helpers import tokenizer_directories
 from tests.helpers.commands import World, make_world
 
 QUIET = Console(silent=True)
@@ -232,6 +238,52 @@ def test_the_recipe_is_named_where_its_row_is_missing(own, tmp_path, capsys):
     forget()
     assert bert_jax.evaluate(run, recipe=recipe, console=QUIET)["mlm_loss"] > 0
     assert main(["verify", str(run)]) == 0
+
+
+def test_every_verb_that_opens_a_model_runs_a_recipe_first():
+    for name, verb in VERBS.items():
+        parser = argparse.ArgumentParser()
+        verb.add_options(parser)
+        options = {option for action in parser._actions for option in action.option_strings}
+        assert "--model" not in options or "--recipe" in options, name
+
+
+ACTIVATION_RECIPE = """
+from bert_jax.config import pretrain_config
+from bert_jax.models.layers import ACTIVATIONS
+
+ACTIVATIONS["own_zero"] = lambda x: 0 * x
+
+
+def get_config():
+    return pretrain_config()
+"""
+
+
+def test_a_model_with_an_activation_of_a_recipe_is_opened_by_the_recipe(tmp_path, monkeypatch, capsys):
+    (tmp_path / "own.py").write_text(ACTIVATION_RECIPE)
+    (tmp_path / "texts.txt").write_text("a text\n")
+    monkeypatch.setitem(ACTIVATIONS, "own_zero", lambda x: 0 * x)
+    config = EncoderConfig(
+        vocab_size=101, num_layers=1, hidden_size=16, num_heads=2, mlp_size=24, family="research", activation="own_zero"
+    )
+    heads, tokenizer = (Head("masked_token"),), tokenizer_directories.bert(tmp_path, config.vocab_size)
+    params = jax.device_get(jax.jit(bert_jax.make_model(config, ComputeConfig(), heads).init)(jax.random.key(0)))
+    bert_jax.export_model(params, config, heads, tokenizer, tmp_path / "model")
+    for command in (
+        ["fill-mask", "a [MASK] text"],
+        ["embed", "--input", tmp_path / "texts.txt", "--output", tmp_path / "vectors.npy"],
+        ["score", "--text", tmp_path / "texts.txt"],
+    ):
+        monkeypatch.delitem(ACTIVATIONS, "own_zero")
+        argv = [str(word) for word in (*command, "--model", tmp_path / "model")]
+        assert main(argv) == 2
+        assert "if a recipe adds this row, give the recipe: --recipe FILE" in capsys.readouterr().err
+        assert main([*argv, "--recipe", str(tmp_path / "own.py")]) == 0
+    monkeypatch.delitem(ACTIVATIONS, "own_zero")
+    with pytest.raises(bert_jax.UserError, match="own_zero"):
+        bert_jax.load(tmp_path / "model")
+    assert bert_jax.load(tmp_path / "model", recipe=tmp_path / "own.py").config == config
 
 
 def test_the_weights_of_a_run_need_no_rule_of_masking_and_no_optimizer(own, tmp_path):

@@ -137,8 +137,9 @@ def add_process_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add `--model`."""
+    """Add `--model` and `--recipe`."""
     parser.add_argument("--model", required=True, type=parse_path_or_url, metavar="DIR", help=MODEL_HELP)
+    add_recipe_option(parser)
 
 
 @contextlib.contextmanager

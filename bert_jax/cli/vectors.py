@@ -10,6 +10,7 @@ from bert_jax.cli.command import (
     add_flag,
     add_number,
     add_output,
+    add_recipe_option,
     open_console,
     parse_path_or_url,
     print_text,
@@ -122,6 +123,7 @@ def _add_mine_options(parser: argparse.ArgumentParser) -> None:
         help="model with one score or two labels for a pair of texts; --margin compares its scores, and the output "
         "has them in the field scores",
     )
+    add_recipe_option(parser)
     add_number(parser, "--seed", "seed of the random choice of negatives (default: 0)", default=0)
 
 

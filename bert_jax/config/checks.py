@@ -72,8 +72,7 @@ def check_run_table_rows(config: Config, workdir: object, prefixes: tuple[str, .
         check_choices(config, prefixes=prefixes)
     except UserError as error:
         raise UserError(
-            f"{workdir}: {error}; if a recipe adds this row, `evaluate`, `report` and `export` need it: "
-            f"--recipe {config.recipe or 'FILE'}"
+            f"{workdir}: {error}; if a recipe adds this row, give the recipe: --recipe {config.recipe or 'FILE'}"
         ) from None
 
 

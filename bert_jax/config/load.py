@@ -459,6 +459,12 @@ def run_recipe(recipe: RecipeName) -> ml_collections.ConfigDict:
     return config
 
 
+def add_table_rows_of_recipe(recipe: RecipeName | None) -> None:
+    """Run a recipe, which may add rows to tables for this process; do nothing if `recipe` is None."""
+    if recipe is not None:
+        run_recipe(recipe)
+
+
 def _forget_modules(directory: str, names: Collection[str]) -> None:
     """Forget those modules that lie directly in a directory, so that the next recipe reads the modules beside it."""
     files = {

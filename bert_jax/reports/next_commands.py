@@ -33,7 +33,7 @@ def commands_for_pretrained_model(
     fills_masks = any(head.name == "masked_token" for head in heads)
     return [
         *([f"bert-jax evaluate  --workdir {path}{option}"] if has_heldout else []),
-        *([f"bert-jax fill-mask --model {path} {shlex.quote(text)}"] if fills_masks else []),
+        *([f"bert-jax fill-mask --model {path} {shlex.quote(text)}{option}"] if fills_masks else []),
         f"bert-jax export    --workdir {path} --output {shlex.quote(stem + '-export')}{option}",
         f"bert-jax finetune  --data FILE.csv --text COLUMN --label COLUMN --init_from {path} "
         f"--workdir {shlex.quote(stem + '-labels')}",

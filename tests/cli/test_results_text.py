@@ -90,7 +90,7 @@ def test_commands_after_pretraining_quote_the_work_directory(
     assert fill_mask.text == "<mask> is 'a' word"
     assert export.output == "my runs/base-export"
     expected = None if recipe == "gone.py" else recipe
-    assert report.own_recipe == evaluate.own_recipe == export.own_recipe == expected
+    assert {command.own_recipe for command in (report, evaluate, fill_mask, export)} == {expected}
 
 
 def test_a_model_that_cannot_fill_masks_is_not_asked_to() -> None:

@@ -168,10 +168,11 @@ def _parse_encoder(kind: str, family: Family, fields: Mapping[str, Any], where: 
         fields = family.spelling.read(fields, where)
     values: dict[str, Any] = {}
     first_names: dict[str, str] = {}
+    advice = "" if family.in_transformers else "; if a recipe adds this row, give the recipe: --recipe FILE"
     for theirs, field in family.fields.items():
         value = fields.get(theirs, field.default)
         if (value, field.default) != (None, None):
-            _check_field_value(theirs, value, field, where)
+            _check_field_value(theirs, value, field, where, advice)
         if values.get(field.name, value) != value:
             contradiction = f"{first_names[field.name]} is {values[field.name]!r}"
             raise UserError(f"{where}: {theirs} is {value!r}, but {contradiction}; only equal values can be read")
@@ -192,11 +193,14 @@ def _parse_encoder(kind: str, family: Family, fields: Mapping[str, Any], where: 
     return EncoderConfig(family=kind, **values, **family.constants)
 
 
-def _check_field_value(theirs: str, value: Any, table_field: Field, where: str) -> None:
-    """Raise UserError if a value does not have the type and range of its field in `EncoderConfig`."""
+def _check_field_value(theirs: str, value: Any, table_field: Field, where: str, advice: str) -> None:
+    """Raise UserError if a value does not have the type and range of its field in `EncoderConfig`.
+
+    `advice` is printed about a value that is no row of a table.
+    """
     if table_field.values is not None:
         if not isinstance(value, str) or value not in table_field.values:
-            raise UserError(f"{where}: {theirs} is {value!r}, none of {', '.join(table_field.values)}")
+            raise UserError(f"{where}: {theirs} is {value!r}, none of {', '.join(table_field.values)}{advice}")
         return
     field, annotation = next(
         (field, kind) for name, field, kind in fields_of(EncoderConfig) if name == table_field.name
