@@ -236,6 +236,7 @@ def export_best_model(
         target,
         task.labels if weights.heads[0].classes else (),  # a head over the vocabulary has no labels in config.json
         extra,
+        activation=KINDS[task.kind].activation,
         problem=KINDS[task.kind].problem,
         spaces_words=KINDS[task.kind].reads_words,
     )

@@ -6,9 +6,11 @@ import json
 import jax
 import numpy as np
 import pytest
+import sentence_transformers
 import torch
 import transformers
 
+import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.console import Console
 from bert_jax.interop.huggingface import export_model, load_model
@@ -168,6 +170,21 @@ COMPARE = {
     "question_answering": compare_answers,
     "multiple_choice": compare_choices,
 }
+
+
+def test_sentence_transformers_scores_pairs_as_predict_does(world, tmp_path):
+    """The default of a CrossEncoder with one score is a sigmoid, which the squared error is not trained for."""
+    for split in ("train", "dev"):
+        records = read_lines(world / "regression" / f"{split}.jsonl")
+        write_lines(tmp_path / f"{split}.jsonl", [record | {"text_pair": "abc"} for record in records])
+    finetune(world, tmp_path / "run", "regression", f"task.data={tmp_path}", "task.epochs=1")
+    pairs = [(record["text"], "abc") for record in records]
+    expected = [answer["label"] for answer in bert_jax.load(tmp_path / "run").predict(pairs)]
+    assert min(expected) < 0  # no sigmoid gives such a score
+    bert_jax.export(tmp_path / "run", tmp_path / "export")
+    for directory in (tmp_path / "run" / "model", tmp_path / "export"):
+        scorer = sentence_transformers.CrossEncoder(str(directory), device="cpu")
+        np.testing.assert_allclose(scorer.predict(pairs), expected, rtol=0, atol=1e-5)
 
 
 def test_a_frozen_encoder_keeps_its_bits(world, tmp_path):

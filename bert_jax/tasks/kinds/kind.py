@@ -92,6 +92,9 @@ class TaskKind:
     # The indices of the labels of a labeled example, in a kind with labels.
     label_indices: Callable[[Example], list[int]] = lambda example: [example["label"]]
     problem: str = ""  # value of problem_type in config.json; "" if the number of classes determines it
+    # Activation of the score in sentence-transformers, for config.json; "": its default, which is a sigmoid for a head
+    # with a single output.
+    activation: str = ""
     # The label of an example as a value of `Predictions`.
     gold: Callable[[Example], Any] = lambda example: example["label"]
     # Further JSON fields of a prediction. The arguments are the labels of the task and an item of

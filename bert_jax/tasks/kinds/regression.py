@@ -73,6 +73,7 @@ REGRESSION = TaskKind(
     pipeline_tag="text-classification",
     purpose="grading texts like those it was trained on",
     classes=1,
+    activation="identity",
     loss=Loss("squared_error", ((OUTPUT, "values"),)),
     predict=_predict,
     to_json=lambda labels, example, value: {"label": float(value)},
