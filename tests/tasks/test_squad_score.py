@@ -1,8 +1,11 @@
 """SQuAD's scores on published predictions, and thresholds compared with a search of all thresholds."""
+# ruff: noqa: RUF001
 
 import json
 import pathlib
+import string
 import tarfile
+import unicodedata
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from bert_jax.tasks.kinds.squad_score import (
     best_no_answer_threshold,
     exact_match,
     normalize_answer,
+    normalize_answer_of_any_script,
     question_scores,
     squad_scores,
     token_f1,
@@ -56,6 +60,52 @@ def test_the_rule():
     assert token_f1("x", "y") == 0.0
     assert token_f1("", "the") == 1.0
     assert token_f1("x", "") == 0.0
+
+
+# Answer, prediction, exact match, and F1 as (common words, words of the answer, of the prediction), by hand.
+UNSPACED_CASES = [
+    ("北京", "北京市", 0, (2, 2, 3)),
+    ("深圳，广州", "深圳广州", 1, (4, 4, 4)),  # no punctuation
+    ("《活着》", "活 着", 1, (2, 2, 2)),  # no spaces
+    ("11.42亿元", "11.42亿", 0, (2, 3, 2)),  # a number is a word
+    ("A股市场", "a股", 0, (2, 4, 2)),  # no article
+    ("Leandro Netto 博士", "Leandro", 0, (1, 4, 1)),
+    ("東京タワー", "東京", 0, (2, 5, 2)),
+    ("กรุงเทพมหานคร", "กรุงเทพ", 0, (7, 13, 7)),
+    ("上海", "北京", 0, (0, 2, 2)),
+    ("北京", "", 0, (0, 2, 0)),
+]
+
+
+@pytest.mark.parametrize(("answer", "prediction", "exact", "counts"), UNSPACED_CASES)
+def test_each_character_of_a_script_without_spaces_is_a_word(answer, prediction, exact, counts):
+    scores = squad_scores([{"id": "a", "answers": [{"text": answer}]}], {"a": prediction})
+    common, *sizes = counts
+    assert scores == pytest.approx({"exact": 100 * exact, "f1": 100 * 2 * common / sum(sizes)})
+
+
+def words_of_mlqa(text):
+    """The rule of MLQA for Chinese, a character at a time."""
+    words = [""]
+    for character in text.lower():
+        if unicodedata.category(character)[0] == "P" or character in string.punctuation:
+            continue
+        if "\u4e00" <= character <= "\u9fa5":
+            words += [character, ""]
+        elif character.isspace():
+            words.append("")
+        else:
+            words[-1] += character
+    return [word for word in words if word]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_chinese_is_split_as_in_mlqa(seed):
+    random = np.random.default_rng(seed)
+    text = "京" + "".join(random.choice([*"北京市的 aA3.,$é，。《》—·"], size=12))
+    assert normalize_answer_of_any_script(text).split() == words_of_mlqa(text)
+    english = text.replace("京", "x").translate({ord(c): "a" for c in "北市的"})
+    assert normalize_answer_of_any_script(english) == normalize_answer(english)
 
 
 def test_groups_and_missing_predictions():

@@ -2,23 +2,26 @@
 
 The rule for both scores is from the official evaluation script of SQuAD, version 2.0 (Rajpurkar et al., 2018). The rule
 of SQuAD 1.1 (`SQUAD1` in benchmark_scores.py) gives other scores only if an answer or a prediction is empty after
-normalization.
+normalization, or has a character of a script without spaces. Such texts are compared by the rule of MLQA for Chinese.
 """
 
 import collections
 import functools
 import re
 import string
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax.corpus.languages import UNSPACED
 from bert_jax.tasks.kinds.answer_search import AnswerCandidates
 from bert_jax.tasks.task import Example
 
 ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -27,14 +30,31 @@ def normalize_answer(text: str) -> str:
     return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
 
 
-def exact_match(answer: str, prediction: str) -> float:
+@functools.lru_cache(maxsize=1 << 16)
+def normalize_answer_of_any_script(text: str) -> str:
+    """Return `normalize_answer(text)`; in a script without spaces, each character becomes a word.
+
+    A text with such a character is normalized by the rule of MLQA for Chinese (Lewis et al., 2020), which removes all
+    punctuation of Unicode, and no articles. MLQA splits only Chinese characters; this function splits all characters of
+    `UNSPACED`.
+    """
+    if text.isascii() or not UNSPACED_CHARACTER.search(text):
+        return normalize_answer(text)
+    characters = (c for c in text.lower().translate(NO_PUNCTUATION) if not unicodedata.category(c).startswith("P"))
+    return " ".join(UNSPACED_CHARACTER.sub(r" \g<0> ", "".join(characters)).split())
+
+
+Normalize = Callable[[str], str]
+
+
+def exact_match(answer: str, prediction: str, normalize: Normalize = normalize_answer) -> float:
     """Return 1.0 if both texts are equal after normalization, otherwise 0.0."""
-    return float(normalize_answer(answer) == normalize_answer(prediction))
+    return float(normalize(answer) == normalize(prediction))
 
 
-def token_f1(answer: str, prediction: str) -> float:
+def token_f1(answer: str, prediction: str, normalize: Normalize = normalize_answer) -> float:
     """Return the F1 over the normalized words of two texts; 1.0 for two empty texts."""
-    gold, predicted = normalize_answer(answer).split(), normalize_answer(prediction).split()
+    gold, predicted = normalize(answer).split(), normalize(prediction).split()
     if not gold or not predicted:
         return float(gold == predicted)
     common = (collections.Counter(gold) & collections.Counter(predicted)).total()
@@ -53,16 +73,16 @@ def question_scores(examples: Sequence[Example], predictions: Sequence[str]) -> 
 
     For a question that has no answer, the prediction "" scores 1.
     """
-    scores = np.zeros((2, len(examples)))
+    scores, normalize = np.zeros((2, len(examples))), normalize_answer_of_any_script
     for question_index, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
-        golds = {answer["text"] for answer in example["answers"] if normalize_answer(answer["text"])} or {""}
-        scores[0, question_index] = max(exact_match(gold, prediction) for gold in golds)
-        scores[1, question_index] = max(token_f1(gold, prediction) for gold in golds)
+        golds = {answer["text"] for answer in example["answers"] if normalize(answer["text"])} or {""}
+        scores[0, question_index] = max(exact_match(gold, prediction, normalize) for gold in golds)
+        scores[1, question_index] = max(token_f1(gold, prediction, normalize) for gold in golds)
     return QuestionScores(*scores)
 
 
 def squad_scores(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Return the scores `exact` and `f1` in percent, as the official script of SQuAD prints them.
+    """Return the scores `exact` and `f1` in percent, as the official script of SQuAD prints them for English.
 
     If some questions have no answer, also return the scores `NoAns_exact` and `NoAns_f1` for these questions, and the
     scores `HasAns_exact` and `HasAns_f1` for any questions that have an answer. A question without a prediction scores
