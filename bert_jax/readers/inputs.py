@@ -65,12 +65,13 @@ def find_files(
         UserError: an input matches nothing, or no file remains to be read.
     """
     path_by_identity: dict[str, str] = {}
+    listed = storage.list_named_files(inputs)
     for item in inputs:
         if _input_kind(item) is not _FILE:
             path_by_identity.setdefault(item, item)
             continue
         not_read: _NotRead = collections.defaultdict(collections.Counter)
-        for path in _match_files_to_read(item, options, not_read):
+        for path in [listed[item]] if item in listed else _match_files_to_read(item, options, not_read):
             path_by_identity.setdefault(path if storage.is_url(path) else os.path.realpath(path), path)
         if not_read:
             say(f"{item}: not read are {_describe_files_not_read(not_read)}")

@@ -1,5 +1,6 @@
 """Files on a local disk or at a URL (gs://, s3://, hf://, memory://), through fsspec and with retries."""
 
+import collections
 import contextlib
 import datetime
 import glob
@@ -17,6 +18,7 @@ Result = TypeVar("Result")
 # Scheme of a URL -> the package that fsspec needs for it; the extra `storage` has the first three.
 STORAGE_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "hf": "huggingface_hub"}
 TRIES = 5  # attempts of a request; gcsfs also repeats each of its requests up to six times
+MIN_NAMED = 8  # files of a directory that are named one by one, from which on the directory is listed
 FIRST_PAUSE = 1.0  # seconds before the second attempt; each further pause is twice as long
 
 # URL of a file that `match_files` has found -> the size and the version of the file. A listing of a directory describes
@@ -83,6 +85,31 @@ def match_files(item: str, select: Callable[[Sequence[str]], Sequence[str]] = dr
     if not files:
         raise UserError(f"{item}: contains no file")
     return files
+
+
+def list_named_files(items: Sequence[str]) -> dict[str, str]:
+    """Return a map from item to URL, with the items that are files in a directory of at least `MIN_NAMED` items.
+
+    Each such directory is listed once. The other items, and the items of a directory that cannot be listed, are absent,
+    and need a call of `match_files`.
+    """
+    items_by_directory = collections.defaultdict[str, list[str]](list)
+    for item in dict.fromkeys(items):
+        if is_url(item) and not item.startswith("http"):  # the list of a directory on the web is a page for people
+            items_by_directory[item.rpartition("/")[0]].append(item)
+    urls: dict[str, str] = {}
+    for directory, named in items_by_directory.items():
+        if len(named) < MIN_NAMED:
+            continue
+        with contextlib.suppress(UserError):
+            details = _request_with_retries(directory, lambda system, inner: system.ls(inner, detail=True))
+            files = {file["name"]: file for file in details if file["type"] == "file"}
+            for item in named:
+                system, inner = _file_system_and_path(item)
+                if inner in files:
+                    urls[item] = system.unstrip_protocol(inner)
+                    _remember_details(urls[item], files[inner])
+    return urls
 
 
 def open_file(path: str) -> IO[bytes]:
@@ -294,9 +321,9 @@ def _raise_unreadable_directory(error: OSError) -> None:
 def _find_remote_files(
     item: str, system: Any, inner: str, select: Callable[[Sequence[str]], Sequence[str]]
 ) -> list[str]:
-    if system.exists(inner):
-        matches = {inner: {"type": "directory"} if system.isdir(inner) else system.info(inner)}
-    else:
+    try:
+        matches = {inner: system.info(inner)}
+    except FileNotFoundError:
         matches = system.glob(inner, detail=True)
     if not matches:
         raise _no_such_file_error(item)

@@ -37,20 +37,24 @@ def test_inputs_in_a_bucket(bucket):
             assert len(file.read()) == storage.file_size(path)
 
 
-@pytest.mark.parametrize("item", ["memory://many", "memory://many/*.txt", "memory://m*"])
+@pytest.mark.parametrize("item", ["memory://many", "memory://many/*.txt", "memory://m*", "memory://many/{}.txt"])
 @pytest.mark.parametrize("num_files", [5, 50])
 def test_the_number_of_requests_before_reading_does_not_grow_with_the_files(bucket, item, num_files, monkeypatch):
     system, requests = fsspec.filesystem("memory"), []
     for n in range(num_files):
         system.pipe(f"/many/{n}.txt", b"text")
-    info = type(system).info
+    info, ls = type(system).info, type(system).ls
     monkeypatch.setattr(
         type(system), "info", lambda self, path, **options: (requests.append(path), info(self, path))[1]
     )
-    planned = plan_inputs([item], ReadOptions(), print)
+    monkeypatch.setattr(
+        type(system), "ls", lambda self, path, **options: (requests.append(path), ls(self, path, **options))[1]
+    )
+    items = list(dict.fromkeys(item.format(n) for n in range(num_files)))
+    planned = plan_inputs(items, ReadOptions(), print)
     preparation_identity(planned, None, make_settings(ReadOptions(), {}, None))
     assert (len(planned.files), planned.num_bytes) == (num_files, 4 * num_files)
-    assert len(requests) < 5
+    assert len(requests) <= 5  # at most MIN_NAMED files cost a request each
 
 
 @pytest.mark.parametrize("protocol", ["memory", "local"])
@@ -76,6 +80,23 @@ def test_a_file_that_changes_has_another_size_and_version_after_the_next_search(
         find_files([item])
         assert storage.file_size(url) == before[0] + 1
         assert storage.file_version(url) != before[1]
+
+
+def test_named_files_are_found_one_by_one_where_the_directory_cannot_be_listed(bucket, monkeypatch):
+    system = fsspec.filesystem("memory")
+    for n in range(storage.MIN_NAMED):
+        system.pipe(f"/many/{n}.txt", b"text")
+    items, urls = ([f"memory://{slash}many/{n}.txt" for n in range(storage.MIN_NAMED)] for slash in ("", "/"))
+    assert find_files([*items, items[0]]) == urls
+
+    def refuse(self, path, **options):
+        raise PermissionError(path)
+
+    monkeypatch.setattr(type(system), "ls", refuse)
+    assert find_files(items) == urls
+    monkeypatch.undo()
+    with pytest.raises(UserError, match=r"absent\.txt: no such file"):
+        find_files([*items, "memory://many/absent.txt"])
 
 
 def test_missing_files(bucket):
@@ -168,7 +189,7 @@ def test_remove(bucket, tmp_path):
     ("method", "call"),
     [
         ("find", storage.list_file_versions),
-        ("exists", storage.match_files),
+        ("info", storage.match_files),
         ("size", storage.file_size),
         ("cat_file", storage.read_url),
         ("open", storage.open_file),
