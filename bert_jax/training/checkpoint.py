@@ -191,7 +191,7 @@ class Checkpoints:
                     f"{self._mirror.url}: several processes can write a checkpoint only to gs://; mount "
                     "the storage (mount-s3) and give the path there, or train with one process"
                 )
-            self._mirror.download_new_files(states=True)
+            self._mirror.download_new_files()
         options = ocp.CheckpointManagerOptions(
             preservation_policy=None if read_only else KeptSteps(settings),
             read_only=read_only,
@@ -261,6 +261,7 @@ class Checkpoints:
         damage: CorruptCheckpointError | None = None
         record: Record = {}
         state: Tree = None
+        self._download_state(step)
         try:
             record = self.record(step)
         except CorruptCheckpointError as error:
@@ -285,6 +286,7 @@ class Checkpoints:
         damage: CorruptCheckpointError | None = None
         params: Tree = None
         record: Record = {}
+        self._download_state(step)
         try:
             record = self.record(step)
             part = AVERAGE if any(name.startswith(f"{AVERAGE}.") for name in record["digests"]) else "params"
@@ -304,6 +306,7 @@ class Checkpoints:
         Raises:
             CorruptCheckpointError: the bytes differ from the saved bytes.
         """
+        self._download_state(step)
         record = self.record(step)
         try:
             state = self._read_part([], self.directory / str(step) / "state")
@@ -311,6 +314,11 @@ class Checkpoints:
             raise CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}") from error
         _check_leaf_digests(record["digests"], digests(state))
         return VerifiedCheckpoint(record, sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
+
+    def _download_state(self, step: int) -> None:
+        """Download the arrays of a checkpoint if only the small files of the checkpoint are in the local copy."""
+        if self._mirror and self._copied:
+            self._mirror.download_state(self.directory / str(step))
 
     def _read_part(self, path: list[str], state_directory: Place) -> Tree:
         """Return the part of a state at `path`, a list of keys from the root; `state_directory` has its arrays."""

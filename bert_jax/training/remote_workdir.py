@@ -19,7 +19,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from bert_jax.corpus.manifest import MANIFEST
@@ -33,7 +33,7 @@ NOT_MIRRORED = {"damaged", "logs"}
 SEALED = re.compile(r"(.*/)?(tokenizer|model|best-\d+|checkpoints/\d+)")  # directories that must be complete
 LAST = re.compile(rf"(.*/)?({SUMS}|checkpoints/\d+/{COMMITTED})")  # the file that completes such a directory
 CHECKPOINT = re.compile(r"(.*/)?checkpoints/\d+/.*")
-STATE = re.compile(r"(.*/)?checkpoints/\d+/state/.*")  # files of arrays, which are copied only if a process needs them
+STATE = re.compile(r"((?:.*/)?checkpoints/\d+)/state/.*")  # files of arrays, which `download_state` copies
 UNFINISHED = re.compile(r"\.|.*\.orbax-checkpoint-tmp")  # names of unfinished files
 AT_ONCE = 8  # files that are copied at the same time
 
@@ -47,6 +47,7 @@ class Mirror:
         self.url = url
         with writing(user_cache(), "set XDG_CACHE_HOME to a directory on another disk"):
             self.directory = _locked_cache_directory(url).resolve()  # `reports` compares resolved paths
+        self._remote: dict[str, str] = {}  # name -> version of a file at the URL, as of the last listing
         self._fetched: dict[str, str] = {}  # name -> version of a downloaded file
         self._pushed: dict[str, _FileStat] = {}  # name -> size and time of a file that equals the file at the URL
         self._owner = b""
@@ -58,10 +59,10 @@ class Mirror:
         """Return whether checkpoints are written to the local copy; otherwise Orbax writes them to the URL."""
         return not self.url.startswith(ORBAX_WRITES)
 
-    def download_new_files(self, states: bool = False) -> None:
+    def download_new_files(self) -> None:
         """Download new files from the URL and delete local files that the URL lacks, unless this process owns the run.
 
-        If checkpoints are files of the local copy, their arrays are downloaded only if `states` is True.
+        If checkpoints are files of the local copy, their arrays are downloaded by `download_state` alone.
 
         Raises:
             UserError: the storage does not answer, or the URL has a corpus.
@@ -71,21 +72,36 @@ class Mirror:
         if self._owner:
             return
         remote = _files_to_copy(storage.list_file_versions(self.url), self.copies_checkpoints)
-        if not states:
-            remote = {name: version for name, version in remote.items() if not STATE.fullmatch(name)}
         if MANIFEST in remote:
             raise UserError(f"{self.url} holds a corpus (its {MANIFEST}); choose another --workdir")
         local = {name: _size_and_time(self.directory / name) for name in _finished_files(self.directory)}
-        for name in [name for name in local if name not in remote or self._pushed.get(name) != local[name]]:
+        for name in local:
+            is_stale = bool(STATE.fullmatch(name)) and self._fetched.get(name) != remote.get(name)
+            if name in remote and self._pushed.get(name) == local[name] and not is_stale:
+                continue
             (self.directory / name).unlink()  # deleted at the URL, or never uploaded by a run that ended with an error
             self._fetched.pop(name, None)
+        self._remote = remote
+        self._fetched = {name: version for name, version in self._fetched.items() if remote.get(name) == version}
+        self._pushed = {name: _size_and_time(self.directory / name) for name in self._fetched}
+        self._download(name for name in remote if not STATE.fullmatch(name))
+
+    def download_state(self, checkpoint: pathlib.Path) -> None:
+        """Download the arrays of a checkpoint, which is a directory in the local copy, if they are not there yet."""
+        name = checkpoint.relative_to(self.directory).as_posix()
+        self._download(file for file in self._remote if file.startswith(f"{name}/state/"))
+
+    def _download(self, names: Iterable[str]) -> None:
+        """Download those files that the local copy lacks."""
+        from bert_jax.readers import storage
+
+        missing = [name for name in names if name not in self._fetched]
         with writing(self.directory, "make room, or set XDG_CACHE_HOME to a directory on another disk"):
-            changed = [name for name in remote if self._fetched.get(name) != remote[name]]
-            for name in changed:
+            for name in missing:
                 (self.directory / name).parent.mkdir(parents=True, exist_ok=True)
-            _call_in_threads(lambda name: storage.download(f"{self.url}/{name}", self.directory / name), changed)
-        self._fetched = remote
-        self._pushed = {name: _size_and_time(self.directory / name) for name in remote}
+            _call_in_threads(lambda name: storage.download(f"{self.url}/{name}", self.directory / name), missing)
+        self._fetched |= {name: self._remote[name] for name in missing}
+        self._pushed |= {name: _size_and_time(self.directory / name) for name in missing}
 
     @contextlib.contextmanager
     def as_owner(self) -> Iterator[None]:
@@ -97,9 +113,9 @@ class Mirror:
         from bert_jax.readers import storage
 
         if self.copies_checkpoints:
-            self.download_new_files(states=True)
+            self.download_new_files()
             cut_off = [name for name in storage.list_file_versions(self.url) if CHECKPOINT.fullmatch(name)]
-            _call_in_threads(lambda name: storage.remove(f"{self.url}/{name}"), set(cut_off) - self._fetched.keys())
+            _call_in_threads(lambda name: storage.remove(f"{self.url}/{name}"), set(cut_off) - self._remote.keys())
         self._owner = f"{secrets.token_hex(8)} {socket.gethostname()} {os.getpid()}".encode()
         try:
             storage.write_bytes(self._owner, f"{self.url}/{OWNER}")
@@ -133,10 +149,21 @@ class Mirror:
         present = {name: _size_and_time(self.directory / name) for name in names}
         changed = [name for name in names if self._pushed.get(name) != present[name]]
         _upload_files(self.directory, changed, self.url)
+        removed = self._pushed.keys() - present.keys() | self._states_without_checkpoint(present)
         for last in (True, False):  # the last file first: without it a half-removed directory is not complete
-            gone = [name for name in self._pushed.keys() - present.keys() if bool(LAST.fullmatch(name)) == last]
+            gone = [name for name in removed if bool(LAST.fullmatch(name)) == last]
             _call_in_threads(lambda name: storage.remove(f"{self.url}/{name}"), gone)
         self._pushed = present
+        self._remote = {name: version for name, version in self._remote.items() if name not in removed}
+
+    def _states_without_checkpoint(self, present: Collection[str]) -> set[str]:
+        """Return the array files at the URL that were never downloaded, and whose local checkpoint was removed."""
+        checkpoint_by_file = {name: match[1] for name in self._remote if (match := STATE.fullmatch(name))}
+        return {
+            name
+            for name, checkpoint in checkpoint_by_file.items()
+            if name not in self._fetched and f"{checkpoint}/{COMMITTED}" not in present
+        }
 
 
 def local_copy(path_or_url: str | os.PathLike[str]) -> pathlib.Path:

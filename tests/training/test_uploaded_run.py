@@ -143,6 +143,29 @@ def test_damaged_checkpoints_are_set_aside(world, memory, tmp_path, monkeypatch,
     check_same_run(world, tmp_path)
 
 
+def test_a_restart_downloads_the_arrays_of_the_newest_checkpoint_alone(world, tmp_path, monkeypatch, capsys) -> None:
+    upload, download, downloaded = storage.upload, storage.download, set[str]()
+
+    def fails(path: pathlib.Path, url: str) -> None:
+        if url.endswith(f"checkpoints/6/{COMMITTED}"):
+            raise StorageError(f"{url}: cannot be reached")
+        upload(path, url)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "upload", fails)
+        assert main(command(world)) == 1
+    assert steps() == [2, 4]
+    another_machine(tmp_path / "another", monkeypatch)
+    monkeypatch.setattr(storage, "download", lambda url, path: (downloaded.add(url), download(url, path))[1])
+    assert main(command(world, "--config.checkpoint.keep=1")) == 0
+    assert "resuming at step 4" in capsys.readouterr().err
+    arrays = {url.removeprefix(f"{URL}/").partition("/state/")[0] for url in downloaded if "/state/" in url}
+    assert arrays == {"checkpoints/4"}
+    # The arrays of removed checkpoints are removed, whether they were downloaded or not.
+    assert {name.split("/")[1] for name in remote() if name.startswith("checkpoints/")} == {"6"}
+    check_same_run(world, tmp_path)
+
+
 def test_several_processes_are_refused(monkeypatch) -> None:
     monkeypatch.setattr(checkpoint.jax, "process_count", lambda: 2)
     Mirror(URL)
@@ -163,10 +186,14 @@ def test_the_arrays_are_copied_for_those_alone_who_read_them(memory) -> None:
     mirror.download_new_files()
     small = {"run.json", "checkpoints/2/run/metadata", f"checkpoints/2/{COMMITTED}"}
     assert local() == small  # step 4 is not whole
-    mirror.download_new_files(states=True)
-    assert local() == small | {"checkpoints/2/state/d/1"}
+    mirror.download_state(mirror.directory / "checkpoints" / "2")
+    whole = small | {"checkpoints/2/state/d/1"}
+    assert local() == whole
     mirror.download_new_files()
-    assert small <= local()
+    assert local() == whole
+    memory.pipe_file(f"{URL}/checkpoints/2/state/d/1", b"another run")
+    mirror.download_new_files()
+    assert local() == small  # the old arrays are gone
 
 
 def test_the_mark_of_a_checkpoint_is_uploaded_last_and_removed_first(memory, monkeypatch) -> None:
