@@ -27,6 +27,7 @@ from bert_jax.models.layers import (
     SAVED,
     Linear,
     cast_kernels,
+    dtype_between_products,
     logical_param,
     rows_by_one_hot_product,
     unstack_layers,
@@ -120,7 +121,7 @@ class Embeddings(nn.Module):
             x = x + rows_by_one_hot_product(token_type_ids, self.token_type)
         if self.embed_positions:
             x = x + self.embed_positions(length, segments)
-        x = self.norm(x) if self.norm else x.astype(self.dtype)
+        x = self.norm(x) if self.norm else x.astype(dtype_between_products(self.dtype))
         return dropout(x, self.config.dropout, seed)
 
 
@@ -198,7 +199,7 @@ class Encoder(nn.Module):
 
     def _init_layers(self, rng: jax.Array) -> Any:
         """Initialize the parameters of all blocks, stacked on a leading axis `layers` (of size 1 if shared)."""
-        x = jnp.zeros((1, 1, self.config.hidden_size), self.block.dtype)
+        x = jnp.zeros((1, 1, self.config.hidden_size), dtype_between_products(self.block.dtype))
         no_global = None if self.config.separator_id is None else GlobalTokenMask(jnp.zeros((1, 1), bool), 0, True)
         metadata, _ = self._attention_metadata(jnp.ones((1, 1), jnp.int32), None, None, None, no_global)
         block = self.block.clone(attention="xla")  # all kernels have the same parameters; `xla` takes any shape
@@ -219,7 +220,7 @@ class Encoder(nn.Module):
         rng: jax.Array | None,
         global_tokens: GlobalTokenMask | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
-        num_layers, dtype = self.config.num_layers, self.block.dtype
+        num_layers, dtype = self.config.num_layers, dtype_between_products(self.block.dtype)
         seeds = None if rng is None else dropout_seeds(rng, (1 + 3 * num_layers,))
         x = self._embed(input_ids, token_type_ids, segments, None if seeds is None else seeds[0])
         global_meta, local_meta = self._metadata_of_batch(attention_mask, segments, global_tokens)

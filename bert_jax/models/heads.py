@@ -7,6 +7,7 @@ a head makes global (GLOBAL_TOKENS).
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -18,9 +19,10 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.encoder import Encoder, GlobalTokenMask
 from bert_jax.models.init import init_scales, kernel_init, vocabulary_initializer
-from bert_jax.models.layers import ACTIVATIONS, Linear, logical_param
+from bert_jax.models.layers import ACTIVATIONS, Linear, logical_param, product
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.token_rows import encoder_inputs, hidden_states_at_positions, padded_sequences, sequence_means
+from bert_jax.parallel.platform import traced_platform
 from bert_jax.parallel.sharding import constrain
 
 PADDING_LOGIT = -1e9  # of the padding of the vocabulary; its exponential is exactly 0
@@ -271,36 +273,45 @@ class ExtraTable(nn.Module):
         return logical_param(self, "kernel", init, self.shape, ("vocab", "features"))
 
 
+def _vocabulary_scores(x: jax.Array, table: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """Multiply vectors `[n, width]` by a table `[vocab, width]`, both in `dtype`; return float32 `[n, vocab]`."""
+    if traced_platform() == "cpu":
+        return product(x, table.T, dtype)
+    return _float32_scores(x.astype(dtype), table.astype(dtype))
+
+
 @jax.custom_vjp
-def _vocabulary_scores(x: jax.Array, table: jax.Array) -> jax.Array:
+def _float32_scores(x: jax.Array, table: jax.Array) -> jax.Array:
     """Multiply vectors `[n, width]` by a table `[vocab, width]` of equal dtype; return float32 `[n, vocab]`."""
     return jnp.einsum("nh,vh->nv", x, table, preferred_element_type=jnp.float32)
 
 
-def _vocabulary_scores_forward(x: jax.Array, table: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return _vocabulary_scores(x, table), (x, table)
+def _float32_scores_forward(x: jax.Array, table: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return _float32_scores(x, table), (x, table)
 
 
-def _vocabulary_scores_backward(saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _float32_scores_backward(saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, table = saved
     gradient = gradient.astype(x.dtype)  # a GPU multiplies float32 at half the speed; a TPU casts float32 anyway
     return jnp.einsum("nv,vh->nh", gradient, table), jnp.einsum("nv,nh->vh", gradient, x)
 
 
-_vocabulary_scores.defvjp(_vocabulary_scores_forward, _vocabulary_scores_backward)
+_float32_scores.defvjp(_float32_scores_forward, _float32_scores_backward)
 
 
 TOKENS_AT_ONCE = 16  # number of tokens of a sequence whose logits over the vocabulary are in memory
 
 
-@jax.checkpoint
-def _update_largest_scores(largest: jax.Array, x: jax.Array, mask: jax.Array, table: jax.Array) -> jax.Array:
+@functools.partial(jax.checkpoint, static_argnums=(4,))
+def _update_largest_scores(
+    largest: jax.Array, x: jax.Array, mask: jax.Array, table: jax.Array, dtype: jnp.dtype
+) -> jax.Array:
     """Return the maximum of `largest`, `[batch, vocab]`, and the scores of tokens, whose vectors are `x`."""
-    scores = _vocabulary_scores(x.reshape(-1, x.shape[-1]), table).reshape(*x.shape[:2], -1)
+    scores = _vocabulary_scores(x.reshape(-1, x.shape[-1]), table, dtype).reshape(*x.shape[:2], -1)
     return jnp.maximum(largest, jnp.where(mask[..., None] != 0, scores, PADDING_LOGIT).max(1))
 
 
-def _largest_vocabulary_scores(x: jax.Array, mask: jax.Array, table: jax.Array) -> jax.Array:
+def _largest_vocabulary_scores(x: jax.Array, mask: jax.Array, table: jax.Array, dtype: jnp.dtype) -> jax.Array:
     """Return the largest score of each vocabulary entry over the tokens of a sequence, float32 `[batch, vocab]`.
 
     Memory holds the scores of TOKENS_AT_ONCE tokens of each sequence. The backward pass recomputes the scores.
@@ -314,7 +325,7 @@ def _largest_vocabulary_scores(x: jax.Array, mask: jax.Array, table: jax.Array) 
 
     largest = jnp.full((x.shape[0], len(table)), PADDING_LOGIT, jnp.float32)
     return jax.lax.scan(
-        lambda largest, chunk: (_update_largest_scores(largest, *chunk, table), None),
+        lambda largest, chunk: (_update_largest_scores(largest, *chunk, table, dtype), None),
         largest,
         (split_into_chunks(x), split_into_chunks(mask)),
     )[0]
@@ -342,9 +353,9 @@ class MaskedTokenHead(nn.Module):
         bias = logical_param(self, "bias", nn.initializers.zeros, table.shape[:1], ("vocab",))
         bias = jnp.where(jnp.arange(table.shape[0]) < config.vocab_size, bias, PADDING_LOGIT)
         if mask is not None:
-            return constrain(_largest_vocabulary_scores(x, mask, table.astype(self.dtype)) + bias, "batch", "logits")
+            return constrain(_largest_vocabulary_scores(x, mask, table, self.dtype) + bias, "batch", "logits")
         # As a product of two matrices, for the reason that Linear gives.
-        logits = _vocabulary_scores(x.reshape(-1, width), table.astype(self.dtype))
+        logits = _vocabulary_scores(x.reshape(-1, width), table, self.dtype)
         return constrain(logits + bias, "batch", "logits").reshape(*x.shape[:2], -1)
 
 

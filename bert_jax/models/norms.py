@@ -11,7 +11,14 @@ import jax.numpy as jnp
 from bert_jax.config import EncoderConfig
 from bert_jax.models import fused_norm
 from bert_jax.models.dropout import SEED_WORDS, dropout, row_keys
-from bert_jax.models.layers import Biased, add_bias, logical_param, save_for_backward, save_on_gpu
+from bert_jax.models.layers import (
+    Biased,
+    add_bias,
+    dtype_between_products,
+    logical_param,
+    save_for_backward,
+    save_on_gpu,
+)
 from bert_jax.parallel.platform import runs_fused_kernels, traced_platform
 
 
@@ -144,4 +151,5 @@ class Norm(nn.Module):
 def norm_layer(config: EncoderConfig, dtype: jnp.dtype, name: str | None = None, kind: str | None = None) -> Norm:
     """Return the norm layer of an architecture; `kind` is a key of NORMS that replaces `config.norm`."""
     row = NORMS[kind or config.norm]
+    dtype = dtype_between_products(dtype)
     return Norm(row, config.layer_norm_epsilon, dtype, config.norm_scale, config.norm_bias, name=name)

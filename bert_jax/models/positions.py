@@ -100,10 +100,12 @@ def rotary_angles(config: EncoderConfig, base: float, length: int, segments: jax
         raise UserError(
             f"model.positions={config.positions} needs an even number of features per head, not {2 * half + odd}"
         )
-    positions = jnp.arange(length)[None] if segments is None else positions_within_segments(segments)
-    frequencies = base ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    angles = (positions[:, :, None] * frequencies)[:, :, None, :]
-    return Angles(jnp.cos(angles), jnp.sin(angles))
+    # Constants where possible: XLA on a CPU computes a cosine again for each feature of each head.
+    numbers = np if segments is None and isinstance(length, int) else jnp
+    positions = numbers.arange(length)[None] if segments is None else positions_within_segments(segments)
+    frequencies = base ** (-numbers.arange(half, dtype=np.float32) / half)
+    angles = (positions[:, :, None] * frequencies)[:, :, None, :].astype(np.float32)
+    return Angles(jnp.asarray(numbers.cos(angles)), jnp.asarray(numbers.sin(angles)))
 
 
 def rotate(config: EncoderConfig, x: jax.Array, angles: Angles) -> jax.Array:

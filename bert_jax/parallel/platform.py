@@ -32,6 +32,16 @@ def traced_platform() -> str:
     return device.platform if device else jax.default_backend()
 
 
+def cpu_has_bfloat16() -> bool:
+    """Return whether this machine's CPU has instructions that multiply bfloat16 numbers, as far as Linux tells."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            flags = next((line for line in file if line.startswith("flags")), "").split()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
 def runs_fused_kernels() -> bool:
     """Return False on GPUs without fused kernels (older than Ampere, or not by NVIDIA), otherwise True."""
     if jax.default_backend() != "gpu":

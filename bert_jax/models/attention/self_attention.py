@@ -18,7 +18,7 @@ from bert_jax.models.attention.inputs import (
 from bert_jax.models.attention.kernels import KERNELS
 from bert_jax.models.attention.xla import attention_probabilities, weighted_values
 from bert_jax.models.init import init_scales
-from bert_jax.models.layers import Biased, Linear, rows_by_one_hot_product, save_for_backward
+from bert_jax.models.layers import Biased, Linear, dtype_between_products, rows_by_one_hot_product, save_for_backward
 from bert_jax.models.norms import Norm, rms_norm
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
@@ -136,7 +136,8 @@ class SelfAttention(nn.Module):
         config, rotate = self.config, POSITIONS[self.config.positions].rotate
         if config.query_key_norm:
             heads = x.reshape(*x.shape[:2], config.num_heads, -1)
-            norm = Norm(rms_norm, config.layer_norm_epsilon, self.dtype, bias=False, name=f"{name}_norm")
+            dtype = dtype_between_products(self.dtype)
+            norm = Norm(rms_norm, config.layer_norm_epsilon, dtype, bias=False, name=f"{name}_norm")
             x = norm(heads).reshape(x.shape)
         # Saved after these steps: the gradient of a rotation needs only the angles, and a norm saves its own result.
         return save_for_backward(rotate(config, x, metadata.angles) if rotate else x)

@@ -1,0 +1,53 @@
+"""Matrix products on a CPU, whose factors are rounded to bfloat16 and whose result is float32."""
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from bert_jax.config import ComputeConfig
+from bert_jax.models import Head, make_model
+from bert_jax.models.layers import product
+from tests.models.test_pretraining_model import SMALL
+
+ROWS, INPUTS, OUTPUTS = 24, 16, 40
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """Return the float64 values of `x` rounded to bfloat16."""
+    return x.astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("sizes", [(INPUTS, OUTPUTS), (OUTPUTS, INPUTS)], ids=["wide", "tall"])
+def test_product_and_gradients_equal_those_of_rounded_factors(dtype: str, sizes: tuple[int, int]) -> None:
+    random = np.random.default_rng(0)
+    x, kernel = (random.normal(size=size).astype(np.float32) for size in ((ROWS, sizes[0]), sizes))
+    gradient = random.normal(size=(ROWS, sizes[1])).astype(np.float32)
+    y, pullback = jax.vjp(lambda x, kernel: product(x, kernel, jnp.dtype(dtype)), x, kernel)
+    d_x, d_kernel = pullback(jnp.asarray(gradient))
+    factor = rounded if dtype == "bfloat16" else np.float64
+    assert y.dtype == d_x.dtype == d_kernel.dtype == jnp.float32
+    np.testing.assert_allclose(y, factor(x) @ factor(kernel), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(d_x, factor(gradient) @ factor(kernel).T, rtol=1e-5, atol=1e-5)
+    # The product over the rows is not faster in bfloat16, so it stays exact.
+    np.testing.assert_allclose(d_kernel, np.float64(x).T @ np.float64(gradient), rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_with_bfloat16_products_differs_from_float32_by_their_rounding() -> None:
+    heads = (Head("masked_token"),)
+    batch = {
+        "input_ids": jnp.arange(32).reshape(2, 16),
+        "attention_mask": jnp.ones((2, 16), jnp.int32),
+        "token_type_ids": jnp.zeros((2, 16), jnp.int32),
+        "masked_positions": jnp.arange(8).reshape(2, 4),
+    }
+    model, rounded_model = (make_model(SMALL, ComputeConfig(dtype=dtype), heads) for dtype in ("float32", "bfloat16"))
+    params = model.init(jax.random.key(0))
+    exact, logits = (
+        network.apply(params, batch, None)["mlm_logits"][..., : SMALL.vocab_size] for network in (model, rounded_model)
+    )
+    assert logits.dtype == jnp.float32
+    difference = jnp.linalg.norm(logits - exact) / jnp.linalg.norm(exact)
+    assert 1e-4 < difference < 2e-2, "bfloat16 has 8 bits of precision, and the norms keep errors from growing"
