@@ -19,7 +19,6 @@ rm -rf "$out"
 mkdir -p "$out"
 touch "$marker"
 began=$SECONDS
-export GLIBC_TUNABLES=glibc.malloc.hugetlb=1  # fewer page faults: a sixth of the step (docs/decisions)
 say() { printf '\n== %s\n' "$*"; }
 
 say "1/7  train a tokenizer on the documentation strings of Python's standard library"
