@@ -284,16 +284,18 @@ def test_sequences_beyond_the_positions_are_refused():
         model.apply(params, batch, None)
 
 
-def test_the_gradient_of_logits_is_multiplied_in_bfloat16():
+def test_the_gradient_of_logits_is_multiplied_in_bfloat16(monkeypatch):
     """A GPU multiplies float32 at half the speed, and reads twice the bytes."""
     params = initial(SMALL)[1]
     batch, rows = reference.random_batch(SMALL, 3, 24, 5), padded_vocab(SMALL.vocab_size)
 
     def gradient(dtype):
-        model = pretraining_model(SMALL, ComputeConfig(dtype=dtype))
+        model = pretraining_model(SMALL, ComputeConfig(dtype=dtype, attention="xla"))
         return jax.grad(lambda p: jnp.square(model.apply(p, batch, None)["mlm_logits"][..., : SMALL.vocab_size]).mean())
 
-    program = jax.jit(gradient("bfloat16")).lower(params).as_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "default_backend", lambda: "gpu")
+        program = jax.jit(gradient("bfloat16")).lower(params).as_text()
     over_vocabulary = [line for line in program.split("\n") if "dot_general" in line and f"x{rows}x" in line + "x"]
     assert len(over_vocabulary) >= 3  # logits, and the gradients of both factors
     assert not [line for line in over_vocabulary if re.search(r": \(tensor<\w+xf32>|, tensor<\w+xf32>\)", line)]

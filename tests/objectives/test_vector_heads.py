@@ -125,7 +125,7 @@ def test_the_largest_scores_are_the_largest_of_all_scores(length):
     rng = np.random.default_rng(length)
     x, table = rng.normal(size=(3, length, 4)).astype(np.float32), rng.normal(size=(9, 4)).astype(np.float32)
     mask = (np.arange(length) < np.array([[1], [length // 2], [length]])).astype(np.int32)
-    found = _largest_vocabulary_scores(jnp.asarray(x), jnp.asarray(mask), jnp.asarray(table))
+    found = _largest_vocabulary_scores(*(jnp.asarray(array) for array in (x, mask, table)), jnp.dtype("float32"))
     expected = np.where(mask[..., None] > 0, x @ table.T, -np.inf).max(1)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
