@@ -39,10 +39,37 @@ def four_layers(config: ml_collections.ConfigDict) -> None:
     config.train.steps = 4_000
 
 
-def rarity_025(config: ml_collections.ConfigDict) -> None:
-    """Today's rates, and masks that prefer rare tokens: proportional to frequency ** -0.25."""
+def small_cpu_2026_11_27(config: ml_collections.ConfigDict) -> None:
+    """The recipe `small_cpu` since 2026-11-27: the rates of `adam_8e3`, and five times the weight decay."""
     adam_8e3(config)
     config.optimizer.weight_decay = 0.05
+
+
+def hybrid_16th(config: ml_collections.ConfigDict) -> None:
+    """A sixteenth of the sequences of each batch is left to right, in both phases, as in GPT-BERT."""
+    small_cpu_2026_11_27(config)
+    for phase in config.train.phases:
+        phase.objective = "hybrid"
+
+
+def hybrid_4th(config: ml_collections.ConfigDict) -> None:
+    """A quarter of the sequences of each batch is left to right, in both phases."""
+    hybrid_16th(config)
+    for phase in config.train.phases:
+        phase.left_to_right_fraction = 1 / 4
+
+
+def causal_first(config: ml_collections.ConfigDict) -> None:
+    """The first fifth of the steps is left to right; the other steps have the masks of `small_cpu`."""
+    small_cpu_2026_11_27(config)
+    masked, last = config.train.phases
+    causal = {"seq_len": 64, "fraction": 0.2, "objective": "left_to_right"}
+    config.train.phases = phases(causal, masked.to_dict() | {"fraction": 0.6}, last.to_dict())
+
+
+def rarity_025(config: ml_collections.ConfigDict) -> None:
+    """Today's rates, and masks that prefer rare tokens: proportional to frequency ** -0.25."""
+    small_cpu_2026_11_27(config)
     config.data.rarity_power = 0.25
 
 
@@ -60,7 +87,18 @@ def rarity_050_first(config: ml_collections.ConfigDict) -> None:
 
 ENTRIES: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
     entry.__name__: entry
-    for entry in (small_cpu_2026_11, adam_8e3, four_layers, rarity_025, rarity_050, rarity_050_first)
+    for entry in (
+        small_cpu_2026_11,
+        adam_8e3,
+        four_layers,
+        small_cpu_2026_11_27,
+        hybrid_16th,
+        hybrid_4th,
+        causal_first,
+        rarity_025,
+        rarity_050,
+        rarity_050_first,
+    )
 }
 
 

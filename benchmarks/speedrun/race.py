@@ -121,9 +121,9 @@ def measure_pace(name: str, output: pathlib.Path) -> None:
 
 
 def heldout_losses(workdir: pathlib.Path) -> list[tuple[int, float]]:
-    """Return (step, masked-token loss) of the evaluations of a run."""
+    """Return (step, masked-token loss) of the evaluations of a run, without evaluations of a left-to-right phase."""
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    return [(line["step"], line["mlm_loss"]) for line in lines if line["split"] == "heldout"]
+    return [(line["step"], line["mlm_loss"]) for line in lines if "mlm_loss" in line and line["split"] == "heldout"]
 
 
 def curve(workdir: pathlib.Path, pace: dict[str, Any]) -> list[Point]:

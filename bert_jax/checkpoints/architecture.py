@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from bert_jax.config import EncoderConfig, FinetuneConfig, PretrainConfig, RecipeName, read_config
 from bert_jax.errors import UserError
+from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import read_model_config
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import base_model_directory
 from bert_jax.interop.sentence_modules import read_sentence_modules
+from bert_jax.objectives import OBJECTIVES
 from bert_jax.training import workdir
 
 FROM_INIT = "--config.model=from_init"
@@ -35,12 +37,23 @@ def read_architecture(path: str | os.PathLike[str]) -> EncoderConfig:
     raise UserError(f"{path}: describes no architecture (no config.json); give a directory of `export` or transformers")
 
 
+def with_attention(config: EncoderConfig, causal: bool) -> EncoderConfig:
+    """Return the architecture with causal or bidirectional attention, in the family that has this attention."""
+    if config.causal == causal:
+        return config
+    twins = {name: family.bidirectional for name, family in FAMILIES.items() if family.bidirectional}
+    if causal:
+        twins = {bidirectional: name for name, bidirectional in twins.items()}
+    return dataclasses.replace(config, causal=causal, family=twins.get(config.family, config.family))
+
+
 def read_run_config(kind: type[AnyConfig], recipe: RecipeName | None, overrides: Sequence[str]) -> AnyConfig:
     """Return the config of a run, as `read_config` does, but accept the override `--config.model=from_init`.
 
     The override `--config.model=from_init` takes all fields of `config.model` except `vocab_size` from the architecture
     of `config.init_from`. The tokenizer of the corpus determines `vocab_size`, because the tables of the weights may
-    have unused rows. Overrides of single fields of `config.model` also apply.
+    have unused rows. The objective determines whether attention is causal. Overrides of single fields of `config.model`
+    also apply.
 
     Raises:
         UserError: `read_config` raises it, or `config.init_from` is not set or describes no architecture.
@@ -49,8 +62,11 @@ def read_run_config(kind: type[AnyConfig], recipe: RecipeName | None, overrides:
     if not is_pretraining or FROM_INIT not in overrides:
         return read_config(kind, recipe, overrides)
     others = [override for override in overrides if override != FROM_INIT]
-    init_from = read_config(kind, recipe, [word for word in others if not word.startswith("--config.model.")]).init_from
-    if not init_from:
+    config = read_config(kind, recipe, [word for word in others if not word.startswith("--config.model.")])
+    if not config.init_from:
         raise UserError(f"{FROM_INIT} needs weights: give --config.init_from=DIR, or OWNER/NAME of the Hub")
-    fields = dataclasses.asdict(read_architecture(init_from)) | {"vocab_size": None}
+    architecture = read_architecture(config.init_from)
+    if isinstance(config, PretrainConfig) and config.objective in OBJECTIVES:
+        architecture = with_attention(architecture, OBJECTIVES[config.objective].causal)
+    fields = dataclasses.asdict(architecture) | {"vocab_size": None}
     return read_config(kind, recipe, [*(f"--config.model.{name}={value}" for name, value in fields.items()), *others])

@@ -228,8 +228,16 @@ class PhaseConfig:
     objective: str | None = field(
         None,
         "objective of this phase in a run of objective=masked_tokens; left_to_right: causal attention, and the "
-        "masked-token head predicts the next token; None: the objective of the run",
+        "masked-token head predicts the next token; hybrid: left_to_right for a fraction of each batch, and masked "
+        "tokens for the other sequences; None: the objective of the run",
         table="bert_jax.objectives.PHASE_OBJECTIVES",
+    )
+    left_to_right_fraction: float = field(
+        1 / 16,
+        "hybrid: fraction of the sequences of a batch, and of the loss, that are left to right; 1/16 is GPT-BERT's "
+        "value",
+        ABOVE_0_BELOW_1,
+        read_by=ReadBy("objective", values=("hybrid",)),
     )
     mask_probability: float | None = field(
         None,

@@ -4,6 +4,7 @@ base.py             the interface of an objective, and the inputs of its constru
 cached_vectors.py   the gradient of a loss over a whole batch, in micro-batches
 distillation.py     distillation: masked tokens, and the outputs of a frozen teacher
 frozen_encoder.py   training of an adapter and the heads, with a frozen encoder
+hybrid.py           masked tokens and left to right in one batch
 left_to_right.py    causal language modeling: each token is predicted from the tokens before it
 losses.py           losses per target, weights of tokens, exact means over micro-batches, devices and hosts
 masked_tokens.py    masked tokens, with or without labeled sentence pairs
@@ -25,7 +26,7 @@ from bert_jax.batches.masking import phase_mask_rates
 from bert_jax.config import EncoderConfig, PhaseConfig, PretrainConfig, ReplacedTokensConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head
-from bert_jax.objectives import distillation, left_to_right, masked_tokens, replaced_tokens
+from bert_jax.objectives import distillation, hybrid, left_to_right, masked_tokens, replaced_tokens
 from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, Objective, Params, Rngs
 
 __all__ = [
@@ -90,16 +91,17 @@ class PhaseObjectiveRow(NamedTuple):
     """A row of PHASE_OBJECTIVES.
 
     Attributes:
-        make: function (ingredients, objective of the run) -> the objective of the phase
+        make: function (ingredients, objective of the run, settings of the phase) -> the objective of the phase
         has_masks: True if the objective needs masked tokens
     """
 
-    make: Callable[[Ingredients, Objective], Objective]
+    make: Callable[[Ingredients, Objective, PhaseConfig], Objective]
     has_masks: bool
 
 
 PHASE_OBJECTIVES: dict[str, PhaseObjectiveRow] = {
     "left_to_right": PhaseObjectiveRow(left_to_right.make_left_to_right_phase, has_masks=False),
+    "hybrid": PhaseObjectiveRow(hybrid.make_hybrid_phase, has_masks=True),
 }
 
 
@@ -128,11 +130,12 @@ def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None)
         has_init_weights=bool(config.init_from),
     )
     objective = row.make(ingredients)
-    others = {index: phase.objective for index, phase in config.train.used_phases.items() if phase.objective}
-    for index in others:
-        if config.objective != "masked_tokens":
+    phases = dict[int, Objective]()
+    for index, phase in config.train.used_phases.items():
+        if phase.objective and config.objective != "masked_tokens":
             raise UserError(f"config.train.phases[{index}].objective needs config.objective=masked_tokens")
-    phases = {index: PHASE_OBJECTIVES[name].make(ingredients, objective) for index, name in others.items()}
+        if phase.objective:
+            phases[index] = PHASE_OBJECTIVES[phase.objective].make(ingredients, objective, phase)
 
     def flops(seq_len: int, index: int) -> float:
         return phases.get(index, objective).flops(seq_len, index)

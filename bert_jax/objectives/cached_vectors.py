@@ -6,7 +6,7 @@ over a micro-batch use equal dropout keys, so the result equals the gradient of 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -88,5 +88,9 @@ def split_into_micro_batches(batch: Batch, grad_accum_steps: int) -> Batch:
 
     Micro-batch i takes sequences i, i + grad_accum_steps, ...: every device keeps the sequences it has.
     """
-    micros = {k: jnp.swapaxes(v.reshape(-1, grad_accum_steps, *v.shape[1:]), 0, 1) for k, v in batch.items()}
-    return {k: sharding.constrain(v, "accumulation", "batch") for k, v in micros.items()}
+
+    def split(x: jax.Array) -> jax.Array:
+        micros = jnp.swapaxes(x.reshape(-1, grad_accum_steps, *x.shape[1:]), 0, 1)
+        return sharding.constrain(micros, "accumulation", "batch")
+
+    return cast(Batch, jax.tree.map(split, batch))

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from bert_jax.config import PhaseConfig
 from bert_jax.errors import UserError, with_message
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.objectives import masked_tokens
@@ -48,7 +49,7 @@ def make_left_to_right_objective(ingredients: Ingredients) -> Objective:
     )
 
 
-def make_left_to_right_phase(ingredients: Ingredients, run: Objective) -> Objective:
+def make_left_to_right_phase(ingredients: Ingredients, run: Objective, phase: PhaseConfig) -> Objective:
     """Return the objective of a left-to-right phase in a run of masked tokens: causal attention, and no masks.
 
     The masked-token head predicts the next token in this phase (as in GPT-BERT: Charpentier and Samuel 2024). So both
@@ -58,7 +59,7 @@ def make_left_to_right_phase(ingredients: Ingredients, run: Objective) -> Object
     try:
         causal = make_left_to_right_objective(dataclasses.replace(ingredients, model=model))
     except UserError as error:  # the user has not set model.causal
-        raise with_message(error, f"a phase with objective=left_to_right has a causal model: {error}") from None
+        raise with_message(error, f"a phase with objective={phase.objective} has a causal model: {error}") from None
 
     def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
         renamed = {"next_token" if name == "masked_token" else name: part for name, part in params.items()}

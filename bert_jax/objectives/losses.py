@@ -113,6 +113,9 @@ def merge_means(left: dict[str, Mean], right: dict[str, Mean]) -> dict[str, Mean
 
 
 def mean_values(means: dict[str, Mean]) -> dict[str, float]:
-    """Return the value of each mean by name, and as `loss` the sum of the means whose names end in `_loss`."""
+    """Return the value of each mean by name, and as `loss` the sum of the means whose names end in `_loss`.
+
+    If a mean has the name `loss`, its value replaces the sum.
+    """
     by_name = {name: mean.value() for name, mean in means.items()}
     return {"loss": sum(value for name, value in by_name.items() if name.endswith("_loss"))} | by_name

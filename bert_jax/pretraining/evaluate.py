@@ -128,8 +128,9 @@ def evaluate_checkpoint(
     if teacher.fingerprint.get("teacher") != fingerprint.get("teacher"):
         raise UserError(f"{teacher_path} is not the model that {directory} learned from")
     objective = make_objective(config, teacher.config)
-    measure = make_evaluate(objective.of_phase(phase.index), mesh)
-    if (pairs := config.evaluate.pairs) is not None and phase.index not in objective.phases:
+    measured = objective.evaluated_phases.get(phase.index, objective)
+    measure = make_evaluate(measured, mesh)
+    if (pairs := config.evaluate.pairs) is not None and measured is objective:
         heads, dtype = row.heads(data.sentence_pairs), config.compute.dtype
         measure = with_pairs_accuracy(
             measure, mesh, config.model, dtype, heads, pairs, config.evaluate.num_pairs, tokenizer

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
+from bert_jax.checkpoints.architecture import read_architecture, with_attention
 from bert_jax.checkpoints.load_model import Weights, read_weights, trains_auxiliary_model
 from bert_jax.checkpoints.longer_positions import with_longer_positions
 from bert_jax.checkpoints.unused_rows import without_unused_rows
@@ -21,6 +22,8 @@ from bert_jax.objectives import OBJECTIVES, AuxiliaryModel
 from bert_jax.objectives.distillation import copied_teacher_layers, student_params_from_teacher
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
+# The head of a model with causal attention that has the parameters of a head of a bidirectional model, and the inverse.
+OTHER_ATTENTION = {"masked_token": "next_token", "next_token": "masked_token"}
 MAX_NAMED = 1  # maximum number of differences that a message names
 # Fields of an architecture that continued training may change.
 MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range", "initialization")
@@ -114,7 +117,7 @@ def read_initial_weights(
     Raises:
         UserError: the architecture or the vocabulary of the weights differs from the run's.
     """
-    weights = read_weights(init_from, heads, jax.random.key(seed), console)
+    weights = _read_weights_with_attention(init_from, heads, model.causal, jax.random.key(seed), console)
     if load_tokenizer(weights.directory).tokens != tokenizer.tokens:
         raise UserError(
             f"{corpus} was prepared with another vocabulary than {init_from}; prepare it again with --tokenizer "
@@ -142,6 +145,39 @@ def read_initial_weights(
         if part.init_from and not jax.tree.all(shared):
             console.say(f"not used: the embeddings of {part.init_from}, which differ; the {name} reads the model's")
     return params
+
+
+def _read_weights_with_attention(
+    path: str, heads: tuple[Head, ...], causal: bool, rng: jax.Array, console: Console
+) -> Weights:
+    """Return the weights at `path`, with causal or bidirectional attention, whichever attention they have there.
+
+    Both have equal parameters; the head that predicts next tokens becomes the head that predicts masked tokens, or the
+    reverse. The other arguments are as in `read_weights`.
+    """
+    try:
+        differs = read_architecture(path).causal != causal
+    except UserError:  # a checkpoint of Google, which is not causal, or nothing, which `read_weights` reports
+        differs = causal
+    if not differs:
+        return read_weights(path, heads, rng, console)
+    stored_heads = tuple(head._replace(name=OTHER_ATTENTION.get(head.name, head.name)) for head in heads)
+    weights = read_weights(path, stored_heads, rng, console)
+
+    def renamed(parameter: str) -> str:
+        name, slash, rest = parameter.partition("/")
+        return OTHER_ATTENTION.get(name, name) + slash + rest
+
+    changes = [f"attention becomes {'causal' if causal else 'bidirectional'}"]
+    changes += [f"the head {old.name} {new.name}" for old, new in zip(stored_heads, heads, strict=True) if old != new]
+    console.say(f"{path}: {', and '.join(changes)}")
+    return dataclasses.replace(
+        weights,
+        config=with_attention(weights.config, causal),
+        heads=heads,
+        params={renamed(name): part for name, part in weights.params.items()},
+        new=tuple(map(renamed, weights.new)),
+    )
 
 
 def _check_architecture(present: EncoderConfig, wanted: EncoderConfig, where: str, name: str) -> None:

@@ -164,7 +164,7 @@ def pretrain_in_directory(
         if has_heldout:
             unigram_losses["heldout"] = unigram_loss(counts, token_counts(heldout_split, corpus.vocab_size))
         # Trained weights have left the plateau before, also weights of a phase of another objective.
-        is_past_plateau = config.init_from or copies_teacher or objective.phases
+        is_past_plateau = config.init_from or copies_teacher or objective.evaluated_phases
         if not is_past_plateau or config.train.plateau_steps is not None:
             mask_probability = rules.phases[phases[0].index].mask_probability or config.data.mask_probability
             peak = config.optimizer.peak_learning_rate
@@ -198,7 +198,9 @@ def pretrain_in_directory(
         batches=training_batches(corpus, rules, phases, blocks, preparation),
         heldout=heldout,
         evaluate=evaluate,
-        phase_evaluations={index: make_evaluate(phase, plan.mesh) for index, phase in objective.phases.items()},
+        phase_evaluations={
+            index: make_evaluate(phase, plan.mesh) for index, phase in objective.evaluated_phases.items()
+        },
         frozen=teacher.params,
         unigram_losses=unigram_losses,
         remarks=remarks,

@@ -71,4 +71,5 @@ def _sequence_settings_at(
     masks = settings[phase.index]
     rates = (masks.mask_probability, masks.mask_token_fraction, masks.random_token_fraction, masks.rarity_power)
     changing = masks.mask_probability_end is not None and (masks.mask_probability_end, phase.begin, phase.end)
-    return (masks.objective, phase.first_sequence(step), phase.seq_len, phase.batch_size, rates, changing)
+    objective = (masks.objective, masks.left_to_right_fraction)
+    return (objective, phase.first_sequence(step), phase.seq_len, phase.batch_size, rates, changing)

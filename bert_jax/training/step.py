@@ -1,6 +1,7 @@
 """The training state, and the training step of every objective."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import optax
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs, training_rngs
 from bert_jax.objectives.cached_vectors import LossAndGradients, cached_loss_and_gradients, split_into_micro_batches
+from bert_jax.objectives.hybrid import split_batch
 from bert_jax.objectives.losses import Mean
 from bert_jax.parallel import sharding
 from bert_jax.parallel.platform import compiler_options
@@ -159,6 +161,8 @@ def _loss_and_gradients(
     objective: Objective, grad_accum_steps: int, state: TrainState, batch: Batch, rng: jax.Array
 ) -> LossAndGradients:
     """Return loss, gradients and metrics of a batch, summed over its micro-batches, then over the devices."""
+    if objective.left_to_right_fraction:
+        batch = split_batch(batch, objective.left_to_right_fraction)
     normalizers = objective.normalizers(batch) | objective.loss_weights(state.step)
     if grad_accum_steps > 1:
         return _accumulate_micro_batches(objective, grad_accum_steps, state, batch, rng, normalizers)
@@ -201,7 +205,7 @@ def _accumulate_micro_batches(
             return jax.tree.map(jnp.add, sums, value_and_grad(params, frozen, micro, rngs(index), normalizers)), None
 
         micros = split_into_micro_batches(batch, grad_accum_steps)
-        first = {k: v[0] for k, v in micros.items()}
+        first = jax.tree.map(lambda x: x[0], micros)
         shapes = jax.eval_shape(value_and_grad, params, frozen, first, rngs(0), normalizers)
         zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         return jax.lax.scan(add_micro_batch, zeros, (jnp.arange(grad_accum_steps), micros))[0]
@@ -222,6 +226,15 @@ def check_divisible_by_mesh(
     sharding.check_mesh_divides_heads(mesh, objective.num_heads)
     sharding.check_mesh_divides_parameters(objective.logical_axes, objective.shapes, mesh)
     check_divisible_batches(mesh, phases, evaluation_batch_size)
+    for phase in phases:
+        fraction = objective.of_phase(phase.index).left_to_right_fraction
+        num_sequences = phase.batch_size // (mesh.shape["data"] * mesh.shape["fsdp"] * phase.grad_accum_steps)
+        nearest = round(fraction * num_sequences) / num_sequences
+        if fraction and not (0 < nearest < 1 and math.isclose(fraction, nearest, rel_tol=1e-5)):
+            raise UserError(
+                f"{phase.batch_keys}.left_to_right_fraction={fraction:g}: a device reads {num_sequences} sequences "
+                f"at a time; set a multiple of 1/{num_sequences} below 1, or a larger batch_size"
+            )
 
 
 def check_divisible_batches(

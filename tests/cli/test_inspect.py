@@ -144,6 +144,11 @@ def test_no_masks_are_shown_where_the_recipe_masks_nothing(corpus, tmp_path, run
     refused("inspect", corpus, "--config", recipe, "--sequence", 0, says=("the first phase masks no tokens",))
 
 
+def test_masks_are_shown_if_a_hybrid_phase_masks_some_of_the_sequences(corpus, run):
+    hybrid = "--config.train.phases[0].objective=hybrid"
+    assert MARK.search(run("inspect", corpus, hybrid, "--config.data.sentence_pairs=full_sentences")[1])
+
+
 def test_packed_examples_are_shown_separately(texts, tmp_path, run):
     corpus = write_corpus(tmp_path, many(60, 3, words=4))
     packed = ["--config.data.packing=6", "--config.data.sentence_pairs=document_sentences"]

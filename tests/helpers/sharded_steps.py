@@ -44,6 +44,11 @@ def pretraining(objective: str, **values: dict[str, object]) -> Objective:
     return make_objective(c.resolve(c.PretrainConfig, made), TEACHER)
 
 
+def hybrid() -> Objective:
+    phase = {"seq_len": LENGTH, "objective": "hybrid", "left_to_right_fraction": 0.5}
+    return pretraining("masked_tokens", train={"phases": c.phases(phase)}).of_phase(0)
+
+
 def task(kind: str, settings: TaskConfig, teacher: EncoderConfig | None = None) -> Objective:
     student, taught = (
         one and make_model(one, ComputeConfig(), (task_head(kind, NUM_LABELS, settings),)) for one in (STUDENT, teacher)
@@ -136,6 +141,7 @@ def cases() -> dict[str, Case]:
     late_interaction = TaskConfig(vector_head="late_interaction", vector_width=8)
     from_teacher = TaskConfig(teacher="the teacher", soft_fraction=0.4, soft_temperature=2.0)
     return {
+        "hybrid": Case(hybrid(), (2, 2, 2), 2),
         "left to right": Case(pretraining("left_to_right", model={"causal": True}), (2, 2, 2), 2),
         "distillation": Case(pretraining("distillation", distillation=more), (2, 2, 2)),
         "similarity": Case(task("similarity", TaskConfig()), (8, 1, 1), batch=pairs),

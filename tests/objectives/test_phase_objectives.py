@@ -1,4 +1,4 @@
-"""A run whose first phase is left to right and whose second phase has masks, beside torch; refused settings."""
+"""A run whose first phase is left to right or a hybrid and whose second phase has masks, beside torch."""
 
 import dataclasses
 import functools
@@ -21,7 +21,7 @@ from bert_jax.interop import huggingface
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import model_flops
 from bert_jax.objectives import OBJECTIVES, make_objective
-from bert_jax.objectives.losses import original_tokens
+from bert_jax.objectives.losses import mean_values, original_tokens
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.optimizers import make_optimizer
@@ -52,10 +52,17 @@ def two_phases(corpus: pathlib.Path | None = None, **first: object) -> PretrainC
     return c.resolve(PretrainConfig, made)
 
 
-def test_losses_and_weights_of_both_phases_follow_torch(corpus: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """`BertLMHeadModel` with a causal mask, then `BertForMaskedLM`, on the same parameters: 1e-5, 20 steps 1e-4."""
+@pytest.mark.parametrize(
+    ("first", "causal_fraction"),
+    [({}, 1.0), ({"objective": "hybrid", "left_to_right_fraction": 0.25, "grad_accum_steps": 2}, 0.25)],
+    ids=["left_to_right", "hybrid"],
+)
+def test_losses_and_weights_of_both_phases_follow_torch(
+    corpus: pathlib.Path, tmp_path: pathlib.Path, first: dict[str, object], causal_fraction: float
+) -> None:
+    """`BertLMHeadModel` with a causal mask and `BertForMaskedLM`, on the same parameters: 1e-5, 20 steps 1e-4."""
     store = open_mixture(str(corpus))
-    config = with_vocab_size(two_phases(corpus), load_tokenizer(store.tokenizer_directory).vocab_size)
+    config = with_vocab_size(two_phases(corpus, **first), load_tokenizer(store.tokenizer_directory).vocab_size)
     heads, phases = OBJECTIVES[config.objective].heads(config.data.sentence_pairs), plan_phases(config.train)
     read = batches_of(config, store)
     batches = [list(itertools.islice(read(phase, phase.begin), phase.end - phase.begin)) for phase in phases]
@@ -68,26 +75,38 @@ def test_losses_and_weights_of_both_phases_follow_torch(corpus: pathlib.Path, tm
     settings = transformers.BertConfig.from_pretrained(tmp_path / "model", is_decoder=True)
     causal = transformers.BertLMHeadModel(settings)
 
-    def loss_of(model: torch.nn.Module, batch: dict[str, np.ndarray]) -> torch.Tensor:
+    def causal_loss(model: torch.nn.Module, batch: dict[str, np.ndarray]) -> torch.Tensor:
         mask, types = (torch.tensor(batch[name]).long() for name in ("attention_mask", "token_type_ids"))
-        if any(batch is one for one in batches[0]):
-            ids = torch.tensor(np.asarray(original_tokens(batch))).long()
-            words = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
-            words["labels"] = ids.masked_fill(mask == 0, -100)
-            shared = dict(model.named_parameters()) | dict(model.named_buffers())
-            return torch.func.functional_call(causal, shared, (), words, tie_weights=True).loss
+        ids = torch.tensor(np.asarray(original_tokens(batch))).long()
+        words = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        words["labels"] = ids.masked_fill(mask == 0, -100)
+        shared = dict(model.named_parameters()) | dict(model.named_buffers())
+        return torch.func.functional_call(causal, shared, (), words, tie_weights=True).loss
+
+    def masked_loss(model: torch.nn.Module, batch: dict[str, np.ndarray]) -> torch.Tensor:
+        mask, types = (torch.tensor(batch[name]).long() for name in ("attention_mask", "token_type_ids"))
         logits = model(torch.tensor(batch["input_ids"]).long(), mask, types).logits
         rows, columns = np.nonzero(batch["masked_weights"])
         labels = torch.tensor(batch["masked_labels"][rows, columns]).long()
         return torch.nn.functional.cross_entropy(logits[rows, batch["masked_positions"][rows, columns]], labels)
 
+    def loss_of(model: torch.nn.Module, batch: dict[str, np.ndarray]) -> torch.Tensor:
+        if not any(batch is one for one in batches[0]):
+            return masked_loss(model, batch)
+        if causal_fraction == 1:
+            return causal_loss(model, batch)
+        is_causal = np.arange(8) % 4 < 1  # a quarter: the first of every four sequences
+        parts = [{name: x[rows] for name, x in batch.items()} for rows in (is_causal, ~is_causal)]
+        return 0.25 * causal_loss(model, parts[0]) + 0.75 * masked_loss(model, parts[1])
+
     ours = []
-    for phase, of_phase, name in zip(phases, batches, ("next_token_loss", "mlm_loss"), strict=True):
+    for phase, of_phase in zip(phases, batches, strict=True):
         schedule = functools.partial(learning_rate, config.optimizer, phases)
-        step = jax.jit(functools.partial(train_step, objective.of_phase(phase.index), optimizer, schedule, 1))
+        of_index, steps = objective.of_phase(phase.index), phase.grad_accum_steps
+        step = jax.jit(functools.partial(train_step, of_index, optimizer, schedule, steps))
         for batch in of_phase:
             state, metrics = step(state, batch)
-            ours.append(metrics["means"][name].value())
+            ours.append(mean_values(metrics["means"])["loss"])
     theirs, _ = torch_training.trajectory(masked, loss_of, [*batches[0], *batches[1]], config.optimizer, WARMUP)
     assert ours[0] == pytest.approx(theirs[0], abs=1e-5)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
@@ -97,12 +116,20 @@ def test_losses_and_weights_of_both_phases_follow_torch(corpus: pathlib.Path, tm
             np.testing.assert_allclose(x, trained[name].detach().numpy(), rtol=0, atol=1e-4, err_msg=name)
 
 
-def test_a_run_measures_each_phase_and_resumes_bit_for_bit(corpus: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    config = two_phases(corpus)
+@pytest.mark.parametrize("first", [{}, {"objective": "hybrid", "left_to_right_fraction": 0.5}], ids=str)
+def test_a_run_measures_each_phase_and_resumes_bit_for_bit(
+    corpus: pathlib.Path, tmp_path: pathlib.Path, first: dict[str, object]
+) -> None:
+    """The evaluations of a hybrid phase measure masked tokens alone; its sequences are packed here."""
+    config = two_phases(corpus, **first)
+    if first:
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, packing=2))
     assert pretrain(config, tmp_path / "whole")
     lines = read_metrics(tmp_path / "whole" / "metrics.jsonl")
     for line in lines:
-        assert ("next_token_loss" in line, "mlm_loss" in line) == (line["step"] <= 10, line["step"] > 10)
+        is_left_to_right = line["step"] <= 10 and not (first and line["split"] == "heldout")
+        has_masks = line["step"] > 10 or bool(first)
+        assert ("next_token_loss" in line, "mlm_loss" in line) == (is_left_to_right, has_masks)
     assert [line["step"] for line in lines if line["split"] == "train"] == [4, 8, 10, 12, 16, 20]
     with pytest.raises(UserError, match="step 0"):
         pretrain(two_phases(corpus, objective=None), tmp_path / "whole")
@@ -121,6 +148,11 @@ def test_a_run_measures_each_phase_and_resumes_bit_for_bit(corpus: pathlib.Path,
     [
         ({"objective": "left_to_rigth"}, "did you mean 'left_to_right'"),
         ({"mask_probability": 0.3}, r"phases\[0\].mask_probability has no effect with .*objective=left_to_right"),
+        ({"left_to_right_fraction": 0.5}, r"left_to_right_fraction has no effect with .*objective=left_to_right"),
+        (
+            {"objective": "hybrid", "left_to_right_fraction": 0.3},
+            r"phases\[0\].left_to_right_fraction=0.3: a device reads 8 sequences at a time; set a multiple of 1/8",
+        ),
     ],
 )
 def test_settings_that_cannot_be(corpus: pathlib.Path, tmp_path: pathlib.Path, changed: dict, says: str) -> None:
@@ -152,6 +184,8 @@ def test_the_flops_of_a_run_are_the_flops_of_each_phase() -> None:
     objective = make_objective(config)
     assert objective.flops(32, 0) == model_flops(causal, 32, 31)
     assert objective.flops(32, 1) == model_flops(config.model, 32, round(0.15 * 32))
+    hybrid = make_objective(two_phases(objective="hybrid", left_to_right_fraction=0.25))
+    assert hybrid.flops(32, 0) == 0.25 * objective.flops(32, 0) + 0.75 * objective.flops(32, 1)
 
 
 def with_masks(phase: c.PhaseConfig) -> c.PhaseConfig:

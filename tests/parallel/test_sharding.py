@@ -75,7 +75,7 @@ def test_eight_devices_compute_like_one_device(eight_devices):
 @pytest.mark.parametrize(
     "names",
     [
-        ("left to right", "cached similarity", "adapter"),
+        ("hybrid", "left to right", "cached similarity", "adapter"),
         pytest.param(
             (
                 "distillation",

@@ -9,7 +9,7 @@ distilbert.py  DistilBERT
 electra.py     ELECTRA's generator and discriminator
 longformer.py  Longformer
 mobilebert.py  MobileBERT
-modernbert.py  ModernBERT
+modernbert.py  ModernBERT, and its decoder
 mpnet.py       MPNet
 nomic_bert.py  NomicBERT
 research.py    architectures that transformers does not have, in directories that only bert_jax can read
@@ -36,7 +36,7 @@ from bert_jax.interop.families.distilbert import distilbert_family
 from bert_jax.interop.families.electra import electra_family
 from bert_jax.interop.families.longformer import longformer_family
 from bert_jax.interop.families.mobilebert import mobilebert_family
-from bert_jax.interop.families.modernbert import modernbert_family
+from bert_jax.interop.families.modernbert import modernbert_decoder_family, modernbert_family
 from bert_jax.interop.families.mpnet import mpnet_family
 from bert_jax.interop.families.nomic_bert import nomic_bert_family
 from bert_jax.interop.families.research import research_family
@@ -68,6 +68,7 @@ FAMILIES: dict[str, Family] = {
     "electra": electra_family(),
     "mobilebert": mobilebert_family(),
     "modernbert": modernbert_family(),
+    "modernbert-decoder": modernbert_decoder_family(),
     "mpnet": mpnet_family(),
     "deberta-v2": deberta_family(),
     "nomic_bert": nomic_bert_family(),

@@ -80,6 +80,7 @@ class Family:
     # first axis. A family whose modules all have their names in the file has no rows.
     peft_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     in_transformers: bool = True
+    bidirectional: str | None = None  # for a causal family: the family of equal blocks with bidirectional attention
     # Fields without influence on the results that other readers of `config.json` need: name -> written value.
     written: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # Field whose value is the id of a special token -> the role of this token. The fields of `token_ids` belong to

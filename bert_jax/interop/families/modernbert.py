@@ -1,10 +1,13 @@
 """ModernBERT (Warner et al. 2024): a pre-norm encoder with rotary positions, gated MLPs and local attention.
 
+The decoder (Ettin: Weller et al. 2025) has ModernBERT's blocks with causal attention.
+
 transformers applies dropout at other places of a block than bert_jax: inside the MLP, and to the output of the
 attention, at the rate `attention_dropout`. Rates above 0 are read and written unchanged, so training differs from
 transformers. At inference, transformers and bert_jax give equal results.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +36,7 @@ EVERY, WINDOW, BASE, LOCAL_BASE = (
     "local_rope_theta",
 )
 DEFAULTS = {EVERY: 3, WINDOW: 128, BASE: 160_000.0, LOCAL_BASE: 10_000.0}
+LAYER_FIELDS = frozenset({"layer_types", "rope_parameters"})  # in the form of transformers 5
 NUM_LAYERS = 22
 POOLINGS = {"cls": "first", "mean": "mean"}
 
@@ -105,18 +109,63 @@ def modernbert_family() -> Family:
             "pooler_on_tokens": True,
             "initialization": "depth_scaled",
         },
-        fixed=FIXED | {"decoder_bias": True, "rope_scaling": None},
+        fixed={name: value for name, value in FIXED.items() if name != "position_embedding_type"}
+        | {"decoder_bias": True, "rope_scaling": None},
         # initializer_cutoff_factor concerns random weights, sparse_prediction the losses of torch. transformers reads
-        # norm_eps, not layer_norm_eps.
+        # norm_eps, not layer_norm_eps, and no position_embedding_type, which is "sans_pos" in files of JHU-CLSP.
         indifferent=frozenset(
-            {"cls_token_id", "initializer_cutoff_factor", "layer_norm_eps", "sparse_prediction"}
+            {"cls_token_id", "initializer_cutoff_factor", "layer_norm_eps", "position_embedding_type"}
+            | {"sparse_prediction"}
             | {"deterministic_flash_attn", "reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index"}
         ),
         written={"initializer_cutoff_factor": 2.0},  # Text Embeddings Inference needs this field
-        spelling=Spelling(frozenset({"layer_types", "rope_parameters"}), read_layer_fields, write_layer_fields),
+        spelling=Spelling(LAYER_FIELDS, read_layer_fields, write_layer_fields),
         shared=frozenset({"head.dense", "head.norm"}),
         special_ids=BEGIN_AND_END | {"cls_token_id": "cls", "sep_token_id": "sep"},
     )
+
+
+def modernbert_decoder_family() -> Family:
+    """Return the row of FAMILIES for modernbert-decoder."""
+    family, layer = modernbert_family(), "model.layers.{layer}"
+    names = {f"attention/{name}": f"attn.{name[0]}_proj" for name in ("query", "key", "value")}
+    return dataclasses.replace(
+        family,
+        encoder=(
+            *(module for module in family.encoder if "Wqkv" not in module.name),
+            *named_modules("encoder/layers", layer, names),
+        ),
+        classes=(
+            ModelClass(
+                "ModernBertDecoderForCausalLM",
+                ("next_token",),
+                masked_head("lm_head.dense", "lm_head.norm", "decoder.bias", "next_token"),
+            ),
+            *bare_classes("ModernBertDecoderModel"),
+        ),
+        fields={name: field for name, field in family.fields.items() if name != "classifier_pooling"},
+        constants={**family.constants, "causal": True},
+        indifferent=family.indifferent | {"sliding_window"},  # computed from local_attention
+        spelling=Spelling(LAYER_FIELDS, read_decoder_layer_fields, write_decoder_layer_fields),
+        shared=frozenset(),
+        bidirectional="modernbert",
+    )
+
+
+def read_decoder_layer_fields(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the result of `read_layer_fields` for a decoder.
+
+    In transformers, a query of a decoder reads `local_attention // 2` keys, the key of its own token included. So its
+    window has one key less on each side than the window of a ModernBERT.
+    """
+    values = read_layer_fields(fields, where)
+    return values | {WINDOW: values[WINDOW] - 2} if isinstance(values[WINDOW], int) else values
+
+
+def write_decoder_layer_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result of `write_layer_fields` for a decoder."""
+    window = fields[WINDOW]
+    return write_layer_fields(fields if window is None else {**fields, WINDOW: window + 2})
 
 
 def read_layer_fields(fields: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -13,12 +13,14 @@ from bert_jax.batches.masking import changing_mask_rate, data_config_of_phase
 from bert_jax.batches.pipeline import Sequences, make_sequences, special_ids_and_vocabulary
 from bert_jax.config import (
     DataConfig,
+    PhaseConfig,
     PretrainConfig,
     RecipeName,
     check_choices,
     read_config,
     refuse_fields_without_effect,
 )
+from bert_jax.config.checks import table_of_field
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.statistics import EVALUATED_FRACTION
@@ -95,8 +97,10 @@ def open_inspection(
             nothing, or a called function raises UserError.
     """
     config = read_config(PretrainConfig, recipe, overrides)
-    data, phase, train = config.data, config.train.phases[min(config.train.used_phases)], config.train
+    first_phase = min(config.train.used_phases)
+    data, phase, train = config.data, config.train.phases[first_phase], config.train
     check_choices(data, "config.data")
+    check_choices(phase, f"config.train.phases[{first_phase}]")
     refuse_fields_without_effect(data, "config.data")
     if any(override.startswith("--config.data.corpus") for override in overrides):
         raise UserError(f"--config.data.corpus and {corpus} both name a corpus; leave out the option")
@@ -109,7 +113,7 @@ def open_inspection(
     rate = changing_mask_rate(data, phase, 0, steps * (phase.batch_size or train.batch_size))
     sequences: Sequences | None = None
     no_sequences = ""
-    masks_nothing = bool(config.model.causal or phase.objective)  # left to right, in the run or in its first phase
+    masks_nothing = config.model.causal or not _has_masks(phase)
     try:
         if masks_nothing:
             raise UserError("the first phase masks no tokens, and inspect shows sequences with their masks")
@@ -134,6 +138,12 @@ def open_inspection(
         evaluated_fraction=1.0 if config.model.causal else EVALUATED_FRACTION,
         console=console,
     )
+
+
+def _has_masks(phase: PhaseConfig) -> bool:
+    """Return whether the objective of a phase masks tokens; only the table of these objectives imports JAX."""
+    field = next(field for field in dataclasses.fields(phase) if field.name == "objective")
+    return phase.objective is None or table_of_field(field)[phase.objective].has_masks
 
 
 def inspection_json(inspection: Inspection) -> dict[str, Any]:
