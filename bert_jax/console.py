@@ -80,15 +80,17 @@ class Console:
         self.beat: Callable[[], None] = lambda: None  # called at each progress report, printed or not
 
     def print_training_step(self, line: dict[str, Any], steps: int, seconds_per_step: float) -> None:
-        """Print the step, loss, accuracies, speed and remaining time of a training."""
+        """Print the step, loss, its terms if it has several, accuracies, speed and remaining time of a training."""
         step = line["step"]
+        losses = [f"{name.removesuffix('_loss')} {x:.3f}" for name, x in line.items() if name.endswith("_loss")]
+        terms = f" ({', '.join(losses)})" if len(losses) > 1 else ""
         accuracies = "".join(
             f"{name.removesuffix('_accuracy')} {value:.1%}  "
             for name, value in line.items()
             if name.endswith("accuracy")
         )
         self._write(
-            f"step {step:,}/{steps:,} ({step / steps:.0%})  loss {line['loss']:.3f}  "
+            f"step {step:,}/{steps:,} ({step / steps:.0%})  loss {line['loss']:.3f}{terms}  "
             f"{accuracies}lr {line['learning_rate']:.1e}  "
             f"{line['tokens_per_second']:,.0f} tokens/s  eta {format_seconds(seconds_per_step * (steps - step))}",
             keep=not self._live,

@@ -14,7 +14,14 @@ def test_progress_line_has_all_a_person_wants() -> None:
     line = {"step": 50, "loss": 2.5, "mlm_accuracy": 0.25, "nsp_accuracy": 0.5, "learning_rate": 1e-4}
     Console(out).print_training_step(line | {"tokens_per_second": 12345.6}, 100, 2.0)
     text = out.getvalue()
-    assert all(word in text for word in ("step 50/100", "loss 2.500", "mlm 25.0%", "nsp 50.0%", "12,346", "eta 1:40"))
+    assert all(word in text for word in ("step 50/100", "loss 2.500 ", "mlm 25.0%", "nsp 50.0%", "12,346", "eta 1:40"))
+
+
+def test_the_terms_of_a_loss_are_printed_beside_it() -> None:
+    out = io.StringIO()
+    line = {"step": 50, "loss": 2.125, "next_token_loss": 3.5, "mlm_loss": 1.75, "learning_rate": 1e-4}
+    Console(out).print_training_step(line | {"tokens_per_second": 1.0}, 100, 2.0)
+    assert "loss 2.125 (next_token 3.500, mlm 1.750)  " in out.getvalue()
 
 
 @pytest.mark.parametrize(
