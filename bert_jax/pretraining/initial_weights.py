@@ -169,7 +169,9 @@ def _read_weights_with_attention(
         return OTHER_ATTENTION.get(name, name) + slash + rest
 
     changes = [f"attention becomes {'causal' if causal else 'bidirectional'}"]
-    changes += [f"the head {old.name} {new.name}" for old, new in zip(stored_heads, heads, strict=True) if old != new]
+    changes += [
+        f"the head {old.name} becomes {new.name}" for old, new in zip(stored_heads, heads, strict=True) if old != new
+    ]
     console.say(f"{path}: {', and '.join(changes)}")
     return dataclasses.replace(
         weights,

@@ -51,12 +51,12 @@ def test_causal_weights_start_a_run_with_masks_and_the_reverse(
 
     causal = train("causal", LEFT_TO_RIGHT, "--config.model.causal=True")
     masked = train("masked", FROM_INIT, FIXED, f"--config.init_from={tmp_path / 'causal'}")
-    says = "causal: attention becomes bidirectional, and the head next_token masked_token"
+    says = "causal: attention becomes bidirectional, and the head next_token becomes masked_token"
     said = capsys.readouterr().err
     assert says in said
     assert "randomly initialized" not in said
     again = train("again", LEFT_TO_RIGHT, FROM_INIT, FIXED, f"--config.init_from={tmp_path / 'masked' / 'model'}")
-    assert "attention becomes causal, and the head masked_token next_token" in capsys.readouterr().err
+    assert "attention becomes causal, and the head masked_token becomes next_token" in capsys.readouterr().err
     for tensors in (masked, again):
         assert tensors.keys() == causal.keys()
         assert all(np.array_equal(tensors[name], x) for name, x in causal.items())
@@ -87,7 +87,7 @@ def test_a_decoder_takes_the_causal_detour(tmp_path: pathlib.Path, capsys: pytes
     assert main(["pretrain", *words, "--init_from", str(tmp_path / "decoder"), FIXED, *short]) == 0
     said = capsys.readouterr().err
     assert "phase 1: steps 0 to 4 of 8 sequences x 32 tokens" in said
-    assert "decoder: attention becomes bidirectional, and the head next_token masked_token" in said
+    assert "decoder: attention becomes bidirectional, and the head next_token becomes masked_token" in said
     tensors, theirs = exported(tmp_path / "run"), {name: x.numpy() for name, x in decoder.state_dict().items()}
     assert transformers.ModernBertForMaskedLM.from_pretrained(tmp_path / "run" / "model").config.local_attention == 4
     for layer in range(4):
