@@ -2,9 +2,10 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import pathlib
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import ml_collections
@@ -35,7 +36,7 @@ from bert_jax.reports.run.warnings import RunSummary, summarize_run
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.plan import open_session
 from bert_jax.training.remote_workdir import local_copy
-from bert_jax.training.schedules import plan_phases
+from bert_jax.training.schedules import Phase, plan_phases
 from bert_jax.training.workdir import read_run
 
 AnyConfig = TypeVar("AnyConfig", PretrainConfig, FinetuneConfig)
@@ -166,16 +167,28 @@ def make_batches(
     corpus = open_mixture(config.data.corpus)
     config = with_vocab_size(config, corpus.vocab_size)
     phases = plan_phases(config.train)
-    chosen = next((used for used in phases if used.index == phase), None)
-    if chosen is None:
-        known = ", ".join(str(used.index) for used in phases)
+    stages = [used for used in phases if used.index == phase]
+    if not stages:
+        known = ", ".join(dict.fromkeys(str(used.index) for used in phases))
         raise UserError(f"phase {phase}: the config has no such phase with steps; the phases with steps are {known}")
-    begin, end = chosen.begin, chosen.end
-    if step is not None and not begin <= step < end:
+    begin, end = stages[0].begin, stages[-1].end
+    step = begin if step is None else step
+    if not begin <= step < end:
         raise UserError(f"step {step}: phase {phase} has the steps from {begin} to {end - 1}")
     rules = sequence_rules(config, corpus.tokenizer())
     batches = training_batches(corpus, rules, phases, BatchBlocks((0,), 1))
-    return batches(chosen, begin if step is None else step)
+    return _batches_of_stages(batches, [stage for stage in stages if step < stage.end], step)
+
+
+def _batches_of_stages(
+    batches: Callable[[Phase, int], Generator[Batch, None, None]], stages: Sequence[Phase], step: int
+) -> Generator[Batch, None, None]:
+    """Yield the batches from `step` on through the stages of a phase; the last stage has no end."""
+    for stage in stages[:-1]:
+        with contextlib.closing(batches(stage, step)) as stage_batches:
+            yield from itertools.islice(stage_batches, stage.end - step)
+        step = stage.end
+    yield from batches(stages[-1], step)
 
 
 def as_config(

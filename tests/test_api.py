@@ -275,6 +275,11 @@ def test_batches_follow_from_the_step(tmp_path) -> None:
     np.testing.assert_array_equal(
         next(bert_jax.make_batches(only_second, phase=1))["input_ids"], from_start[0]["input_ids"]
     )
+    growing = dataclasses.replace(config.train, phases=(dataclasses.replace(config.train.phases[0], batch_stages=2),))
+    of_stages = list(itertools.islice(bert_jax.make_batches(dataclasses.replace(config, train=growing), step=3), 4))
+    assert [len(batch["input_ids"]) for batch in of_stages] == [2, 2, 4, 4]
+    read = np.concatenate([batch["input_ids"] for batch in of_stages])
+    np.testing.assert_array_equal(read[2:10], np.concatenate([from_start[n]["input_ids"] for n in (2, 3)]))
     for phase, step in ((0, 5), (1, 4), (1, 10)):
         with pytest.raises(UserError, match=f"step {step}: phase {phase} has the steps from"):
             bert_jax.make_batches(in_phases, phase=phase, step=step)

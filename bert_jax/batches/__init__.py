@@ -26,6 +26,7 @@ Files, in the order in which a sequence number passes through them:
     windows.py       the window of an example: the text that it takes from a slot, in whole sentences
     sentence_pairs.py  slot -> the text of an example: the rules in the table SENTENCE_PAIRS
     words.py         the words that a segmenter found: a bit of each token id marks the start of a word
+    ramp.py          the batch sizes of a phase whose batch grows
     masking.py       tokens -> the tokens to predict: the table MASKINGS
     pipeline.py      all steps together: `make_sequences` returns the function from sequence numbers to a batch
     iteration.py     the batches of a host in order; threads build each batch before it is needed

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.batches.hashing import Stream, random_bits, uniform_floats, uniform_integers
-from bert_jax.config import DataConfig, PhaseConfig
+from bert_jax.config import DataConfig, PhaseConfig, section_of_phase
 
 MAX_WORD_TOKENS = 8  # longer words (scripts without spaces, long numbers) are masked token by token
 MIN_EXAMPLE_TOKENS = 3  # [CLS], a token, [SEP]
@@ -126,20 +126,13 @@ class MaskRateRange(NamedTuple):
 
 def phase_mask_rates(config: DataConfig, phase: PhaseConfig) -> MaskRateRange:
     """Return the masking rates at the beginning and at the end of a phase."""
-    begin = config.mask_probability if phase.mask_probability is None else phase.mask_probability
+    begin = section_of_phase(config, phase).mask_probability
     return MaskRateRange(begin, begin if phase.mask_probability_end is None else phase.mask_probability_end)
 
 
 def data_config_of_phase(config: DataConfig, phase: PhaseConfig) -> DataConfig:
-    """Return `config` with the masking of a phase; the maximum replaces a changing rate and sets the array shapes."""
-    fixed, random = phase.mask_token_fraction, phase.random_token_fraction
-    return dataclasses.replace(
-        config,
-        mask_probability=max(phase_mask_rates(config, phase)),
-        mask_token_fraction=config.mask_token_fraction if fixed is None else fixed,
-        random_token_fraction=config.random_token_fraction if random is None else random,
-        rarity_power=config.rarity_power if phase.rarity_power is None else phase.rarity_power,
-    )
+    """Return `config` with the values of a phase; the maximum replaces a changing rate and sets the array shapes."""
+    return dataclasses.replace(section_of_phase(config, phase), mask_probability=max(phase_mask_rates(config, phase)))
 
 
 def changing_mask_rate(config: DataConfig, phase: PhaseConfig, first: int, num_sequences: int) -> LinearMaskRate | None:

@@ -17,10 +17,16 @@ from bert_jax.corpus.store import running_total
 
 
 class Order(NamedTuple):
-    """The number of items and the number of sequences per epoch of each source, int64 [sources] each."""
+    """The number of items and the number of sequences per epoch of each source, int64 [sources] each.
+
+    The order begins with the sequence `first_sequence`, and all its epochs have the numbers from `first_sequence` on.
+    An order of earlier sequences has smaller numbers of epochs, because an epoch has at least one sequence. So no
+    sequence of the two orders is equal.
+    """
 
     num_items: np.ndarray
     num_sequences: np.ndarray
+    first_sequence: int = 0
 
     @property
     def num_per_epoch(self) -> int:
@@ -107,11 +113,13 @@ def positions_in_sources(order: Order, seed: int, numbers: np.ndarray) -> Source
 
     With a single source, positions ascend with the sequence numbers. `numbers` is int64 [sequences].
     """
-    epoch, index = np.divmod(numbers, order.num_per_epoch)
+    first = order.first_sequence
+    epoch, index = np.divmod(numbers - first, order.num_per_epoch)
     if len(order.num_items) == 1:
-        return SourcePositions(np.zeros_like(epoch), epoch, index)
-    index = permuted_indices(index, order.num_per_epoch, random_bits(seed, Stream.MIXTURE, epoch))
+        return SourcePositions(np.zeros_like(epoch), first + epoch, index)
+    index = permuted_indices(index, order.num_per_epoch, random_bits(seed, Stream.MIXTURE, first + epoch))
     starts = running_total(order.num_sequences)
     source = np.searchsorted(starts, index, side="right") - 1
     read_before = epoch * order.num_sequences[source] + index - starts[source]  # of the source, in all epochs
-    return SourcePositions(source, *np.divmod(read_before, order.num_items[source]))
+    source_epoch, position = np.divmod(read_before, order.num_items[source])
+    return SourcePositions(source, first + source_epoch, position)

@@ -117,6 +117,7 @@ def make_sequences(
     config: DataConfig,
     num_token_types: int = 2,
     rate: LinearMaskRate | None = None,
+    first_sequence: int = 0,
 ) -> Sequences:
     """Return the sequences of a split, which depend only on the arguments and the sequence numbers.
 
@@ -128,6 +129,7 @@ def make_sequences(
         config: settings of sentence pairs, packing, masking and weights of sources.
         num_token_types: number of token types of the model; below 2, all types are 0.
         rate: a changing masking rate, whose maximum is `config.mask_probability`; None: the rate is constant.
+        first_sequence: number of the first sequence, with which each source begins a new epoch (`Order`).
 
     Raises:
         UserError: `seq_len` is too short for an example, or for `config.packing` examples; the split has no text;
@@ -150,9 +152,11 @@ def make_sequences(
         raise UserError("the corpus has no text to make sequences from; prepare it from more text")
     if config.weights and len(config.weights) != len(num_items):
         raise UserError(
-            f"config.data.weights has {len(config.weights)} numbers for {len(num_items)} corpora; give one per corpus"
+            f"config.data.weights, or the weights of a phase, has {len(config.weights)} numbers for {len(num_items)} "
+            "corpora; give one per corpus"
         )
     order = plan_sequences_per_source(num_items, config.weights, config.smoothing, config.max_epochs)
+    order = order._replace(first_sequence=first_sequence)
     _check_num_documents(split, order, rule, config)
 
     @functools.cache
@@ -290,8 +294,10 @@ def sources_of_planned_sequences(plan: SequencePlan, sequence_numbers: np.ndarra
 
 def _wrap_after_dupe_factor_epochs(plan: SequencePlan, sequence_numbers: np.ndarray) -> np.ndarray:
     """Return the sequence numbers modulo `dupe_factor` epochs, so that later epochs repeat the first epochs."""
-    repeats_after = plan.config.dupe_factor
-    return sequence_numbers % (repeats_after * plan.order.num_per_epoch) if repeats_after else sequence_numbers
+    repeats_after, first = plan.config.dupe_factor, plan.order.first_sequence
+    if not repeats_after:
+        return sequence_numbers
+    return first + (sequence_numbers - first) % (repeats_after * plan.order.num_per_epoch)
 
 
 class TokensOfExamples(NamedTuple):

@@ -14,6 +14,9 @@ from bert_jax.interop.huggingface.peft import base_model_directory
 from bert_jax.interop.sentence_modules import read_sentence_modules
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.training import workdir
+from bert_jax.training.checkpoint import saved_steps
+from bert_jax.training.remote_workdir import checkpoints_directory
+from bert_jax.training.schedules import model_after_step
 
 FROM_INIT = "--config.model=from_init"
 AnyConfig = typing.TypeVar("AnyConfig", bound=PretrainConfig | FinetuneConfig)
@@ -22,7 +25,8 @@ AnyConfig = typing.TypeVar("AnyConfig", bound=PretrainConfig | FinetuneConfig)
 def read_architecture(path: str | os.PathLike[str]) -> EncoderConfig:
     """Return the architecture of a directory of transformers or `peft`, or of a work directory of `pretrain`.
 
-    The function neither reads weights nor starts JAX. UserError is raised if the directory describes no architecture.
+    The function neither reads weights nor starts JAX. A run has the architecture of its newest checkpoint. UserError is
+    raised if the directory describes no architecture.
     """
     directory = workdir.resolve_model_dir(path)
     sentences = read_sentence_modules(directory)
@@ -33,7 +37,8 @@ def read_architecture(path: str | os.PathLike[str]) -> EncoderConfig:
         return read_model_config(directory / "config.json").encoder
     config = workdir.read_run(directory)[0] if (directory / "run.json").is_file() else None
     if isinstance(config, PretrainConfig):
-        return config.model
+        steps = saved_steps(checkpoints_directory(directory))
+        return model_after_step(config.model, config.train, max(steps, default=config.train.steps))
     raise UserError(f"{path}: describes no architecture (no config.json); give a directory of `export` or transformers")
 
 

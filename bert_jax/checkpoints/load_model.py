@@ -36,6 +36,7 @@ from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
 from bert_jax.training.remote_workdir import checkpoints_directory
+from bert_jax.training.schedules import model_after_step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -274,13 +275,14 @@ def trains_auxiliary_model(path: str | os.PathLike[str], part: str) -> bool:
 def _weights_of_run(directory: pathlib.Path, step: int | None, part: str | None, console: Console) -> Weights:
     """Return the model of a pretraining run with all trained heads, or an auxiliary model of the run."""
     config, step, params = restore_run(directory, step, console)
-    parts = OBJECTIVES[config.objective].auxiliary(config.model, config.replaced_tokens)
+    model = model_after_step(config.model, config.train, step)
+    parts = OBJECTIVES[config.objective].auxiliary(model, config.replaced_tokens)
     if part is not None and part not in parts:
         trained = f"it trains {', '.join(parts)}" if parts else f"{config.objective} trains one model"
         raise UserError(f"{directory}: no {part} here; {trained}")
     console.say(f"weights of step {step:,} of {directory}")
     if part is None:
-        encoder, heads = config.model, tuple(Head(name) for name in HEADS if name in params and name not in parts)
+        encoder, heads = model, tuple(Head(name) for name in HEADS if name in params and name not in parts)
         # An objective may have further parameters.
         params = {name: params[name] for name in make_model(encoder, ComputeConfig(), heads).shapes}
     else:

@@ -5,6 +5,7 @@ encoder.py       the fields of an architecture and of its computation
 field.py         the metadata of a field: meaning, range, table, and the conditions under which it has an effect
 free_fields.py   the fields that a resumed run may change
 load.py          recipe + overrides -> a frozen config, or an error that names the key
+phase.py         the fields of a phase, and the settings of a phase
 presets.py       published architectures; to add an architecture, add a row to PRESETS
 recipes.py       published training settings, from which the recipes in configs/ start; to add a paper, add a function
 schema.py        the fields of a run, as frozen dataclasses; to add a field, add it to its section
@@ -41,6 +42,7 @@ from bert_jax.config.load import (
     values_that_hosts_share,
     with_vocab_size,
 )
+from bert_jax.config.phase import PhaseConfig, section_of_phase
 from bert_jax.config.schema import (
     CheckpointConfig,
     Config,
@@ -52,7 +54,6 @@ from bert_jax.config.schema import (
     FinetuneTrainConfig,
     MeshConfig,
     OptimizerConfig,
-    PhaseConfig,
     PretrainConfig,
     ProfileConfig,
     ReplacedTokensConfig,
@@ -102,6 +103,7 @@ __all__ = [
     "refuse_fields_without_effect",
     "resolve",
     "section_from_values",
+    "section_of_phase",
     "table_of_field",
     "to_json",
     "values_that_hosts_share",

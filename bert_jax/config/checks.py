@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bert_jax.config.field import ReadBy
+from bert_jax.config.phase import section_of_phase
 from bert_jax.config.schema import Config, DataConfig, OptimizerConfig, PretrainConfig
 from bert_jax.errors import UserError, did_you_mean
 
@@ -152,6 +153,8 @@ def _is_met(condition: ReadBy, choice: FieldValue, with_tables: bool) -> bool:
 def phase_warnings(config: PretrainConfig, given: Collection[str]) -> Iterator[str]:
     """Yield a warning for each phase whose own values replace fields that were set on the command line.
 
+    Yield a warning, too, if the first phase changes the architecture of the initial weights.
+
     Args:
         config: a checked config.
         given: keys on the command line, such as `train.batch_size`.
@@ -174,6 +177,14 @@ def phase_warnings(config: PretrainConfig, given: Collection[str]) -> Iterator[s
             values = " and ".join(f"{name}={getattr(phase, name)}" for name in dict.fromkeys(replaced.values()))
             fixes = " ".join(f"--config.{key}.{setting.field.name}={setting.value}" for setting in replaced)
             yield f"warning: no effect of {names} in phase {index + 1}, which sets {values}; add {fixes}"
+    first = min(config.train.used_phases)
+    changed = dataclasses.asdict(section_of_phase(config.model, config.train.phases[first]))
+    for name, value in dataclasses.asdict(config.model).items() if config.init_from else ():
+        if changed[name] != value:
+            yield (
+                f"warning: phase {first + 1} trains the weights of config.init_from with {name}={changed[name]}, and "
+                f"they have {value}; to keep this value, add --config.train.phases[{first}].{name}=None"
+            )
 
 
 def no_effect_error(key: str, choice: str, default: object, fix: str = "") -> UserError:
@@ -198,6 +209,7 @@ def check_pretraining(config: PretrainConfig) -> None:
     if not math.isclose(total := sum(phase.fraction for phase in train.phases), 1.0, abs_tol=1e-6):
         raise UserError(f"config.train.phases: the fractions add up to {total:g}; they must add up to 1")
     check_warmup(config.optimizer, train.steps)
+    _check_weights("config.data", data.weights)
     for index, phase in train.used_phases.items():
         key = f"config.train.phases[{index}]"
         if not 8 <= phase.seq_len <= model.max_positions:
@@ -207,18 +219,28 @@ def check_pretraining(config: PretrainConfig) -> None:
             )
         if phase.warmup_steps is not None and phase.warmup_steps >= (steps := round(phase.fraction * train.steps)):
             raise UserError(f"{key}.warmup_steps={phase.warmup_steps}, but the phase has {steps} steps; lower it")
-        mask = data.mask_token_fraction if phase.mask_token_fraction is None else phase.mask_token_fraction
-        random = data.random_token_fraction if phase.random_token_fraction is None else phase.random_token_fraction
+        of_phase = section_of_phase(data, phase)
+        _check_weights(key, of_phase.weights)
+        mask, random = of_phase.mask_token_fraction, of_phase.random_token_fraction
         if mask + random > 1:
             raise UserError(
                 f"{key}: mask_token_fraction={mask:g} and random_token_fraction={random:g} add up to more than 1"
             )
-    if data.weights and (min(data.weights) < 0 or not sum(data.weights)):
-        raise UserError(f"config.data.weights={data.weights}: give numbers from 0 on, at least one of them above 0")
-    if data.max_epochs is not None and data.weights is None and data.smoothing == DataConfig().smoothing:
+    default, mixtures = DataConfig(), [section_of_phase(data, phase) for phase in train.used_phases.values()]
+    if data.smoothing != default.smoothing and all(mixture.weights is not None for mixture in mixtures):
+        raise no_effect_error("config.data.smoothing", "the weights of every phase", default.smoothing)
+    if data.max_epochs is not None and all(
+        (mixture.weights, mixture.smoothing) == (default.weights, default.smoothing) for mixture in mixtures
+    ):
         raise no_effect_error(
             "config.data.max_epochs", "config.data.weights=None", None, "set config.data.weights or smoothing"
         )
+
+
+def _check_weights(key: str, weights: tuple[float, ...] | None) -> None:
+    """Raise UserError unless no weight in the section `key` is below 0 and at least one weight is above 0."""
+    if weights and (min(weights) < 0 or not sum(weights)):
+        raise UserError(f"{key}.weights={weights}: give numbers from 0 on, at least one of them above 0")
 
 
 def check_warmup(optimizer: OptimizerConfig, steps: int) -> None:

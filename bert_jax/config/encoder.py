@@ -13,6 +13,7 @@ from bert_jax.config.field import (
     field,
 )
 
+WITH_INIT = ReadBy("init_from", not_values=(None,))  # the architecture of the weights
 MAX_MLPS = 8  # maximum number of MLPs per block, since the table of a family lists the tensors of each MLP
 
 
@@ -87,6 +88,8 @@ class EncoderConfig:
         10_000.0,
         "rotary base of global layers; the longest wavelength is about 2 pi times the base, in tokens",
         ABOVE_0,
+        replaced_by_phase="rotary_base",
+        still_read_by=WITH_INIT,
     )
     local_rotary_base: float | None = field(
         None,
@@ -105,6 +108,8 @@ class EncoderConfig:
         "attention window of a local block in tokens: queries attend to keys up to half a window away; None: no window",
         AT_LEAST_1,
         read_by=ReadBy("global_every", not_values=(1,)),
+        replaced_by_phase="local_window",
+        still_read_by=ReadBy("global_every", not_values=(1,)),
     )
     local_windows: tuple[int, ...] | None = field(
         None,

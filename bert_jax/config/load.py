@@ -27,7 +27,8 @@ from ml_collections import config_dict, config_flags
 from bert_jax.config.checks import check_pretraining, field_values, refuse_fields_without_effect, unmet_conditions
 from bert_jax.config.field import FROM_0_BELOW_1, MAX_NUMBER, MAX_WHOLE_NUMBER, MIN_POSITIVE
 from bert_jax.config.free_fields import FREE_TO_CHANGE
-from bert_jax.config.schema import Config, FinetuneConfig, PhaseConfig, PretrainConfig
+from bert_jax.config.phase import PhaseConfig
+from bert_jax.config.schema import Config, FinetuneConfig, PretrainConfig
 from bert_jax.config.suggestions import suggestion_text
 from bert_jax.errors import UserError, nearest
 

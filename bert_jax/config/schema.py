@@ -19,12 +19,11 @@ from bert_jax.config.field import (
     ReadBy,
     field,
 )
+from bert_jax.config.phase import WITH_MASKS, PhaseConfig
 from bert_jax.config.task import AdapterConfig, TaskConfig
 
-# Conditions of several fields.
-WITH_MASKS = ReadBy("objective", row_property="has_masks")
+# Condition of several fields.
 WITH_MUON = ReadBy("name", values=("muon",))
-WITH_PEAK = ReadBy("peak_learning_rate", not_values=(None,))
 
 
 # Corpus and training sequences.
@@ -56,7 +55,9 @@ class DataConfig:
         AT_LEAST_1,
     )
     weights: tuple[float, ...] | None = field(
-        None, "sampling weight of each corpus of a mixture; None: the sizes of the corpora, with data.smoothing"
+        None,
+        "sampling weight of each corpus of a mixture; None: the sizes of the corpora, with data.smoothing",
+        replaced_by_phase="weights",
     )
     smoothing: float = field(
         1.0,
@@ -64,6 +65,7 @@ class DataConfig:
         "gives equal fractions",
         FROM_0_TO_1,
         read_by=ReadBy("weights", values=(None,)),
+        replaced_by_phase="smoothing",
     )
     max_epochs: int | None = field(
         None, "maximum number of times that an epoch of a mixture reads each corpus; None: no limit", AT_LEAST_1
@@ -198,80 +200,6 @@ class DistillationConfig:
 
 # Steps, batches and phases; optimizer; devices; evaluation, checkpoints and watchdog.
 @dataclasses.dataclass(frozen=True)
-class PhaseConfig:
-    """A phase of the run; a field that is None takes the value in `train`, `optimizer` or `data`."""
-
-    seq_len: int = field(128, "tokens per sequence in this phase", AT_LEAST_1)
-    fraction: float = field(1.0, "fraction of train.steps in this phase; 0: no such phase", FROM_0_TO_1)
-    batch_size: int | None = field(None, "sequences per step in this phase; None: train.batch_size", AT_LEAST_1)
-    grad_accum_steps: int | None = field(
-        None, "micro-batches per step in this phase; None: train.grad_accum_steps", AT_LEAST_1
-    )
-    peak_learning_rate: float | None = field(
-        None,
-        "peak learning rate of a separate schedule in this phase; None: the schedule of the run continues",
-        AT_LEAST_0,
-    )
-    warmup_fraction: float = field(
-        0.0,
-        "warmup of this phase's schedule as a fraction of the phase's steps",
-        FROM_0_TO_1,
-        read_by=WITH_PEAK,
-        replaced_by="warmup_steps",
-    )
-    warmup_steps: int | None = field(
-        None,
-        "warmup of this phase's schedule in steps; None: the phase's warmup_fraction",
-        AT_LEAST_0,
-        read_by=WITH_PEAK,
-    )
-    objective: str | None = field(
-        None,
-        "objective of this phase in a run of objective=masked_tokens; left_to_right: causal attention, and the "
-        "masked-token head predicts the next token; hybrid: left_to_right for a fraction of each batch, and masked "
-        "tokens for the other sequences; None: the objective of the run",
-        table="bert_jax.objectives.PHASE_OBJECTIVES",
-    )
-    left_to_right_fraction: float = field(
-        1 / 16,
-        "hybrid: fraction of the sequences of a batch, and of the loss, that are left to right; 1/16 is GPT-BERT's "
-        "value",
-        ABOVE_0_BELOW_1,
-        read_by=ReadBy("objective", values=("hybrid",)),
-    )
-    mask_probability: float | None = field(
-        None,
-        "fraction of the tokens to predict; None: data.mask_probability; evaluation uses 15 %",
-        ABOVE_0_TO_1,
-        read_by=WITH_MASKS,
-    )
-    mask_probability_end: float | None = field(
-        None,
-        "value that mask_probability reaches, linearly, at the end of the phase; None: no change",
-        ABOVE_0_TO_1,
-        read_by=WITH_MASKS,
-    )
-    mask_token_fraction: float | None = field(
-        None,
-        "fraction of the predicted tokens replaced by [MASK]; None: data.mask_token_fraction",
-        FROM_0_TO_1,
-        read_by=WITH_MASKS,
-    )
-    random_token_fraction: float | None = field(
-        None,
-        "fraction of the predicted tokens replaced by a random token; None: data.random_token_fraction",
-        FROM_0_TO_1,
-        read_by=WITH_MASKS,
-    )
-    rarity_power: float | None = field(
-        None,
-        "power of rarity in the choice of the tokens to predict; None: data.rarity_power",
-        FROM_0_TO_1,
-        read_by=WITH_MASKS,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
 class FinetuneTrainConfig:
     """Batches and logging of a fine-tuning."""
 
@@ -354,6 +282,7 @@ class OptimizerConfig:
         "warmup_stable_decay: fraction of the steps, at the end of the run, in which the learning rate falls",
         FROM_0_TO_1,
         read_by=ReadBy("schedule", values=("warmup_stable_decay",)),
+        replaced_by_phase="decay_fraction",
     )
     beta1: float = field(0.9, "decay rate of Adam's first moment", FROM_0_BELOW_1)
     beta2: float = field(0.999, "decay rate of Adam's second moment", FROM_0_BELOW_1)
@@ -368,7 +297,9 @@ class OptimizerConfig:
         0.95, "muon: decay rate of the momentum that is orthogonalized", FROM_0_BELOW_1, read_by=WITH_MUON
     )
     nesterov: bool = field(True, "muon: Nesterov momentum", read_by=WITH_MUON)
-    weight_decay: float = field(0.01, "decoupled weight decay; norms and biases do not decay", AT_LEAST_0)
+    weight_decay: float = field(
+        0.01, "decoupled weight decay; norms and biases do not decay", AT_LEAST_0, replaced_by_phase="weight_decay"
+    )
     bias_correction: bool = field(True, "bias correction in Adam; the original BERT has none")
     clip_norm: float | None = field(1.0, "maximum global norm of the gradient; None: no clipping", ABOVE_0)
     layer_decay: float = field(

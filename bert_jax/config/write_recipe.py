@@ -4,7 +4,8 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from bert_jax.config.load import flatten, to_json
-from bert_jax.config.schema import Config, PhaseConfig, PretrainConfig
+from bert_jax.config.phase import PhaseConfig
+from bert_jax.config.schema import Config, PretrainConfig
 
 MAX_LINE = 100
 

@@ -65,7 +65,7 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompileInputs:
-    """The inputs that are needed to compile a run, which has one program per phase."""
+    """The inputs that are needed to compile a run, which has one program per phase and batch size."""
 
     objective: Objective
     phases: tuple[Phase, ...]
@@ -207,7 +207,7 @@ def finetuning_compile_inputs(config: FinetuneConfig, console: Console) -> Compi
 
 
 def dry_run(work: CompileInputs, devices: Sequence[Any] | None, say: Say) -> Report:
-    """Compile every phase of a recipe and report the cost of a step on one device.
+    """Compile every phase of a recipe, with each batch size of the phase, and report the cost of a step on one device.
 
     Args:
         work: the inputs to compile the recipe.
@@ -244,7 +244,7 @@ def dry_run(work: CompileInputs, devices: Sequence[Any] | None, say: Say) -> Rep
     reports = []
     for index, phase in enumerate(phases, 1):
         say(
-            f"compiling phase {index} of {len(phases)} for {len(devices)} x {kind}: "
+            f"compiling program {index} of {len(phases)} for {len(devices)} x {kind}: "
             f"{phase.batch_size:,} sequences of {phase.seq_len} tokens"
         )
         reports.append(_compile_and_report_phase(work, phase, mesh, machine))
@@ -299,7 +299,7 @@ def _compile_and_report_phase(
 ) -> PhaseReport:
     """Compile the step of a phase, and return its memory, cost and estimated time."""
     objective = work.objective
-    optimizer = make_optimizer(work.optimizer, objective.logical_axes, objective.sections)
+    optimizer = make_optimizer(work.optimizer, objective.logical_axes, objective.sections, phase.weight_decay)
     schedule = functools.partial(learning_rate, work.optimizer, work.phases)
     split = sharding.batch_sharding(mesh)
     shapes = work.batch_shapes(phase)

@@ -66,7 +66,9 @@ def _phase_json(report: Report, result: PhaseReport) -> dict[str, Any]:
 
 
 def report_text(report: Report, total: Total) -> str:
-    """Return the report of a dry run as text: a column for each phase, then the totals of the recipe."""
+    """Return the report of a dry run as text: a column for each phase and batch size, then the totals of the recipe."""
+    indices = [result.phase.index for result in report.phases]
+    numbers = [1 + sorted(set(indices)).index(index) for index in indices]
     mesh = " x ".join(f"{axis} {size:,}" for axis, size in report.mesh.items())
     figures = report.machine
     bandwidth = f" at {_text_in_unit(figures.hbm_bandwidth, 1e9, 'GB/s')}" if figures.hbm_bandwidth else ""
@@ -78,14 +80,14 @@ def report_text(report: Report, total: Total) -> str:
         *(f"note: {note}" for note in report.notes),
         "",
         *_lines_with_phase_columns(
-            [_phase_rows(report, result, index) for index, result in enumerate(report.phases, 1)]
+            [_phase_rows(report, result, number) for number, result in zip(numbers, report.phases, strict=True)]
         ),
         "",
         *_total_lines(report, total),
     ]
-    for index, result in enumerate(report.phases, 1):
+    for number, result in zip(numbers, report.phases, strict=True):
         if not result.fits:
-            lines += ["", f"phase {index} does not fit in memory; changes that should make it fit:"]
+            lines += ["", f"phase {number} does not fit in memory; changes that should make it fit:"]
             lines += [f"  {change}" for change in result.changes]
     return "\n".join(lines)
 
@@ -93,11 +95,11 @@ def report_text(report: Report, total: Total) -> str:
 Rows = list[tuple[str, str]]
 
 
-def _phase_rows(report: Report, result: PhaseReport, index: int) -> Rows:
+def _phase_rows(report: Report, result: PhaseReport, number: int) -> Rows:
     """Return the labels and values of a phase in the report; a label without leading spaces starts a section."""
     phase, memory, cost, estimate = result.phase, result.memory, result.cost, result.estimate
     rows = [
-        ("phase", f"{index}"),
+        ("phase", f"{number}"),
         ("  tokens per sequence", f"{phase.seq_len:,}"),
         ("  sequences per step", f"{phase.batch_size:,}"),
         ("  micro-batches", f"{phase.grad_accum_steps:,}"),

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from bert_jax.batches.masking import phase_mask_rates
-from bert_jax.config import EncoderConfig, PhaseConfig, PretrainConfig, ReplacedTokensConfig
+from bert_jax.config import EncoderConfig, PhaseConfig, PretrainConfig, ReplacedTokensConfig, section_of_phase
 from bert_jax.errors import UserError
 from bert_jax.models import Head
 from bert_jax.objectives import distillation, hybrid, left_to_right, masked_tokens, replaced_tokens
@@ -40,6 +40,7 @@ __all__ = [
     "Params",
     "Rngs",
     "make_objective",
+    "predicts_masks",
 ]
 
 
@@ -105,6 +106,11 @@ PHASE_OBJECTIVES: dict[str, PhaseObjectiveRow] = {
 }
 
 
+def predicts_masks(phase: PhaseConfig) -> bool:
+    """Return whether evaluations in a phase measure the objective of the run, also in a run of masked tokens."""
+    return not phase.objective or PHASE_OBJECTIVES[phase.objective].has_masks
+
+
 def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
     """Return the objective that `config.objective` names, for the encoder that `config.model` describes.
 
@@ -130,17 +136,24 @@ def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None)
         has_init_weights=bool(config.init_from),
     )
     objective = row.make(ingredients)
-    phases = dict[int, Objective]()
+    phases, evaluated = dict[int, Objective](), dict[int, Objective]()
     for index, phase in config.train.used_phases.items():
         if phase.objective and config.objective != "masked_tokens":
             raise UserError(f"config.train.phases[{index}].objective needs config.objective=masked_tokens")
+        of_phase = dataclasses.replace(ingredients, model=section_of_phase(config.model, phase))
+        trained = masked = objective if of_phase.model == config.model else row.make(of_phase)
         if phase.objective:
-            phases[index] = PHASE_OBJECTIVES[phase.objective].make(ingredients, objective, phase)
+            trained = PHASE_OBJECTIVES[phase.objective].make(of_phase, masked, phase)
+        measured = masked if predicts_masks(phase) else trained
+        if trained is not objective:
+            phases[index] = trained
+        if measured is not objective:
+            evaluated[index] = measured
 
     def flops(seq_len: int, index: int) -> float:
         return phases.get(index, objective).flops(seq_len, index)
 
-    return dataclasses.replace(objective, phases=phases, flops=flops)
+    return dataclasses.replace(objective, phases=phases, evaluated_phases=evaluated, flops=flops)
 
 
 def _refuse_packed_block_sparse_attention(

@@ -66,6 +66,7 @@ class Objective:
         whole_batch_loss: the two steps of `loss`, if the loss of an example depends on the other examples of the batch
         project: function from updated parameters to the nearest allowed parameters, applied after each update
         phases: index of a phase -> objective of the phase, if not the run's objective; both train the run's parameters
+        evaluated_phases: index of a phase -> objective that evaluations in the phase measure, if not the run's objective
         left_to_right_fraction: fraction of the sequences of a batch that a hybrid objective trains left to right; its
             functions read the batch as `hybrid.split_batch` divides it. 0: the objective is not a hybrid
     """
@@ -84,16 +85,12 @@ class Objective:
     whole_batch_loss: WholeBatchLoss | None = None
     project: Callable[[Params], Params] = lambda params: params
     phases: Mapping[int, "Objective"] = dataclasses.field(default_factory=dict)
+    evaluated_phases: Mapping[int, "Objective"] = dataclasses.field(default_factory=dict)
     left_to_right_fraction: float = 0.0
 
     def of_phase(self, index: int) -> "Objective":
         """Return the objective of the phase `index` of `config.train.phases`."""
         return self.phases.get(index, self)
-
-    @property
-    def evaluated_phases(self) -> Mapping[int, "Objective"]:
-        """The phases whose objective evaluations measure; in all other phases, they measure the run's objective."""
-        return {index: phase for index, phase in self.phases.items() if not phase.left_to_right_fraction}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

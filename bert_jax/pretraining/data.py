@@ -20,7 +20,7 @@ from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, batches_by_snapshot
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training.plan import Heldout
-from bert_jax.training.schedules import Phase
+from bert_jax.training.schedules import Phase, sequences_of_phase
 
 Batches = Generator[Batch, None, None]
 
@@ -56,15 +56,16 @@ def training_batches(
 ) -> Callable[[Phase, int], Batches]:
     """Return a function (phase, step) -> an endless iterator over the batches from this step on.
 
-    The batches contain only the blocks of this process. Sequence numbers continue over phases and epochs. Raise
-    UserError if the sequences of a phase cannot be made.
+    The batches contain only the blocks of this process. Sequence numbers continue over phases and epochs. A phase with
+    a mixture of its own begins new epochs of all sources. Raise UserError if the sequences of a phase cannot be made.
     """
 
     def phase_sequences(split: Split, phase: Phase) -> Sequences:
-        masks, num_sequences = rules.phases[phase.index], (phase.end - phase.begin) * phase.batch_size
-        rate = changing_mask_rate(rules.data, masks, phase.begin_sequence, num_sequences)
-        data = data_config_of_phase(rules.data, masks)
-        return make_sequences(split, rules.symbols, phase.seq_len, rules.seed, data, rules.num_token_types, rate)
+        settings, numbers = rules.phases[phase.index], sequences_of_phase(phases, phase.index)
+        rate = changing_mask_rate(rules.data, settings, numbers.start, len(numbers))
+        data, num_types = data_config_of_phase(rules.data, settings), rules.num_token_types
+        first = numbers.start if settings.has_mixture else 0
+        return make_sequences(split, rules.symbols, phase.seq_len, rules.seed, data, num_types, rate, first)
 
     def split_batches(split: Split, phase: Phase, step: int) -> Batches:
         sequences = phase_sequences(split, phase)
@@ -78,13 +79,43 @@ def training_batches(
     return functools.partial(batches_by_snapshot, corpus, num_snapshots, phases, preparation, split_batches)
 
 
-def passes_per_source(split: Split, rules: SequenceRules, phase: Phase) -> np.ndarray:
-    """Return how often an epoch of training reads the text of each source of a mixture: float64 `[sources]`."""
+class MixtureOfPhase(NamedTuple):
+    """The mixture of sources that a phase reads.
+
+    `shares` has the fractions of the phase's sequences, and `passes` the number of passes over each source in an epoch
+    of the mixture, both float64 `[sources]`. `num_epochs` is the number of these epochs in the phase.
+    """
+
+    shares: np.ndarray
+    passes: np.ndarray
+    num_epochs: float
+
+
+def mixtures_of_phases(split: Split, rules: SequenceRules, phases: tuple[Phase, ...]) -> list[MixtureOfPhase]:
+    """Return the mixture of each phase of a run; the stages of a phase have one mixture."""
+    mixtures = []
+    for index in sorted({phase.index for phase in phases}):
+        settings = rules.phases[index]
+        data = data_config_of_phase(rules.data, settings)
+        sequences = make_sequences(split, rules.symbols, settings.seq_len, rules.seed, data, rules.num_token_types)
+        shares = sequences.num_per_source / sequences.num_per_epoch
+        passes = Order(sequences.num_items, sequences.num_per_source).passes_per_source
+        num_epochs = len(sequences_of_phase(phases, index)) / sequences.num_per_epoch
+        mixtures.append(MixtureOfPhase(shares, passes, num_epochs))
+    return mixtures
+
+
+def passes_per_source(split: Split, rules: SequenceRules, phases: tuple[Phase, ...]) -> np.ndarray:
+    """Return how often an epoch of training reads the text of each source, as a mean over the run.
+
+    The result is float64 `[sources]`.
+    """
     if len(split.source_documents) == 2:  # one source; the plan of its sequences may take seconds
         return np.ones(1)
-    data = data_config_of_phase(rules.data, rules.phases[phase.index])
-    sequences = make_sequences(split, rules.symbols, phase.seq_len, rules.seed, data, rules.num_token_types)
-    return Order(sequences.num_items, sequences.num_per_source).passes_per_source
+    mixtures = mixtures_of_phases(split, rules, phases)
+    passes, num_epochs = [mixture.passes for mixture in mixtures], [mixture.num_epochs for mixture in mixtures]
+    averaged: np.ndarray = np.average(passes, axis=0, weights=num_epochs)
+    return averaged
 
 
 class _SequencesAndEnd(NamedTuple):

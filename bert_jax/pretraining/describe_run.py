@@ -1,7 +1,8 @@
 """Console lines about corpus, model and phases at the start of a pretraining run."""
 
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -16,13 +17,14 @@ from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.statistics import EVALUATED_FRACTION, expected_num_predictions, few_predictions_warning
 from bert_jax.models import describe_used_kernel
 from bert_jax.parallel.platform import cpu_has_bfloat16
-from bert_jax.pretraining.data import SequenceRules
+from bert_jax.pretraining.data import SequenceRules, mixtures_of_phases
 from bert_jax.reports.corpus.checks import sequence_warnings
-from bert_jax.training.schedules import Phase
+from bert_jax.training.schedules import Phase, sequences_of_phase, steps_of_phase
 
 CPU_FLOPS_PER_CORE = 50e9  # an optimistic speed of training in float32; the machine may be slower
 MAX_CPU_HOURS = 6  # a longer run on CPUs gets a warning
 CHECKED_SEQUENCES = 512  # sequences of each phase that are checked for likely problems
+SHOWN_OF_PHASE = ("rotary_base", "local_window", "weight_decay")  # shown in the line of a phase that sets them
 
 
 def evaluation_size_line(num_tokens: int, predicts_all: bool) -> str:
@@ -62,19 +64,26 @@ def describe_run(
     if devices[0].platform == "cpu" and compute.dtype == "float32" and cpu_has_bfloat16():
         yield "  this CPU has instructions for bfloat16, so config.compute.dtype=bfloat16 makes the steps faster"
     warned = set[str]()  # lines that an earlier phase has printed
-    for index, phase in enumerate(phases, 1):
-        tokens = (phase.end - phase.begin) * phase.batch_size * phase.seq_len
-        if not tokens:
+    for number, index in enumerate(dict.fromkeys(phase.index for phase in phases), 1):
+        settings, steps = rules.phases[index], steps_of_phase(phases, index)
+        if not steps:
             continue
+        tokens = len(sequences_of_phase(phases, index)) * settings.seq_len
+        sizes = [phase.batch_size for phase in phases if phase.index == index]
         text_size = split.num_tokens if num_snapshots == 1 else estimate_text_tokens(split.num_tokens, num_snapshots)
         passes = np.format_float_positional(tokens / text_size, precision=3, fractional=False, trim="-")
         yield (
-            f"phase {index}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "
-            f"{phase.seq_len} tokens, {passes} times the {'corpus' if num_snapshots == 1 else 'text, about'}"
-            + (f", {objective.replace('_', ' ')}" if (objective := rules.phases[phase.index].objective) else "")
+            f"phase {number}: steps {steps.start:,} to {steps.stop:,} of {_describe_range(sizes)} sequences x "
+            f"{settings.seq_len} tokens, {passes} times the {'corpus' if num_snapshots == 1 else 'text, about'}"
+            + (f", {settings.objective.replace('_', ' ')}" if settings.objective else "")
+            + "".join(
+                f", {name.replace('_', ' ')} {value:,g}"
+                for name in SHOWN_OF_PHASE
+                if (value := getattr(settings, name)) is not None
+            )
         )
-        masked = data_config_of_phase(data, rules.phases[phase.index])
-        sequences = make_sequences(split, symbols, phase.seq_len, rules.seed, masked)
+        masked = data_config_of_phase(data, settings)
+        sequences = make_sequences(split, symbols, settings.seq_len, rules.seed, masked)
         figures = sequence_figures(sequences, symbols.vocabulary.mask, CHECKED_SEQUENCES)
         lines = [line for line in sequence_warnings(figures, masked).values() if line not in warned]
         yield from (f"warning: {line}" for line in lines)
@@ -84,17 +93,20 @@ def describe_run(
 def _describe_sources(corpus: Mixture, rules: SequenceRules, phases: tuple[Phase, ...]) -> Iterator[str]:
     """Yield a line for each corpus of a mixture: its fractions of the tokens and the sequences, and its epochs."""
     split = corpus.split("train")
-    shares, epochs = np.zeros((len(phases), len(corpus.corpora))), np.zeros(len(corpus.corpora))
-    for index, phase in enumerate(phases):
-        sequences = make_sequences(split, rules.symbols, phase.seq_len, rules.seed, rules.data)
-        shares[index] = sequences.num_per_source / sequences.num_per_epoch
-        num_sequences = (phase.end - phase.begin) * phase.batch_size
-        epochs += num_sequences * shares[index] / np.maximum(1, sequences.num_items)
-    for (name, source), share, times in zip(corpus.sources(), shares[0].tolist(), epochs.tolist(), strict=True):
+    mixtures = mixtures_of_phases(split, rules, phases)
+    for index, (name, source) in enumerate(corpus.sources()):
+        all_shares = (f"{mixture.shares[index]:.2%}" for mixture in mixtures)
+        shares = ", then ".join(share for share, _ in itertools.groupby(all_shares))
+        times = sum(mixture.num_epochs * mixture.passes[index] for mixture in mixtures)
         yield (
             f"  {os.path.basename(name)}: {source.num_tokens / split.num_tokens:.2%} of the tokens, "
-            f"{share:.2%} of the sequences, {times:,.2f} epochs"
+            f"{shares} of the sequences, {times:,.2f} epochs"
         )
+
+
+def _describe_range(sizes: Sequence[int]) -> str:
+    """Return the first and the last size in words, or the size if they are equal."""
+    return f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
 
 
 def long_cpu_run_warning(flops: float, mesh: Mesh) -> str:

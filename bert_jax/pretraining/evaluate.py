@@ -8,14 +8,14 @@ import jax
 
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.checkpoints.load_model import restore_run
-from bert_jax.config import EncoderConfig, MeshConfig, check_run_table_rows
+from bert_jax.config import EncoderConfig, MeshConfig, check_run_table_rows, section_of_phase
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.statistics import token_counts, unigram_loss
 from bert_jax.corpus.store import Split
 from bert_jax.errors import UserError, with_message
 from bert_jax.models import Head
-from bert_jax.objectives import OBJECTIVES, make_objective
+from bert_jax.objectives import OBJECTIVES, make_objective, predicts_masks
 from bert_jax.objectives.base import Batch, Params
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.data import SequenceRules, heldout_batches, passes_per_source, sequence_rules
@@ -24,7 +24,7 @@ from bert_jax.scoring.score import make_pairs_accuracy
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
 from bert_jax.training.evaluation import Evaluate, evaluation_batch_size, make_evaluate
-from bert_jax.training.schedules import Phase, plan_phases
+from bert_jax.training.schedules import Phase, phase_after_step, plan_phases
 
 
 def with_pairs_accuracy(
@@ -115,7 +115,7 @@ def evaluate_checkpoint(
         batch_size=-(-batch_size // mesh.size) * mesh.size,  # filler rows have weight 0
         eval_uses_training_masks=row.eval_uses_training_masks,
     )
-    phase = next((phase for phase in phases if step <= phase.end), phases[-1])
+    phase = phase_after_step(phases, step)
 
     # Make the objective, with its teacher, and its evaluation.
     teacher = Teacher()
@@ -128,13 +128,15 @@ def evaluate_checkpoint(
     if teacher.fingerprint.get("teacher") != fingerprint.get("teacher"):
         raise UserError(f"{teacher_path} is not the model that {directory} learned from")
     objective = make_objective(config, teacher.config)
-    measured = objective.evaluated_phases.get(phase.index, objective)
-    measure = make_evaluate(measured, mesh)
-    if (pairs := config.evaluate.pairs) is not None and measured is objective:
-        heads, dtype = row.heads(data.sentence_pairs), config.compute.dtype
-        measure = with_pairs_accuracy(
-            measure, mesh, config.model, dtype, heads, pairs, config.evaluate.num_pairs, tokenizer
+    settings = config.train.phases[phase.index]
+    measure = make_evaluate(objective.evaluated_phases.get(phase.index, objective), mesh)
+    if (pairs := config.evaluate.pairs) is not None and predicts_masks(settings):
+        heads, dtype, model = (
+            row.heads(data.sentence_pairs),
+            config.compute.dtype,
+            section_of_phase(config.model, settings),
         )
+        measure = with_pairs_accuracy(measure, mesh, model, dtype, heads, pairs, config.evaluate.num_pairs, tokenizer)
 
     # Evaluate.
     with jax.set_mesh(mesh):
@@ -144,7 +146,7 @@ def evaluate_checkpoint(
         metrics = measure(params, frozen, batches)
     about = {"step": step, "seq_len": phase.seq_len, "documents": split.num_documents}
     rules = sequence_rules(config, tokenizer)
-    return about | metrics | _unigram_loss_of_run(config.data.corpus, rules, phases[0], split, console)
+    return about | metrics | _unigram_loss_of_run(config.data.corpus, rules, phases, split, console)
 
 
 def open_evaluation_corpus(path: str, trained_on: str, tokenizer_sha256: str, min_documents: int) -> Split:
@@ -175,14 +177,14 @@ def check_corpus_tokenizer(path: str, corpus: Mixture, trained_on: str, tokenize
 
 
 def _unigram_loss_of_run(
-    corpus: str, rules: SequenceRules, first_phase: Phase, heldout: Split, console: Console
+    corpus: str, rules: SequenceRules, phases: tuple[Phase, ...], heldout: Split, console: Console
 ) -> dict[str, float]:
     """Return the unigram loss on `heldout`, by the token counts of the training text; {} if the text is missing.
 
     Args:
         corpus: corpora of the run.
         rules: settings for the sequences of the run.
-        first_phase: first phase of the run.
+        phases: phases of the run.
         heldout: the text of the evaluation.
         console: console that prints a line if the training text is missing.
     """
@@ -192,7 +194,7 @@ def _unigram_loss_of_run(
     except UserError as error:
         console.say(f"no unigram loss: it needs the corpus of the run: {error}")
         return {}
-    counts = token_counts(train, vocab_size, passes_per_source(train, rules, first_phase))
+    counts = token_counts(train, vocab_size, passes_per_source(train, rules, phases))
     return {"unigram_loss": unigram_loss(counts, token_counts(heldout, vocab_size))}
 
 

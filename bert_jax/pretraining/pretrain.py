@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import pathlib
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from bert_jax.config import (
     check_choices,
     no_effect_error,
     refuse_fields_without_effect,
+    section_of_phase,
     to_json,
     values_that_hosts_share,
     with_vocab_size,
@@ -23,7 +25,7 @@ from bert_jax.corpus.mixture import Mixture, corpus_setting_with_snapshots, find
 from bert_jax.corpus.statistics import token_counts, unigram_loss
 from bert_jax.errors import UserError
 from bert_jax.models import Head
-from bert_jax.objectives import OBJECTIVES, make_objective
+from bert_jax.objectives import OBJECTIVES, make_objective, predicts_masks
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.data import heldout_batches, passes_per_source, sequence_rules, training_batches
 from bert_jax.pretraining.describe_run import describe_run, evaluation_size_line, long_cpu_run_warning
@@ -42,7 +44,7 @@ from bert_jax.scoring.minimal_pairs import PACKAGED
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import package_versions
-from bert_jax.training.evaluation import evaluation_batch_size, make_evaluate
+from bert_jax.training.evaluation import Evaluate, evaluation_batch_size, make_evaluate
 from bert_jax.training.loop import fit
 from bert_jax.training.plan import Data, Plan, Session, no_remarks
 from bert_jax.training.plateau import Plateau, expected_end_of_plateau, likely_causes
@@ -96,7 +98,8 @@ def pretrain_in_directory(
     corpus_name = str(config.data.corpus)
     phases, objective_row = plan_phases(config.train), OBJECTIVES[config.objective]
     max_seq_len = max(phase.seq_len for phase in phases)
-    check_exportable(config.model, config.objective, config.data.sentence_pairs, tokenizer.special_ids)
+    for model in {section_of_phase(config.model, phase) for phase in config.train.used_phases.values()}:
+        check_exportable(model, config.objective, config.data.sentence_pairs, tokenizer.special_ids)
     if config.data.snapshots:
         check_snapshots_exist(config.data.snapshots, corpus, preparation)
     teacher = Teacher()
@@ -158,22 +161,27 @@ def pretrain_in_directory(
     unigram_losses, remarks = dict[str, float](), no_remarks
     if is_first:
         train_split = corpus.split("train")
-        counts = token_counts(train_split, corpus.vocab_size, passes_per_source(train_split, rules, phases[0]))
+        counts = token_counts(train_split, corpus.vocab_size, passes_per_source(train_split, rules, phases))
         if not any(data_config_of_phase(config.data, rules.phases[phase.index]).rarity_power for phase in phases):
             unigram_losses["train"] = unigram_loss(counts, counts)
         if has_heldout:
             unigram_losses["heldout"] = unigram_loss(counts, token_counts(heldout_split, corpus.vocab_size))
         # Trained weights have left the plateau before, also weights of a phase of another objective.
-        is_past_plateau = config.init_from or copies_teacher or objective.evaluated_phases
+        is_masked = all(predicts_masks(phase) for phase in config.train.used_phases.values())
+        is_past_plateau = config.init_from or copies_teacher or not is_masked
         if not is_past_plateau or config.train.plateau_steps is not None:
             mask_probability = rules.phases[phases[0].index].mask_probability or config.data.mask_probability
             peak = config.optimizer.peak_learning_rate
             causes = likely_causes(config.model, peak, phases[0], mask_probability)
             expected = expected_end_of_plateau(config.train.plateau_steps, config.optimizer, phases)
             remarks = Plateau(expected, plan.last_step, causes).remarks
-    heldout, evaluate, heads = None, None, objective_row.heads(config.data.sentence_pairs)
+    heldout, evaluate, evaluations = None, None, dict[int, Evaluate]()
+    heads = objective_row.heads(config.data.sentence_pairs)
     if has_heldout:
         evaluate = make_evaluate(objective, plan.mesh)
+        evaluations = {
+            index: make_evaluate(of_phase, plan.mesh) for index, of_phase in objective.evaluated_phases.items()
+        }
         heldout = heldout_batches(
             heldout_split,
             rules,
@@ -183,24 +191,25 @@ def pretrain_in_directory(
             eval_uses_training_masks=objective_row.eval_uses_training_masks,
         )
         if config.evaluate.pairs is not None:
-            evaluate = with_pairs_accuracy(
-                evaluate,
-                plan.mesh,
-                config.model,
-                config.compute.dtype,
-                heads,
-                config.evaluate.pairs,
-                config.evaluate.num_pairs,
-                tokenizer,
-                session.heartbeat,
+            with_pairs = functools.partial(
+                with_pairs_accuracy,
+                mesh=plan.mesh,
+                dtype=config.compute.dtype,
+                heads=heads,
+                pairs=config.evaluate.pairs,
+                num_pairs=config.evaluate.num_pairs,
+                tokenizer=tokenizer,
+                should_stop=session.heartbeat,
             )
+            evaluate = with_pairs(evaluate, model=config.model)
+            for index in (index for index in evaluations if predicts_masks(config.train.phases[index])):
+                model = section_of_phase(config.model, config.train.phases[index])
+                evaluations[index] = with_pairs(evaluations[index], model=model)
     data = Data(
         batches=training_batches(corpus, rules, phases, blocks, preparation),
         heldout=heldout,
         evaluate=evaluate,
-        phase_evaluations={
-            index: make_evaluate(phase, plan.mesh) for index, phase in objective.evaluated_phases.items()
-        },
+        phase_evaluations=evaluations,
         frozen=teacher.params,
         unigram_losses=unigram_losses,
         remarks=remarks,
@@ -252,9 +261,12 @@ def resolve_pretrain_config(
         resumed: recorded config of the resumed run; None: the run has no checkpoints.
         console: console that prints a line if the config names other weights.
     """
-    if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
-        name, default = ("smoothing", 1.0) if config.data.weights is None else ("weights", None)
-        raise no_effect_error(f"config.data.{name}", "one corpus", default)
+    if len(corpus.corpora) == 1:
+        phases = {f"config.train.phases[{index}]": phase for index, phase in config.train.used_phases.items()}
+        for key, section in {"config.data": config.data, **phases}.items():
+            for name in ("weights", "smoothing"):
+                if getattr(section, name) != (default := getattr(type(section)(), name)):
+                    raise no_effect_error(f"{key}.{name}", "one corpus", default)
     config = with_vocab_size(config, tokenizer.vocab_size)
     assert config.data.corpus
     pairs = config.evaluate.pairs

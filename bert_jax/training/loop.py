@@ -23,7 +23,7 @@ from bert_jax.training.checkpoint import CheckpointPolicy, Checkpoints
 from bert_jax.training.metrics import Line, MetricsFile
 from bert_jax.training.plan import Data, Plan, Session
 from bert_jax.training.profile import Profile
-from bert_jax.training.schedules import Phase
+from bert_jax.training.schedules import Phase, phase_after_step
 from bert_jax.training.start import Start
 from bert_jax.training.step import TrainState, evaluated_params, jit_train_step
 
@@ -130,7 +130,7 @@ class _TrainingLoop:
         programs: dict[Any, jax.stages.Compiled] = {}  # by phase and shapes
         saved_step, compiled_at = step, step
         if step > 0 and self._is_evaluation_missing(step):
-            self._evaluate(step, next(phase for phase in plan.phases if step <= phase.end), state)
+            self._evaluate(step, phase_after_step(plan.phases, step), state)
         for phase in (phase for phase in plan.phases if step < phase.end):
             if interrupt.should_stop():  # before a compilation, which cannot be stopped
                 break
@@ -194,7 +194,7 @@ class _TrainingLoop:
         plan, console, began = self.plan, self.session.console, time.perf_counter()
         step = jit_train_step(
             plan.objective.of_phase(phase.index),
-            plan.param_optimizer,
+            plan.optimizer_of_phase(phase),
             plan.learning_rate,
             settings.grad_accum_steps,
             mesh=plan.mesh,

@@ -7,6 +7,7 @@ per layer, and a moving average of the parameters to every optimizer. To add an 
 separate file if it is long), and add a row to `OPTIMIZERS`.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -277,8 +278,15 @@ OPTIMIZERS: dict[str, Callable[[Rate, OptimizerConfig, ParamInfo], optax.Gradien
 }
 
 
-def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) -> Optimizer:
-    """Return the optimizer of `config`, with clipping, layer-wise learning rates and a moving average."""
+def make_optimizer(
+    config: OptimizerConfig, logical_axes: Tree, sections: Tree, weight_decay: float | None = None
+) -> Optimizer:
+    """Return the optimizer of `config`, with clipping, layer-wise learning rates and a moving average.
+
+    `weight_decay` is the weight decay of a phase, in place of `config.weight_decay`; the state does not depend on it.
+    """
+    if weight_decay is not None:
+        config = dataclasses.replace(config, weight_decay=weight_decay)
     info = make_param_info(logical_axes, sections)
     row = OPTIMIZERS[config.name]
 

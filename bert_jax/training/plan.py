@@ -50,6 +50,10 @@ class Plan:
         """The optimizer of the objective's parameters."""
         return make_optimizer(self.optimizer, self.objective.logical_axes, self.objective.sections)
 
+    def optimizer_of_phase(self, phase: Phase) -> Optimizer:
+        """Return the optimizer of a phase, whose state is the state of `param_optimizer`."""
+        return make_optimizer(self.optimizer, self.objective.logical_axes, self.objective.sections, phase.weight_decay)
+
     @functools.cached_property
     def learning_rate(self) -> LearningRate:
         """The learning rate as a function of the step, over all phases."""

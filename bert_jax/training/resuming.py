@@ -1,5 +1,6 @@
 """The settings that a resumed run may change because no past step depends on them."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -15,9 +16,14 @@ from bert_jax.config import (
     config_differences,
     section_from_values,
 )
-from bert_jax.training.schedules import Phase, learning_rate, plan_phases
+from bert_jax.training.schedules import Phase, learning_rate, plan_phases, sequences_of_phase
 
 Values = dict[str, Any]  # a config as `to_json` writes it
+# Fields of a phase that only choose steps, batch sizes, micro-batches and learning rates.
+PLANNED = (
+    *("fraction", "batch_size", "batch_stages", "grad_accum_steps"),
+    *("peak_learning_rate", "warmup_fraction", "warmup_steps", "decay_fraction"),
+)
 
 
 def refused_changes(saved: Values, wanted: Values, step: int) -> list[str]:
@@ -66,10 +72,17 @@ def num_equal_first_steps(saved: Values, wanted: Values, steps: int) -> int:
 def _sequence_settings_at(
     settings: tuple[PhaseConfig, ...], phases: tuple[Phase, ...], step: int
 ) -> tuple[object, ...]:
-    """Return all settings that determine the sequences and the loss of `step`, and of the later steps of its phase."""
+    """Return all settings that determine the sequences and the update of `step`, and of the later steps of its phase.
+
+    The learning rate is left out.
+    """
     phase = next(phase for phase in phases if phase.begin <= step < phase.end)
-    masks = settings[phase.index]
-    rates = (masks.mask_probability, masks.mask_token_fraction, masks.random_token_fraction, masks.rarity_power)
-    changing = masks.mask_probability_end is not None and (masks.mask_probability_end, phase.begin, phase.end)
-    objective = (masks.objective, masks.left_to_right_fraction)
-    return (objective, phase.first_sequence(step), phase.seq_len, phase.batch_size, rates, changing)
+    numbers, values = sequences_of_phase(phases, phase.index), settings[phase.index]
+    planned = {name: getattr(PhaseConfig(), name) for name in PLANNED}
+    return (
+        dataclasses.replace(values, **planned),
+        phase.first_sequence(step),
+        phase.batch_size,
+        values.mask_probability_end is not None and numbers,
+        values.has_mixture and numbers.start,
+    )

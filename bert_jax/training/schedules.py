@@ -7,14 +7,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bert_jax.config import OptimizerConfig, TrainConfig
+from bert_jax.batches.ramp import ramp_stages
+from bert_jax.config import EncoderConfig, OptimizerConfig, TrainConfig, section_of_phase
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A phase of a run: steps from `begin` to `end` (exclusive) with equal batch size and sequence length.
+    """A phase of a run, or a stage of a phase whose batch grows: steps from `begin` to `end` (exclusive).
 
-    Step s reads `batch_size` sequences, from the sequence `first_sequence(s)` on.
+    All steps have equal batch size and sequence length. The stages of a phase have equal `index`. Step s reads
+    `batch_size` sequences, from the sequence `first_sequence(s)` on.
     """
 
     begin: int = 0
@@ -25,6 +27,8 @@ class Phase:
     grad_accum_steps: int = 1
     peak_learning_rate: float | None = None  # None: the schedule of the run continues in this phase
     warmup_steps: int = 0
+    decay_fraction: float | None = None  # of the schedule of this phase; None: the value of the run
+    weight_decay: float | None = None  # None: the value of the run
     index: int = 0  # index of the phase in config.train.phases
     batch_keys: str = "config.train"  # prefix of the config keys that set the batch of the phase, for messages
 
@@ -36,28 +40,55 @@ class Phase:
 def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
     """Return the phases of a pretraining run in order; together they have exactly `train.steps` steps.
 
-    The end of each phase is rounded to a whole number of steps. A phase with `fraction=0` is left out.
+    The end of each phase is rounded to a whole number of steps. A phase with `fraction=0` is left out. A phase whose
+    batch grows is returned as its stages.
     """
     phases: list[Phase] = []
     fraction, begin, sequence = 0.0, 0, 0
     for index, settings in train.used_phases.items():
         fraction += settings.fraction
         end = train.steps if index == max(train.used_phases) else round(fraction * train.steps)
-        phase = Phase(
-            begin=begin,
-            end=end,
-            begin_sequence=sequence,
-            seq_len=settings.seq_len,
-            batch_size=settings.batch_size or train.batch_size,
-            grad_accum_steps=settings.grad_accum_steps or train.grad_accum_steps,
-            peak_learning_rate=settings.peak_learning_rate,
-            warmup_steps=warmup_steps(settings.warmup_steps, settings.warmup_fraction, end - begin),
-            index=index,
-            batch_keys=f"config.train.phases[{index}]",
-        )
-        phases.append(phase)
-        begin, sequence = end, phase.first_sequence(end)
+        batches, num_steps = section_of_phase(train, settings), end - begin
+        for stage in ramp_stages(batches.batch_size, settings.batch_stages, num_steps):
+            phase = Phase(
+                begin=begin,
+                end=begin + stage.num_steps,
+                begin_sequence=sequence,
+                seq_len=settings.seq_len,
+                batch_size=stage.batch_size,
+                grad_accum_steps=batches.grad_accum_steps,
+                peak_learning_rate=settings.peak_learning_rate,
+                warmup_steps=warmup_steps(settings.warmup_steps, settings.warmup_fraction, num_steps),
+                decay_fraction=settings.decay_fraction,
+                weight_decay=settings.weight_decay,
+                index=index,
+                batch_keys=f"config.train.phases[{index}]",
+            )
+            phases.append(phase)
+            begin, sequence = phase.end, phase.first_sequence(phase.end)
     return tuple(phases)
+
+
+def phase_after_step(phases: tuple[Phase, ...], step: int) -> Phase:
+    """Return the phase that has done its last step up to now if `step` steps are done; for 0 steps, the first phase."""
+    return next((phase for phase in phases if step <= phase.end), phases[-1])
+
+
+def model_after_step(model: EncoderConfig, train: TrainConfig, step: int) -> EncoderConfig:
+    """Return the architecture of the checkpoint of `step`: the model of the run with the values of its phase."""
+    return section_of_phase(model, train.phases[phase_after_step(plan_phases(train), step).index])
+
+
+def steps_of_phase(phases: tuple[Phase, ...], index: int) -> range:
+    """Return the steps of all stages of the phase `index` of `config.train.phases`."""
+    stages = [phase for phase in phases if phase.index == index]
+    return range(stages[0].begin, stages[-1].end)
+
+
+def sequences_of_phase(phases: tuple[Phase, ...], index: int) -> range:
+    """Return the sequence numbers of all stages of the phase `index` of `config.train.phases`."""
+    stages = [phase for phase in phases if phase.index == index]
+    return range(stages[0].begin_sequence, stages[-1].first_sequence(stages[-1].end))
 
 
 def warmup_steps(steps: int | None, fraction: float, total: int) -> int:
@@ -79,8 +110,11 @@ def learning_rate(settings: OptimizerConfig, phases: tuple[Phase, ...], step: ja
     rate = schedule(settings, settings.peak_learning_rate, warmup, total)(step)
     for phase in phases:
         if phase.peak_learning_rate is not None:
-            restarted = schedule(settings, phase.peak_learning_rate, phase.warmup_steps, phase.end - phase.begin)
-            rate = jnp.where((step >= phase.begin) & (step < phase.end), restarted(step - phase.begin), rate)
+            steps, of_phase = steps_of_phase(phases, phase.index), settings
+            if phase.decay_fraction is not None:
+                of_phase = dataclasses.replace(settings, decay_fraction=phase.decay_fraction)
+            restarted = schedule(of_phase, phase.peak_learning_rate, phase.warmup_steps, len(steps))
+            rate = jnp.where((step >= phase.begin) & (step < phase.end), restarted(step - steps.start), rate)
     return jnp.asarray(rate, jnp.float32)
 
 

@@ -57,6 +57,23 @@ def test_no_source_is_read_more_often_than_its_limit(weights):
     )
 
 
+def test_an_order_that_begins_later_repeats_nothing():
+    """Its sources begin new epochs, and give each of their items once before any for the second time."""
+    sizes = np.array([40, 7])
+    before, order = plan_sequences_per_source(sizes, (9, 1)), plan_sequences_per_source(sizes, (1, 3))
+    order = order._replace(first_sequence=100)
+    old = epochs_and_items_of_sequences(before, 1, np.arange(100))
+    epoch, item = epochs_and_items_of_sequences(order, 1, np.arange(100, 100 + 20 * order.num_per_epoch))
+    assert not set(zip(*map(list, old), strict=True)) & set(zip(epoch.tolist(), item.tolist(), strict=True))
+    for first, size in ((0, 40), (40, 7)):
+        own = (item >= first) & (item < first + size)
+        assert epoch[own].min() == 100
+        for one in range(100, epoch[own].max()):
+            assert sorted((item[own][epoch[own] == one] - first).tolist()) == list(range(size))
+    later = epochs_and_items_of_sequences(order, 1, np.arange(150, 160))
+    np.testing.assert_array_equal(later.item, item[50:60])
+
+
 def test_a_source_goes_through_epochs_of_its_own():
     """Whatever its weight, a source gives each of its items once before any for the second time."""
     order = plan_sequences_per_source(np.array([40, 7]), (1, 3))

@@ -196,6 +196,11 @@ def test_every_field_that_may_be_none_can_be_set_and_unset(kind: type) -> None:
     """From the command line, whatever the recipe left in it."""
     needs = {
         "train.phases[0].warmup_steps": ["--config.train.phases[0].peak_learning_rate=1e-3"],
+        "train.phases[0].decay_fraction": [
+            "--config.train.phases[0].peak_learning_rate=1e-3",
+            "--config.optimizer.schedule=warmup_stable_decay",
+        ],
+        "train.phases[0].local_window": ["--config.model.global_every=3", "--config.model.local_window=8"],
         "train.phases[0].random_token_fraction": ["--config.data.mask_token_fraction=0.5"],
         "task.verbalizers": ["--config.task.template={text} [MASK]"],
         "task.retrieval_split": ["--config.task.retrieval=collection"],
@@ -305,16 +310,22 @@ def test_options_that_do_not_reach_a_phase_are_named() -> None:
     """The options that the warning names give every phase the values of the command line."""
     overrides = ["train.batch_size=8", "optimizer.peak_learning_rate=5e-05", "optimizer.warmup_steps=7"]
     given, words = [word.partition("=")[0] for word in overrides], [f"--config.{word}" for word in overrides]
-    (line,) = phase_warnings(c.read_config(c.PretrainConfig, "modern_base", words), given)
-    assert "in phase 2, which sets" in line
-    fixes = re.findall(r"--config\.\S+", line)
+    lines = list(phase_warnings(c.read_config(c.PretrainConfig, "modern_base", words), given))
+    assert [re.findall(r"in phase (\d), which sets", line) for line in lines] == [["3"], ["4"]]
+    fixes = re.findall(r"--config\.\S+", " ".join(lines))
     fixed = c.read_config(c.PretrainConfig, "modern_base", [*words, *fixes])
-    second = fixed.train.phases[1]
-    assert (second.batch_size, second.peak_learning_rate, second.warmup_steps) == (8, 5e-5, 7)
+    for phase in fixed.train.phases[2:]:
+        assert (phase.batch_size, phase.peak_learning_rate, phase.warmup_steps) == (8, 5e-5, 7)
     assert not list(
         phase_warnings(fixed, [*given, *(fix.partition("=")[0].removeprefix("--config.") for fix in fixes)])
     )
-    alone = ["--config.train.phases[0].fraction=1", "--config.train.phases[1].fraction=0"]
+    alone = [f"--config.train.phases[{phase}].fraction={int(phase == 1)}" for phase in range(4)]
+    assert not list(phase_warnings(c.read_config(c.PretrainConfig, "modern_base", [*words, *alone]), given))
+    (line,) = phase_warnings(
+        c.read_config(c.PretrainConfig, "modern_base", [*words, *alone, "--config.init_from=DIR"]), given
+    )
+    assert "phase 2 trains the weights of config.init_from with rotary_base=10000.0, and they have 160000.0" in line
+    alone += ["--config.init_from=DIR", *re.findall(r"--config\.train\S+", line)]
     assert not list(phase_warnings(c.read_config(c.PretrainConfig, "modern_base", [*words, *alone]), given))
 
 

@@ -16,6 +16,7 @@ from bert_jax.pretraining.describe_run import describe_run
 from bert_jax.readers import ReadOptions
 from bert_jax.tokenizer import Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
 from bert_jax.training.schedules import plan_phases
+from tests.helpers.run_data import batches_of
 
 READING = ReadOptions(documents="line")
 WORDS = ["ein", "zwei", "one", "two", "hana", "dul"]
@@ -74,7 +75,7 @@ def test_the_unigram_loss_has_the_frequencies_of_the_sequences_of_an_epoch(corpo
     sequences = make_sequences(split, rules.symbols, 32, 0, config.data)
     ids = np.asarray(original_tokens(sequences.batch(np.arange(sequences.num_per_epoch))))
     wanted = np.bincount(ids[ids >= 5], minlength=mixture.vocab_size)
-    found = token_counts(split, mixture.vocab_size, passes_per_source(split, rules, plan_phases(config.train)[0]))
+    found = token_counts(split, mixture.vocab_size, passes_per_source(split, rules, plan_phases(config.train)))
     np.testing.assert_allclose(found / found.sum(), wanted / wanted.sum(), rtol=0.02)
     passes = np.array([1.0, 1.0, 50.0])  # of a sample, each source still has the share of its passes
     whole = token_counts(split, mixture.vocab_size, passes)
@@ -103,6 +104,54 @@ def test_languages_are_sampled_in_the_proportions_asked_for(corpora, config):
     assert np.array_equal(found, sequences.source_of(numbers))
     counts = np.bincount(found, minlength=3)
     assert counts.tolist() == expected.tolist() == sequences.num_per_source.tolist()
+
+
+def test_a_phase_has_its_own_mixture(corpora):
+    """Of four epochs, the third has weights of its own; the other epochs are those of a run without these weights."""
+    data = DataConfig(sentence_pairs="full_sentences", weights=(3.0, 1.0, 0.0))
+    mixture, plain = sequences_of(f"{corpora}/*", data)
+    epoch = plain.num_per_epoch
+    made = pretrain_config()
+    made.data.update(corpus=f"{corpora}/*", sentence_pairs="full_sentences", weights=(3.0, 1.0, 0.0), num_threads=1)
+    made.train.update(steps=4, batch_size=epoch)
+    made.train.phases = phases(
+        {"seq_len": 32, "fraction": 0.5},
+        {"seq_len": 32, "fraction": 0.25, "weights": (0.0, 1.0, 3.0)},
+        {"seq_len": 32, "fraction": 0.25},
+    )
+    config = resolve(PretrainConfig, made)
+    planned, read = plan_phases(config.train), []
+    for phase in planned:
+        reading = batches_of(config, mixture)(phase, phase.begin)
+        read += [next(reading) for _ in range(phase.begin, phase.end)]
+        reading.close()
+        again = batches_of(config, mixture)(phase, phase.end - 1)
+        np.testing.assert_array_equal(next(again)["input_ids"], read[-1]["input_ids"])
+        again.close()
+    sizes = [
+        sequences_of(str(corpora / code), DataConfig(sentence_pairs="full_sentences"))[1].num_per_epoch
+        for code in ("de", "en", "ko")
+    ]
+    counts = np.array([np.bincount(languages(batch), minlength=3) for batch in read])
+    weights = np.array([(3, 1, 0), (3, 1, 0), (0, 1, 3), (3, 1, 0)])
+    np.testing.assert_array_equal(counts, np.rint(weights * sum(sizes) / 4))
+    for number in (0, 1, 3):
+        numbers = np.arange(number * epoch, (number + 1) * epoch)
+        np.testing.assert_array_equal(read[number]["input_ids"], plain.batch(numbers)["input_ids"])
+    rows = [{row.tobytes() for row in batch["input_ids"]} for batch in read]
+    assert not rows[2] & (rows[0] | rows[1] | rows[3])  # also of the language that both mixtures have
+    rules = sequence_rules(config, mixture.tokenizer())
+    lines = [line for line in describe_run(mixture, rules, planned, config.model, config.compute) if " epochs" in line]
+    for line, of_language, size in zip(lines, counts.T, sizes, strict=True):
+        first, third = (f"{of_language[number] / epoch:.2%}" for number in (0, 2))
+        shares = ", then ".join((first, third, first) if first != third else (first,))
+        assert line.endswith(f" {shares} of the sequences, {of_language.sum() / size:,.2f} epochs")
+    found = token_counts(
+        mixture.split("train"), mixture.vocab_size, passes_per_source(mixture.split("train"), rules, planned)
+    )
+    ids = np.concatenate([np.asarray(original_tokens(batch)) for batch in read])
+    wanted = np.bincount(ids[ids >= 5], minlength=mixture.vocab_size)
+    np.testing.assert_allclose(found / found.sum(), wanted / wanted.sum(), rtol=0.02)
 
 
 def test_one_corpus_alone_is_itself(corpora):

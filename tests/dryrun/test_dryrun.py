@@ -343,7 +343,7 @@ def test_the_verb_prints_one_object_alone(capfd: pytest.CaptureFixture[str]) -> 
         assert one["optimizer_bytes_per_chip"] == pytest.approx(2 * one["parameter_bytes_per_chip"], rel=1e-3)
     assert found["total"]["tokens"] == 100 * 64 * 64
     assert found["total"]["cost"][0] == pytest.approx(2 * found["total"]["chip_hours"][0])
-    assert "compiling phase 2 of 2" in err
+    assert "compiling program 2 of 2" in err
 
 
 RECIPE = """

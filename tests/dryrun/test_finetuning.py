@@ -87,7 +87,7 @@ def test_notes_name_the_limits_of_the_figures(world, capfd):
         "every step is counted at 24 tokens, the longest; steps on shorter texts take less",
         "the figures are for one of 4 trainings",
     ]
-    assert "compiling phase 1 of 1" in err
+    assert "compiling program 1 of 1" in err
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,17 @@ def test_a_choice_rescales_the_recipe() -> None:
     ]
 
 
+def test_all_steps_of_a_budget_have_equally_many_tokens(corpus: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A batch that grows would read fewer tokens than the budget has."""
+    growing = c.pretrain_config("modern_base", {"data.corpus": str(corpus)})
+    config = config_for_budget(c.resolve(PretrainConfig, growing), "4M tokens", tmp_path, Console(io.StringIO()))
+    choice = json.loads((tmp_path / FILE).read_text())["choice"]
+    read = sum((one.end - one.begin) * one.batch_size * one.seq_len for one in plan_phases(config.train))
+    assert read == choice["tokens"] == choice["steps"] * choice["step_tokens"]
+    with pytest.raises(UserError, match=r"--budget and config.train.phases\[0\].batch_stages set the same value"):
+        config_for_budget(config, "4M tokens", tmp_path, Console(io.StringIO()), ["train.phases[0].batch_stages"])
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return generated_corpus(tmp_path_factory.mktemp("budget"))

@@ -74,6 +74,36 @@ def test_a_rate_falls_with_the_number_of_the_sequence(corpus: Mixture) -> None:
         np.testing.assert_array_equal(array, read[17][name], err_msg=name)
 
 
+def test_a_growing_batch_reads_the_sequences_of_a_constant_batch(corpus: Mixture) -> None:
+    """With equal masks; with a falling rate, sequence i of n has the rate 30 % - 15 % i / n, in any batch."""
+    growing = {"batch_size": 18, "batch_stages": 3}
+    phases = plan_phases(configured(None, growing).train)
+    num_sequences = sum((phase.end - phase.begin) * phase.batch_size for phase in phases)
+    assert num_sequences == 13 * 6 + 14 * 12 + 13 * 18
+    falling = {"mask_probability": 0.3, "mask_probability_end": 0.15}
+    for masks in ({}, falling):
+        config = configured(None, growing | masks)
+        read = [
+            batch
+            for phase in plan_phases(config.train)
+            for batch in batches(config, corpus, phase, phase.begin, phase.end - phase.begin)
+        ]
+        found = {name: np.concatenate([batch[name] for batch in read]) for name in read[0]}
+        predicted, tokens = predictions(found)
+        rates = 0.3 - 0.15 * np.arange(num_sequences) / num_sequences if masks else 0.15
+        np.testing.assert_array_equal(predicted, np.maximum(1, np.rint(rates * tokens)))
+        if not masks:
+            constant = configured()
+            (whole,) = plan_phases(constant.train)
+            expected = batches(constant, corpus, whole, 0, num_sequences // BATCH)
+            for name in found:
+                x = np.concatenate([batch[name] for batch in expected])
+                np.testing.assert_array_equal(found[name][: len(x)], x)
+        for phase in plan_phases(config.train):
+            again = batches(config, corpus, phase, phase.begin + 5, 1)[0]
+            np.testing.assert_array_equal(again["masked_labels"], read[phase.begin + 5]["masked_labels"])
+
+
 def test_every_evaluation_reads_the_same_masks(corpus: Mixture) -> None:
     """Those of a run with 15 % and BERT's mix, whatever data and phases say."""
 

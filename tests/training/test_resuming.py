@@ -100,6 +100,38 @@ def test_steps_are_the_same_until_the_plans_part(saved: c.PretrainConfig, wanted
     assert same == 90 or refused(saved, wanted, same + 1)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weight_decay": 0.5},
+        {"rotary_base": 5e3},
+        {"batch_stages": 2},
+        {"weights": (1.0, 2.0)},
+        {"smoothing": 0.5},
+        {"peak_learning_rate": 1e-5},
+    ],
+    ids=str,
+)
+def test_a_phase_that_has_not_begun_may_change(change: dict) -> None:
+    """After the warmup, the first phase keeps its rate, so that the plans part where the second phase begins."""
+    halves = [{"seq_len": 16, "fraction": 0.5}] * 2
+    model = {"positions": "rotary", "num_token_types": 0}
+    saved = planned(100, 0.0, phases=c.phases(*halves), model=model)
+    wanted = planned(100, 0.0, phases=c.phases(halves[0], halves[1] | change), model=model)
+    assert num_same(saved, wanted, 90) == num_same(wanted, saved, 90) == 50
+    assert not refused(saved, wanted, 50)
+    assert refused(saved, wanted, 51)
+
+
+def test_a_mixture_that_begins_elsewhere_is_another() -> None:
+    """A phase with weights begins new epochs: its first sequence is a part of its sequences."""
+    short, long = ({"seq_len": 16, "fraction": fraction} for fraction in (0.4, 0.6))
+    own, other = {"weights": (1.0, 2.0)}, {"seq_len": 16, "fraction": 0.2} | {"weights": (1.0, 2.0)}
+    saved = planned(100, 0.0, phases=c.phases(short, long | own))
+    wanted = planned(100, 0.0, phases=c.phases(short, {"seq_len": 16, "fraction": 0.4} | own, other))
+    assert num_same(saved, wanted, 90) == 80
+
+
 def test_a_rate_of_masks_that_falls_with_the_steps_is_not_extended() -> None:
     falling = c.phases({"seq_len": 16, "mask_probability": 0.3, "mask_probability_end": 0.15})
     assert num_same(planned(100, 0.0, phases=falling), planned(120, 0.0, phases=falling), 50) == 0

@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import math
+from fractions import Fraction
 
 import numpy as np
 import optax
@@ -10,10 +12,17 @@ import torch
 import transformers
 
 from bert_jax import config as c
+from bert_jax.batches.ramp import ramp_stages
 from bert_jax.errors import UserError
 from bert_jax.objectives import make_objective
 from bert_jax.parallel.sharding import make_mesh
-from bert_jax.training.schedules import learning_rate, plan_phases
+from bert_jax.training.schedules import (
+    learning_rate,
+    phase_after_step,
+    plan_phases,
+    sequences_of_phase,
+    steps_of_phase,
+)
 from bert_jax.training.step import check_divisible_by_mesh
 
 
@@ -100,6 +109,50 @@ def test_phases_cover_every_step_and_sequence_once() -> None:
     assert [p.begin_sequence for p in made] == [0, 33 * 32, 33 * 32 + 34 * 64]
     assert all(left.first_sequence(left.end) == right.begin_sequence for left, right in itertools.pairwise(made))
     assert [(p.batch_size, p.grad_accum_steps) for p in made] == [(32, 1), (64, 1), (32, 4)]
+
+
+def test_a_growing_batch_reads_every_sequence_once_and_keeps_the_schedule_of_its_phase() -> None:
+    """Step by step: the batch of step s of 20 is 1/4, 2/4, ... of 30, rounded up; the rate does not see the stages."""
+    growing = {"fraction": 0.2, "batch_size": 30, "peak_learning_rate": 4e-3, "warmup_fraction": 0.25}
+    config = run(100, "bert", 0.0, phases=c.phases({"fraction": 0.8}, growing | {"batch_stages": 4}), batch_size=8)
+    made = plan_phases(config.train)
+    sizes = [8] * 80 + [8] * 5 + [15] * 5 + [23] * 5 + [30] * 5
+    numbers = np.cumsum([0, *sizes])
+    for step, size in enumerate(sizes):
+        (phase,) = (phase for phase in made if phase.begin <= step < phase.end)
+        assert (phase.batch_size, phase.first_sequence(step)) == (size, numbers[step])
+        assert phase.index == int(step >= 80)
+        assert phase_after_step(made, step + 1) == phase
+    assert (steps_of_phase(made, 1), sequences_of_phase(made, 1)) == (range(80, 100), range(640, numbers[-1]))
+    whole = run(100, "bert", 0.0, phases=c.phases({"fraction": 0.8}, growing), batch_size=8)
+    np.testing.assert_array_equal(rates(config), rates(whole))
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 2, 3, 7, 100])
+@pytest.mark.parametrize("num_stages", [1, 2, 3, 6, 11])
+@pytest.mark.parametrize("batch_size", [1, 5, 66, 4_608])
+def test_the_stages_of_a_batch(batch_size: int, num_stages: int, num_steps: int) -> None:
+    """No step is lost, the sizes are the fractions of the batch, and no stage is two steps longer than another."""
+    stages = ramp_stages(batch_size, num_stages, num_steps)
+    assert sum(stage.num_steps for stage in stages) == num_steps
+    sizes = [stage.batch_size for stage in stages]
+    fractions = [math.ceil(batch_size * Fraction(index, num_stages)) for index in range(1, num_stages + 1)]
+    assert sizes == sorted(sizes)
+    assert set(sizes) <= set(fractions)
+    steps = [stage.num_steps for stage in stages]
+    assert max(steps) - min(steps) <= 1
+    if num_steps >= num_stages:
+        assert sizes == fractions
+
+
+def test_a_phase_has_its_own_decay() -> None:
+    """The first phase keeps its peak, the second decays in its last half."""
+    made = c.phases(
+        {"fraction": 0.5, "peak_learning_rate": 4e-3, "decay_fraction": 0.0},
+        {"fraction": 0.5, "peak_learning_rate": 1e-3, "decay_fraction": 0.5},
+    )
+    expected = [4e-3] * 20 + [1e-3 * (1 - max(0, step - 10) / 10) for step in range(20)]
+    np.testing.assert_allclose(rates(run(40, "warmup_stable_decay", 0.0, phases=made)), expected, rtol=1e-5)
 
 
 def test_micro_batches_must_divide() -> None:

@@ -46,7 +46,7 @@ def measure_flops_per_second(
         deterministic: as in `config.compute`.
     """
     phase, schedule = phases[0], functools.partial(learning_rate, settings, phases)
-    optimizer = make_optimizer(settings, objective.logical_axes, objective.sections)
+    optimizer = make_optimizer(settings, objective.logical_axes, objective.sections, phase.weight_decay)
     with jax.set_mesh(mesh), contextlib.closing(batches):
         _, shardings = state_layout(objective, optimizer, mesh)
         state = jax.jit(functools.partial(init_state, seed, objective, optimizer), out_shardings=shardings)()

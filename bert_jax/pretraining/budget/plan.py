@@ -53,6 +53,7 @@ CHOSEN = (
     *(f"model.{name}" for name in ("num_layers", "hidden_size", "num_heads", "mlp_size")),
     *("train.steps", "train.batch_size", "train.grad_accum_steps"),
 )
+CHOSEN_OF_PHASE = ("batch_size", "batch_stages", "grad_accum_steps")  # all steps of a budget have equally many tokens
 
 
 def config_for_budget(
@@ -76,7 +77,7 @@ def config_for_budget(
     budget = parse_budget(text)
     check_choices(config)
     for key in given:
-        if key in CHOSEN or (key.startswith("train.phases[") and key.endswith(("batch_size", "grad_accum_steps"))):
+        if key in CHOSEN or (key.startswith("train.phases[") and key.rpartition(".")[2] in CHOSEN_OF_PHASE):
             raise UserError(f"--budget and config.{key} set the same value; leave one of them out")
     if OBJECTIVES[config.objective].has_teacher:
         raise UserError(
@@ -161,7 +162,7 @@ def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] 
     phases = []
     for index, phase in enumerate(train.phases):
         sequences, micro_batches = sequences_and_micro_batches(choice.step_tokens, phase.seq_len, devices)
-        phases.append(dataclasses.replace(phase, batch_size=sequences, grad_accum_steps=micro_batches))
+        phases.append(dataclasses.replace(phase, batch_size=sequences, batch_stages=1, grad_accum_steps=micro_batches))
         if phase.warmup_steps is not None and f"train.phases[{index}].warmup_steps" not in given:
             phases[-1] = dataclasses.replace(phases[-1], warmup_steps=round(phase.warmup_steps * scale))
     if optimizer.warmup_steps is not None and "optimizer.warmup_steps" not in given:

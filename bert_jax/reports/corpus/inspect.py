@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_jax.batches.masking import changing_mask_rate, data_config_of_phase
 from bert_jax.batches.pipeline import Sequences, make_sequences, special_ids_and_vocabulary
+from bert_jax.batches.ramp import ramp_stages
 from bert_jax.config import (
     DataConfig,
     PhaseConfig,
@@ -19,6 +20,7 @@ from bert_jax.config import (
     check_choices,
     read_config,
     refuse_fields_without_effect,
+    section_of_phase,
 )
 from bert_jax.config.checks import table_of_field
 from bert_jax.console import Console
@@ -110,7 +112,8 @@ def open_inspection(
     tokenizer, split = mixture.tokenizer(), mixture.split("train")
     # The number of steps is the result of `plan_phases`, whose module would import JAX.
     steps = train.steps if len(train.phases) == 1 else round(phase.fraction * train.steps)
-    rate = changing_mask_rate(data, phase, 0, steps * (phase.batch_size or train.batch_size))
+    stages = ramp_stages(section_of_phase(train, phase).batch_size, phase.batch_stages, steps)
+    rate = changing_mask_rate(data, phase, 0, sum(stage.num_steps * stage.batch_size for stage in stages))
     sequences: Sequences | None = None
     no_sequences = ""
     masks_nothing = config.model.causal or not _has_masks(phase)

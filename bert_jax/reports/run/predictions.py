@@ -27,6 +27,7 @@ from bert_jax.reports.corpus.examples import (
 from bert_jax.reports.html.markup import Html, collapsible, element, escape_html, join_html, section, small_paragraph
 from bert_jax.reports.run.record import PretrainingFacts
 from bert_jax.tokenizer import Tokenizer
+from bert_jax.training.schedules import phase_after_step
 
 HEAD = Head("masked_token")
 NUM_UNFOLDED = 2  # sequences that are shown unfolded
@@ -117,7 +118,7 @@ def heldout_batch(facts: PretrainingFacts, seed: int, step: int, mixture: Mixtur
     split = mixture.split("heldout", rule.min_documents)
     if split.num_documents < rule.min_documents:
         raise UserError("too few documents are held out")
-    phase = next((phase for phase in facts.phases if step <= phase.end), facts.phases[-1])
+    phase = phase_after_step(facts.phases, step)
     data, symbols = facts.eval_data[phase.index], special_ids_and_vocabulary(mixture.tokenizer())
     sequences = make_sequences(split, symbols, phase.seq_len, seed, data, num_token_types=2)
     return sequences.batch(np.arange(min(num_sequences, sequences.num_per_epoch)))
