@@ -1,5 +1,8 @@
 """Published training settings, one function for each paper; the recipes in configs/ start from them."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import ml_collections
 
 from bert_jax.config.load import finetune_config, phases, pretrain_config
@@ -137,30 +140,40 @@ def distilbert_recipe_of_sanh2019() -> ml_collections.ConfigDict:
     return config
 
 
-def modernbert_recipe_of_warner2024(size: str, peak_learning_rate: float) -> ml_collections.ConfigDict:
-    """Return the recipe of ModernBERT (Warner et al. 2024): 30 % masked tokens, StableAdamW, a long constant peak rate.
+def modernbert_recipe_of_warner2024(
+    size: str,
+    *,
+    batch_size: int,
+    peak_learning_rate: float,
+    warmup_steps: int,
+    short: Sequence[dict[str, Any]],
+    long: Sequence[dict[str, Any]],
+) -> ml_collections.ConfigDict:
+    """Return the recipe of ModernBERT (Warner et al. 2024, table 3): 30 % masked tokens, StableAdamW, long texts last.
 
-    The first phase has 360,000 steps of 4,608 sequences
-    of 1,024 tokens, which is 1.7 trillion tokens. The second phase has 63,600 steps of 576 sequences of 8,192 tokens,
-    at a learning rate of 3e-4. The rate decays as 1 - sqrt(t) in the last 15 % of the second phase (in the paper, in
-    the last sixth). Unlike in the paper, the batch does not grow, all blocks have their final rotary bases from the
-    start, and the second phase has a constant rate before the decay.
+    The phases `short` have sequences of 1,024 tokens, and the phases `long` have sequences of 8,192 tokens. A phase is
+    a dict of its fields, with its number of `steps` in place of its fraction. Between `short` and `long`, the rotary
+    base of global blocks rises from 10,000 to 160,000. The learning rate is constant after the warmup, unless a phase
+    has a decay. Unlike in the paper, all phases read the same mixture of texts. The last phase of the paper reads more
+    of the better texts, which the weights of this phase can choose.
     """
     config = pretrain_config()
     config.model.update(architecture(f"modern_{size}"))
     config.compute.dtype = "bfloat16"
     config.data.update(sentence_pairs="full_sentences", mask_probability=0.3)
-    config.train.update(steps=423_600, batch_size=4_608)
+    planned = [{"seq_len": 1_024, "rotary_base": 10_000.0, **phase} for phase in short]
+    planned += [{"seq_len": 8_192, **phase} for phase in long]
+    steps = [phase.pop("steps") for phase in planned]
+    config.train.update(steps=sum(steps), batch_size=batch_size)
     config.train.phases = phases(
-        {"seq_len": 1_024, "fraction": 360_000 / 423_600},
-        {"seq_len": 8_192, "fraction": 63_600 / 423_600, "batch_size": 576, "peak_learning_rate": 3e-4},
+        *({**phase, "fraction": count / sum(steps)} for phase, count in zip(planned, steps, strict=True))
     )
     config.optimizer.update(
         name="stable_adamw",
         peak_learning_rate=peak_learning_rate,
-        warmup_steps=640,
+        warmup_steps=warmup_steps,
         schedule="warmup_stable_decay",
-        decay_fraction=63_600 / 423_600,
+        decay_fraction=0.0,
         decay_power=0.5,
         beta2=0.98,
         weight_decay=1e-5,

@@ -78,16 +78,56 @@ def test_electra_is_the_paper_s() -> None:
         assert (config.replaced_tokens.generator_size, config.replaced_tokens.weight) == (size, 50.0)
 
 
-def test_modernbert_stays_at_its_peak_until_the_texts_are_long() -> None:
-    """Warner et al. 2024: no decay in the first phase; at the end of the second the rate falls to 0."""
-    config = load("modern_base")
+@pytest.mark.parametrize(
+    ("name", "tokens", "batches", "rates", "decays"),
+    [
+        ("modern_base", (50, 1_669, 250, 50), (768, 4_608, 576), (8e-4, 8e-4, 3e-4, 3e-4), (1e-5,) * 4),
+        (
+            "modern_large",
+            (10, 890, 819, 250, 50),
+            (448, 4_928, 4_928, 616, 624),
+            (5e-4, 5e-4, 5e-5, 5e-5, 5e-5),
+            (1e-5, 1e-5, 1e-6, 1e-6, 1e-6),
+        ),
+    ],
+)
+def test_modernbert_is_the_paper_s(
+    name: str,
+    tokens: tuple[int, ...],
+    batches: tuple[int, ...],
+    rates: tuple[float, ...],
+    decays: tuple[float, ...],
+) -> None:
+    """Warner et al. 2024, table 3: of each phase, billions of tokens, first batch, first rate and weight decay."""
+    config = load(name)
     assert isinstance(config, c.PretrainConfig)
-    phases = plan_phases(config.train)
-    rates = [
-        float(learning_rate(config.optimizer, phases, jnp.int32(step))) for step in (640, 359_999, 360_000, 410_000)
-    ]
-    assert rates == pytest.approx([8e-4, 8e-4, 3e-4, 3e-4])
-    assert float(learning_rate(config.optimizer, phases, jnp.int32(423_599))) < 1e-5
+    phases, indices = plan_phases(config.train), range(len(tokens))
+    stages = [[phase for phase in phases if phase.index == index] for index in indices]
+    read = [sum((one.end - one.begin) * one.batch_size * one.seq_len for one in stage) / 1e9 for stage in stages]
+    assert read == pytest.approx(tokens, rel=1e-3)
+    assert list(dict.fromkeys(stage[0].batch_size for stage in stages)) == list(dict.fromkeys(batches))
+    sizes, steps = [one.batch_size for one in stages[0]], [one.end - one.begin for one in stages[0]]
+    assert sizes == list(range(batches[0], batches[1] + 1, batches[0]))
+    assert len(set(steps)) == 1
+    assert [stage[0].weight_decay or config.optimizer.weight_decay for stage in stages] == list(decays)
+    models = [c.section_of_phase(config.model, phase) for phase in config.train.phases]
+    assert [model.rotary_base for model in models] == [10_000.0] * (len(tokens) - 2) + [160_000.0] * 2
+    assert {model.local_rotary_base for model in models} == {10_000.0}
+    assert models[-1] == config.model
+
+    def rate(step: int) -> float:
+        return float(learning_rate(config.optimizer, phases, jnp.int32(step)))
+
+    warmup = config.optimizer.warmup_steps
+    assert warmup
+    warmed_up = sum(max(0, min(warmup, one.end) - one.begin) * one.batch_size * one.seq_len for one in phases)
+    assert warmed_up / 1e9 == pytest.approx(3 if name == "modern_base" else 2, rel=1e-3)
+    assert rate(warmup // 2) == pytest.approx(rates[0] / 2, rel=1e-3)
+    assert [rate(max(stage[0].begin, warmup)) for stage in stages] == pytest.approx(rates)
+    assert [rate(stage[-1].end - 1) for stage in stages[:-1]] == pytest.approx(rates[:-1])
+    begin, end = stages[-1][0].begin, stages[-1][-1].end
+    assert rate((3 * begin + end) // 4) == pytest.approx(rates[-1] / 2, rel=1e-3)  # 1 - sqrt(1 / 4)
+    assert rate(end - 1) < 1e-2 * rates[-1]
 
 
 def test_distilbert_is_the_paper_s() -> None:
