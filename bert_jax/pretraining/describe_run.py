@@ -64,7 +64,7 @@ def describe_run(
     if devices[0].platform == "cpu" and compute.dtype == "float32" and cpu_has_bfloat16():
         yield "  this CPU has instructions for bfloat16, so config.compute.dtype=bfloat16 makes the steps faster"
     warned = set[str]()  # lines that an earlier phase has printed
-    for number, index in enumerate(dict.fromkeys(phase.index for phase in phases), 1):
+    for phase_number, index in enumerate(dict.fromkeys(phase.index for phase in phases), 1):
         settings, steps = rules.phases[index], steps_of_phase(phases, index)
         if not steps:
             continue
@@ -73,7 +73,7 @@ def describe_run(
         text_size = split.num_tokens if num_snapshots == 1 else estimate_text_tokens(split.num_tokens, num_snapshots)
         passes = np.format_float_positional(tokens / text_size, precision=3, fractional=False, trim="-")
         yield (
-            f"phase {number}: steps {steps.start:,} to {steps.stop:,} of {_describe_range(sizes)} sequences x "
+            f"phase {phase_number}: steps {steps.start:,} to {steps.stop:,} of {_describe_range(sizes)} sequences x "
             f"{settings.seq_len} tokens, {passes} times the {'corpus' if num_snapshots == 1 else 'text, about'}"
             + (f", {settings.objective.replace('_', ' ')}" if settings.objective else "")
             + "".join(

@@ -245,7 +245,8 @@ def check_divisible_batches(
         if phase.batch_size % phase.grad_accum_steps:
             raise UserError(
                 f"a batch of {phase.batch_size} sequences does not divide into {phase.grad_accum_steps} micro-batches; "
-                "change config.train.batch_size or grad_accum_steps, or the phase's own batch_size or grad_accum_steps"
+                "change config.train.batch_size or grad_accum_steps, or the phase's own batch_size, batch_stages or "
+                "grad_accum_steps"
             )
         sharding.check_mesh_divides_batch(mesh, phase.batch_size, phase.grad_accum_steps)
     if evaluation_batch_size is not None:
