@@ -80,14 +80,17 @@ def report_text(report: Report, total: Total) -> str:
         *(f"note: {note}" for note in report.notes),
         "",
         *_lines_with_phase_columns(
-            [_phase_rows(report, result, number) for number, result in zip(numbers, report.phases, strict=True)]
+            [
+                _phase_rows(report, result, phase_number)
+                for phase_number, result in zip(numbers, report.phases, strict=True)
+            ]
         ),
         "",
         *_total_lines(report, total),
     ]
-    for number, result in zip(numbers, report.phases, strict=True):
+    for phase_number, result in zip(numbers, report.phases, strict=True):
         if not result.fits:
-            lines += ["", f"phase {number} does not fit in memory; changes that should make it fit:"]
+            lines += ["", f"phase {phase_number} does not fit in memory; changes that should make it fit:"]
             lines += [f"  {change}" for change in result.changes]
     return "\n".join(lines)
 
@@ -95,11 +98,11 @@ def report_text(report: Report, total: Total) -> str:
 Rows = list[tuple[str, str]]
 
 
-def _phase_rows(report: Report, result: PhaseReport, number: int) -> Rows:
+def _phase_rows(report: Report, result: PhaseReport, phase_number: int) -> Rows:
     """Return the labels and values of a phase in the report; a label without leading spaces starts a section."""
     phase, memory, cost, estimate = result.phase, result.memory, result.cost, result.estimate
     rows = [
-        ("phase", f"{number}"),
+        ("phase", f"{phase_number}"),
         ("  tokens per sequence", f"{phase.seq_len:,}"),
         ("  sequences per step", f"{phase.batch_size:,}"),
         ("  micro-batches", f"{phase.grad_accum_steps:,}"),

@@ -357,6 +357,23 @@ def get_config():
 """
 
 
+def test_a_growing_batch_has_a_column_for_each_size(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its steps are counted at their own sizes."""
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    words = ["--config.train.phases[0].batch_stages=2", "--config.train.steps=9", "--config.model.vocab_size=100"]
+    words += ["--config.optimizer.warmup_fraction=0"]
+    assert main(["compile", f"--config={tmp_path / 'recipe.py'}", *words, "--json"]) == 0
+    out, err = capfd.readouterr()
+    found = json.loads(out)
+    assert [(one["batch_size"], one["steps"]) for one in found["phases"]] == [(2, 4), (4, 5)]
+    assert found["total"]["tokens"] == 8 * (4 * 2 + 5 * 4)
+    assert found["total"]["steps"] == 9
+    flops = [one["model_flops_per_chip"] for one in found["phases"]]
+    assert flops[1] == 2 * flops[0]
+    assert found["total"]["model_flops"] == 4 * flops[0] + 5 * flops[1]
+    assert "compiling program 2 of 2" in err
+
+
 @pytest.mark.slow
 def test_the_verb_prints_a_table(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "recipe.py").write_text(RECIPE)
