@@ -148,11 +148,11 @@ def report(*phases: PhaseReport) -> Report:
     )
 
 
-def phase(fits: bool = True, steps: int = 3600) -> PhaseReport:
+def phase(fits: bool = True, steps: int = 3600, index: int = 0) -> PhaseReport:
     changes = () if fits else ("--config.compute.remat=True",)
     costs = COST if fits else None
     return PhaseReport(
-        phase=Phase(end=steps, seq_len=128, batch_size=16),
+        phase=Phase(end=steps, seq_len=128, batch_size=16, index=index),
         tokens=16 * 128,
         parameter_bytes=10,
         optimizer_bytes=20,
@@ -186,7 +186,7 @@ def test_an_impossible_price_or_power_is_refused_before_any_work(option, capsys)
 
 
 def test_a_phase_that_does_not_fit_leaves_the_total_unknown() -> None:
-    found = report(phase(), phase(fits=False))
+    found = report(phase(), phase(), phase(fits=False, index=1))
     whole = recipe_total(found, None, None)
     assert whole.days is None
     text = report_text(found, whole)
@@ -194,8 +194,8 @@ def test_a_phase_that_does_not_fit_leaves_the_total_unknown() -> None:
     assert "--config.compute.remat=True" in text
     values = report_json(found, whole)
     json.dumps(values, allow_nan=False)
-    assert [one["fits"] for one in values["phases"]] == [True, False]
-    assert values["phases"][1]["flops_per_chip"] is None
+    assert [one["fits"] for one in values["phases"]] == [True, True, False]
+    assert values["phases"][2]["flops_per_chip"] is None
 
 
 class Shape:
