@@ -183,7 +183,7 @@ def test_an_option_with_an_effect_is_not_refused() -> None:
     muon = read("--config.optimizer.peak_learning_rate=3e-3", *own, recipe="small_cpu")
     assert muon.optimizer.peak_learning_rate == 3e-3
     longer = ["--config.model.positions=rotary", "--config.model.rotary_base=1e4"]
-    longer.append("--config.train.phases[0].rotary_base=160000.0")
+    longer += [f"--config.train.phases[{phase}].rotary_base=160000.0" for phase in range(2)]
     with pytest.raises(UserError, match=r"model\.rotary_base has no effect: every phase has its own rotary_base"):
         read(*longer)
     assert read(*longer, "--config.init_from=DIR").model.rotary_base == 1e4  # the architecture of the weights
