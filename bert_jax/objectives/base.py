@@ -66,7 +66,7 @@ class Objective:
         whole_batch_loss: the two steps of `loss`, if the loss of an example depends on the other examples of the batch
         project: function from updated parameters to the nearest allowed parameters, applied after each update
         phases: index of a phase -> objective of the phase, if not the run's objective; both train the run's parameters
-        evaluated_phases: index of a phase -> objective that evaluations in the phase measure, if not the run's objective
+        evaluated_phases: index of a phase -> objective that evaluations measure, if not the run's objective
         left_to_right_fraction: fraction of the sequences of a batch that a hybrid objective trains left to right; its
             functions read the batch as `hybrid.split_batch` divides it. 0: the objective is not a hybrid
     """

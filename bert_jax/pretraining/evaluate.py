@@ -129,7 +129,6 @@ def evaluate_checkpoint(
         raise UserError(f"{teacher_path} is not the model that {directory} learned from")
     objective = make_objective(config, teacher.config)
     settings = config.train.phases[phase.index]
-    settings = config.train.phases[phase.index]
     measure = make_evaluate(objective.evaluated_phases.get(phase.index, objective), mesh)
     if (pairs := config.evaluate.pairs) is not None and predicts_masks(settings):
         heads, dtype = row.heads(data.sentence_pairs), config.compute.dtype
