@@ -24,12 +24,13 @@ from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
 from bert_jax.models import model_flops
 from bert_jax.objectives import make_objective
+from bert_jax.parallel import sharding
 from bert_jax.pretraining.evaluate import evaluate_checkpoint
 from bert_jax.training.checkpoint import digests
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import learning_rate, plan_phases
-from bert_jax.training.step import init_state, train_step
+from bert_jax.training.step import init_state, jit_train_step, state_layout
 from tests.helpers.generated_corpus import generated_corpus
 from tests.helpers.run_data import heldout_of
 
@@ -74,16 +75,20 @@ def test_a_run_in_phases_is_several_runs(corpus: pathlib.Path, run: pathlib.Path
     store = open_mixture(str(corpus))
     symbols, schedule = special_ids_and_vocabulary(store.tokenizer()), plan_phases(plain[1].train)
     sequences = make_sequences(store.split("train"), symbols, 32, 0, plain[0].data, num_token_types=0)
-    state, first = None, 0
+    state, first, mesh = None, 0, sharding.make_mesh(c.MeshConfig(), jax.devices()[:1])
     for settings, num_steps, batch_size in ((plain[0], 2, 4), (plain[0], 2, 8), (plain[1], 4, 8)):
         objective = make_objective(settings)
         optimizer = make_optimizer(settings.optimizer, objective.logical_axes, objective.sections)
         rate = functools.partial(learning_rate, settings.optimizer, schedule)
-        state = state or jax.jit(functools.partial(init_state, 0, objective, optimizer))()
-        step = jax.jit(functools.partial(train_step, objective, optimizer, rate, 1))
-        for _ in range(num_steps):
-            state, _ = step(state, sequences.batch(np.arange(first, first + batch_size)))
-            first += batch_size
+        with jax.set_mesh(mesh):
+            shardings = state_layout(objective, optimizer, mesh).shardings
+            init = jax.jit(functools.partial(init_state, 0, objective, optimizer), out_shardings=shardings)
+            state = state or init()
+            step = jit_train_step(objective, optimizer, rate, 1, mesh=mesh, shardings=shardings)
+            for _ in range(num_steps):
+                batch = sequences.batch(np.arange(first, first + batch_size))
+                state, _ = step(state, sharding.place_batch(batch, mesh))
+                first += batch_size
     assert state
     assert digests(read_weights(run).params) == digests(jax.device_get(state.params))
     lines = [line for line in read_metrics(run / "metrics.jsonl") if line["split"] == "train"]
