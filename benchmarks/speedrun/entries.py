@@ -85,6 +85,21 @@ def rarity_050_first(config: ml_collections.ConfigDict) -> None:
     config.train.phases[1].rarity_power = 0.0
 
 
+def half_depth(config: ml_collections.ConfigDict) -> None:
+    """The run before `grown_from_half`: three of the six layers, short sequences, and a rate that does not decay."""
+    adam_8e3(config)
+    config.model.num_layers = 3
+    config.train.steps = 1_200
+    config.train.phases = phases({"seq_len": 64, "mask_probability": 0.3})
+    config.optimizer.update(schedule="warmup_stable_decay", decay_fraction=0.0)
+
+
+def grown_from_half(config: ml_collections.ConfigDict) -> None:
+    """`adam_8e3` from the weights of `half_depth`, with fewer steps; the time of both runs counts."""
+    adam_8e3(config)
+    config.train.steps = 2_200
+
+
 ENTRIES: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
     entry.__name__: entry
     for entry in (
@@ -98,8 +113,12 @@ ENTRIES: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
         rarity_025,
         rarity_050,
         rarity_050_first,
+        half_depth,
+        grown_from_half,
     )
 }
+# Entry -> the entry whose trained weights grow (`config.grow`) to the initial weights of the first.
+GROWN_FROM = {"grown_from_half": "half_depth"}
 
 
 def get_config(name: str) -> ml_collections.ConfigDict:

@@ -18,10 +18,10 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from entries import ENTRIES, get_config
+from entries import ENTRIES, GROWN_FROM, get_config
 from scipy import stats
 
 HERE = pathlib.Path(__file__).parent
@@ -54,8 +54,7 @@ def main() -> None:
         prepare(args.text, args.report, args.output)
         for seed in args.seeds:
             for name in args.entries:
-                steps = round(args.fraction * get_config(name).train.steps)
-                train(name, seed, steps, args.output, runs / f"{name}-{seed}", overrides)
+                train(name, seed, args.fraction, args.output, runs, overrides)
         for name in args.entries:
             measure_pace(name, args.output)
     print(table(args.output, runs))
@@ -89,14 +88,18 @@ def command(verb: str, *words: str) -> None:
 
 
 def train(
-    name: str, seed: int, steps: int, output: pathlib.Path, workdir: pathlib.Path, options: Sequence[str]
+    name: str, seed: int, fraction: float, output: pathlib.Path, runs: pathlib.Path, options: Sequence[str]
 ) -> None:
-    """Train an entry for `steps` steps, or go on with its training, unless its last evaluation is recorded.
+    """Train an entry for a fraction of its steps, or go on with its training, unless its last evaluation is recorded.
 
-    `options` are more options of `bert-jax pretrain`.
+    First train the smaller entry of GROWN_FROM. `options` are more options of `bert-jax pretrain`.
     """
+    workdir, steps = runs / f"{name}-{seed}", round(fraction * get_config(name).train.steps)
     if (workdir / "metrics.jsonl").exists() and steps in dict(heldout_losses(workdir)):
         return
+    if name in GROWN_FROM:
+        train(GROWN_FROM[name], seed, fraction, output, runs, options)
+        options = [*options, f"--config.init_from={runs / f'{GROWN_FROM[name]}-{seed}'}", "--config.grow=True"]
     print(f"{name}, seed {seed}, {steps:,} steps", flush=True)
     command(
         "pretrain",
@@ -112,6 +115,8 @@ def train(
 
 def measure_pace(name: str, output: pathlib.Path) -> None:
     """Measure the step times of an entry and of the baseline in each phase, unless they are already recorded."""
+    if name in GROWN_FROM:
+        measure_pace(GROWN_FROM[name], output)
     file = output / "pace" / f"{name}.json"
     if not file.exists():
         file.parent.mkdir(exist_ok=True)
@@ -126,17 +131,23 @@ def heldout_losses(workdir: pathlib.Path) -> list[tuple[int, float]]:
     return [(line["step"], line["mlm_loss"]) for line in lines if "mlm_loss" in line and line["split"] == "heldout"]
 
 
-def curve(workdir: pathlib.Path, pace: dict[str, Any]) -> list[Point]:
-    """Return the evaluations of a run over time, in units of the time of all steps of the baseline's recipe."""
+def curve(name: str, seed: str, output: pathlib.Path, runs: pathlib.Path) -> list[Point]:
+    """Return the evaluations of an entry over time, in units of the time of all steps of the baseline's recipe.
+
+    The evaluations of the smaller entry of GROWN_FROM come first, and the time of its steps counts.
+    """
+    before = curve(GROWN_FROM[name], seed, output, runs) if name in GROWN_FROM else []
+    begin = before[-1].time if before else 0.0
+    workdir, pace = runs / f"{name}-{seed}", json.loads((output / "pace" / f"{name}.json").read_text())
     run = json.loads((workdir / "run.json").read_text())["config"]
     steps, ends = run["train"]["steps"], np.cumsum([phase["fraction"] for phase in run["train"]["phases"]])
 
     def time(step: int) -> float:
         begins = np.concatenate([[0.0], ends[:-1]]) * steps
         done = np.clip(step - begins, 0, np.diff(np.append(begins, steps)))
-        return float(done @ np.array(pace["seconds"]) / pace["baseline_seconds"])
+        return begin + float(done @ np.array(pace["seconds"]) / pace["baseline_seconds"])
 
-    return [Point(time(step), loss) for step, loss in heldout_losses(workdir)]
+    return before + [Point(time(step), loss) for step, loss in heldout_losses(workdir)]
 
 
 def time_to(points: Sequence[Point], target: float) -> float | None:
@@ -160,7 +171,7 @@ def table(output: pathlib.Path, runs: pathlib.Path) -> str:
         pace = output / "pace" / f"{name}.json"
         if not (workdir / "metrics.jsonl").exists() or not pace.exists() or not heldout_losses(workdir):
             continue
-        points = curve(workdir, json.loads(pace.read_text()))
+        points = curve(name, seed, output, runs)
         ends.setdefault(name, {})[int(seed)] = points[-1]
         if (time := time_to(points, TARGET)) is not None:
             reached.setdefault(name, []).append(time)
@@ -195,9 +206,9 @@ def table(output: pathlib.Path, runs: pathlib.Path) -> str:
 
 
 def lines_changed(name: str) -> int:
-    """Return the number of lines of an entry's function without its name and its docstring."""
+    """Return the number of lines of an entry's function without its name and its docstring; also of GROWN_FROM."""
     lines = inspect.getsource(ENTRIES[name]).split('"""')[-1].strip().splitlines()
-    return len(lines)
+    return len(lines) + (lines_changed(GROWN_FROM[name]) if name in GROWN_FROM else 0)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 # Fields that a resumed run may change, because the learned weights stay equal except for rounding (and, after a change
 # of train.grad_accum_steps, except for the dropout masks). data.corpus, task.data and teacher are locations; the run's
-# fingerprint identifies their content. A run with checkpoints keeps its first init_from and generator_from, and says
-# so. A recipe file may move, because the other fields hold its values. The section evaluate changes only measurements.
+# fingerprint identifies their content. A run with checkpoints keeps its first init_from, grow and generator_from, and
+# says so. A recipe file may move, because the other fields hold its values. The section evaluate changes only
+# measurements.
 FREE_TO_CHANGE = (
     "compute.scan_layers",
     "compute.attention",
@@ -22,6 +23,7 @@ FREE_TO_CHANGE = (
     "watchdog",
     "profile",
     "init_from",
+    "grow",
     "recipe",
     "replaced_tokens.generator_from",
     "distillation.teacher",

@@ -450,6 +450,12 @@ class PretrainConfig(_SharedConfig):
 
     objective: str = field("masked_tokens", "training objective", table="bert_jax.objectives.OBJECTIVES")
     model: EncoderConfig = field(EncoderConfig(), "architecture of the encoder; from_init: of the weights in init_from")
+    grow: bool = field(
+        False,
+        "grow the smaller weights in init_from to the size of model: copies of layers make them deeper, copies of "
+        "features make them wider",
+        read_by=ReadBy("init_from", not_values=(None,)),
+    )
     data: DataConfig = field(DataConfig(), "corpus and training sequences")
     replaced_tokens: ReplacedTokensConfig = field(
         ReplacedTokensConfig(),

@@ -8,10 +8,11 @@ import numpy as np
 
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.checkpoints.architecture import read_architecture, with_attention
+from bert_jax.checkpoints.growth import SIZES, grow_weights, with_size_of
 from bert_jax.checkpoints.load_model import Weights, read_weights, trains_auxiliary_model
 from bert_jax.checkpoints.longer_positions import with_longer_positions
 from bert_jax.checkpoints.unused_rows import without_unused_rows
-from bert_jax.config import EncoderConfig, fill_inherited_fields, flatten
+from bert_jax.config import EncoderConfig, fill_inherited_fields, flatten, no_effect_error
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
@@ -97,6 +98,7 @@ def read_initial_weights(
     heads: tuple[Head, ...],
     auxiliary: Mapping[str, AuxiliaryModel],
     *,
+    grow: bool,
     seed: int,
     tokenizer: Tokenizer,
     corpus: str,
@@ -109,13 +111,14 @@ def read_initial_weights(
         model: architecture of the run.
         heads: heads that the run trains; missing heads are initialized randomly.
         auxiliary: the auxiliary models that the run trains, by name.
+        grow: whether smaller weights grow to the size of the run's architecture.
         seed: seed of random weights.
         tokenizer: tokenizer of the corpus.
         corpus: name of the corpus, for messages.
         console: console that prints lines about the weights.
 
     Raises:
-        UserError: the architecture or the vocabulary of the weights differs from the run's.
+        UserError: the architecture or the vocabulary of the weights differs from the run's, or the weights cannot grow.
     """
     weights = _read_weights_with_attention(init_from, heads, model.causal, jax.random.key(seed), console)
     if load_tokenizer(weights.directory).tokens != tokenizer.tokens:
@@ -123,9 +126,17 @@ def read_initial_weights(
             f"{corpus} was prepared with another vocabulary than {init_from}; prepare it again with --tokenizer "
             f"{weights.directory}, or give the weights its vocabulary (`bert-jax vocabulary`)"
         )
-    weights = without_unused_rows(weights, tokenizer.vocab_size, console)
-    weights = with_longer_positions(weights, model, console)
-    _check_architecture(weights.config, model, f"--config.init_from={init_from}", "config.model")
+
+    def fit(weights: Weights, wanted: EncoderConfig, where: str, name: str) -> Weights:
+        weights = without_unused_rows(weights, tokenizer.vocab_size, console)
+        weights = with_longer_positions(weights, wanted, console)
+        grown = with_size_of(weights.config, wanted) if grow else weights.config
+        _check_architecture(grown, wanted, where, name)
+        return weights if grown == weights.config else grow_weights(weights, grown, where, name, seed, console)
+
+    if grow and with_size_of(weights.config, model) == weights.config:
+        raise no_effect_error("config.grow", f"weights that have the size of config.model ({init_from})", False)
+    weights = fit(weights, model, f"--config.init_from={init_from}", "config.model")
     print_initial_weights_summary(init_from, weights, console.say)
     params, key = weights.params, jax.random.fold_in(jax.random.key(seed), 1)
     for name, part in auxiliary.items():
@@ -135,9 +146,7 @@ def read_initial_weights(
             part_params = draw_missing(part.config, part.heads, {}, key)
         else:
             weights = read_weights(path, part.heads, key, console, part=None if part.init_from else name)
-            weights = without_unused_rows(weights, tokenizer.vocab_size, console)
-            weights = with_longer_positions(weights, part.config, console)
-            _check_architecture(weights.config, part.config, f"the {name} in {path}", name)
+            weights = fit(weights, part.config, f"the {name} in {path}", name)
             print_initial_weights_summary(path, weights, console.say)
             part_params = weights.params
         params = params | {name: part.to_run_tree(part_params)}
@@ -188,15 +197,17 @@ def _check_architecture(present: EncoderConfig, wanted: EncoderConfig, where: st
     In the message, `where` names the weights, and `name` is the prefix of the keys of the wanted architecture.
     """
     theirs = flatten(dataclasses.asdict(fill_inherited_fields(present)))
-    wrong = [
-        f"{name}.{key}={value} (weights: {theirs[key]})"
+    wrong = {
+        key: f"{name}.{key}={value} (weights: {theirs[key]})"
         for key, value in flatten(dataclasses.asdict(fill_inherited_fields(wanted))).items()
         if value != theirs[key] and key not in MAY_DIFFER
-    ]
+    }
     if wrong:
         others = f", and {len(wrong) - MAX_NAMED} more" if len(wrong) > MAX_NAMED else ""
         fix = "; --config.model=from_init takes the architecture of the weights" if name == "config.model" else ""
-        raise UserError(f"{where} has another architecture: {', '.join(wrong[:MAX_NAMED])}{others}{fix}")
+        if fix and wrong.keys() <= {*SIZES}:
+            fix += ", and --config.grow=True grows smaller weights"
+        raise UserError(f"{where} has another architecture: {', '.join([*wrong.values()][:MAX_NAMED])}{others}{fix}")
 
 
 def print_initial_weights_summary(path: str, weights: Weights, say: Callable[[str], None]) -> None:

@@ -138,6 +138,7 @@ def pretrain_in_directory(
             config.model,
             objective_row.heads(config.data.sentence_pairs),
             objective_row.auxiliary(config.model, config.replaced_tokens),
+            grow=config.grow,
             seed=config.seed,
             tokenizer=tokenizer,
             corpus=corpus_name,
@@ -281,6 +282,7 @@ def resolve_pretrain_config(
     return dataclasses.replace(
         config,
         init_from=init_from,
+        grow=resumed.grow if resumed else config.grow,
         data=dataclasses.replace(config.data, corpus=corpus_setting_with_snapshots(config.data.corpus, corpus)),
         evaluate=dataclasses.replace(
             config.evaluate,

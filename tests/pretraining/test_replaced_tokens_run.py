@@ -15,8 +15,8 @@ from bert_jax.checkpoints.load_model import read_weights, restore_run
 from bert_jax.cli.main import main
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.models import Head, make_model
-from bert_jax.objectives import OBJECTIVES
+from bert_jax.models import Head, Params, make_model
+from bert_jax.objectives import OBJECTIVES, AuxiliaryModel
 from bert_jax.pretraining.initial_weights import read_initial_weights
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.metrics import read_metrics
@@ -103,24 +103,46 @@ def test_fill_mask_reads_the_exported_generator(world: pathlib.Path, capsys: pyt
     assert capsys.readouterr().out.count("%") >= 5
 
 
-@pytest.mark.parametrize("exported", [False, True])
-def test_training_continues_from_both_models(world: pathlib.Path, exported: bool) -> None:
+def initial_weights(world: pathlib.Path, exported: bool, **sizes: int) -> tuple[dict[str, AuxiliaryModel], Params]:
+    """The generator and the weights of a run that begins with those of `world`; `sizes` let them grow."""
     values = c.to_json(c.read_config(c.PretrainConfig, str(world / "recipe.py"), []))
-    values["model"]["vocab_size"] = 150
+    values["model"] |= {"vocab_size": 150, **sizes}
     values["init_from"] = str(world / ("discriminator" if exported else "run"))
     values["replaced_tokens"]["generator_from"] = str(world / "generator") if exported else None
     config = c.from_json(values)
+    auxiliary = OBJECTIVES["replaced_tokens"].auxiliary(config.model, config.replaced_tokens)
     start = read_initial_weights(
         config.init_from,
         config.model,
         OBJECTIVES["replaced_tokens"].heads(config.data.sentence_pairs),
-        OBJECTIVES["replaced_tokens"].auxiliary(config.model, config.replaced_tokens),
+        auxiliary,
+        grow=bool(sizes),
         seed=config.seed,
         tokenizer=load_tokenizer(world / "text" / "tokenizer"),
         corpus="text",
         console=QUIET,
     )
+    return auxiliary, start
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_training_continues_from_both_models(world: pathlib.Path, exported: bool) -> None:
+    _, start = initial_weights(world, exported)
     jax.tree.map(np.testing.assert_array_equal, start, params_of(world / "run"))
+
+
+def test_a_wider_generator_is_the_same_function(world: pathlib.Path) -> None:
+    """It reads the wider embeddings of the discriminator."""
+    ids = np.arange(5, 37, dtype=np.int32)[None]
+    batch = dict.fromkeys(("input_ids", "masked_positions"), ids % 32) | {"token_type_ids": 0 * ids}
+    logits = []
+    for sizes in ({}, {"hidden_size": 48, "num_heads": 6}):
+        auxiliary, params = initial_weights(world, False, **sizes)
+        generator = auxiliary["generator"]
+        model = make_model(generator.config, c.ComputeConfig(), generator.heads)
+        logits.append(model.apply(generator.from_run_tree(params), batch | {"attention_mask": 0 * ids + 1}, None))
+    assert generator.config.hidden_size == 24
+    np.testing.assert_allclose(logits[1]["mlm_logits"], logits[0]["mlm_logits"], atol=1e-5)
 
 
 @pytest.mark.slow

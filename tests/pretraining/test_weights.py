@@ -123,6 +123,40 @@ def test_pretraining_goes_on_with_more_positions(world, tmp_path, capsys):
         np.testing.assert_array_equal(after[row], before[row % 32])
 
 
+LARGER = [f"--config.model.{size}" for size in ("hidden_size=32", "num_heads=4", "mlp_size=70")]
+
+
+def test_a_wider_model_begins_with_the_loss_of_the_smaller_one(world, tmp_path, run_lines, capsys):
+    """Nothing is learned at a rate of 0."""
+    more = [f"--config.init_from={world / 'model'}", *LARGER, "--config.optimizer.peak_learning_rate=0.0"]
+    assert main(pretrain_command(world, tmp_path / "run", *more)) == 2
+    said = "config.model.hidden_size=32 (weights: 16), and 2 more; --config.model=from_init takes the architecture of "
+    assert f"{said}the weights, and --config.grow=True grows smaller weights" in capsys.readouterr().err
+    assert main(pretrain_command(world, tmp_path / "run", *more, "--config.grow=True")) == 0
+    said = "grown from 2 x 16 to 2 x 32 (layers x width), heads 2 to 4, MLP 32 to 70\n"
+    assert said in capsys.readouterr().err
+    small, wide = (run_lines(place / "run")["heldout"][-1] for place in (world, tmp_path))
+    for name in ("loss", "mlm_loss", "nsp_loss"):
+        assert wide[name] == pytest.approx(small[name], abs=1e-5)
+
+
+def test_a_grown_run_resumes_without_the_smaller_model(world, tmp_path, capsys):
+    start = tmp_path / "start"
+    shutil.copytree(world / "run", start)
+    command = [*LARGER, "--config.model.num_layers=4", "--config.checkpoint.every=1"]
+    begin = pretrain_command(world, tmp_path / "run", f"--config.init_from={start}", "--config.grow=True", *command)
+    assert main(begin) == 0
+    assert "MLP 32 to 70, copies of the layers 0, 0, 1, 1\n" in capsys.readouterr().err
+    shutil.rmtree(start)
+    shutil.copytree(tmp_path / "run", tmp_path / "stopped")
+    shutil.rmtree(tmp_path / "stopped" / "checkpoints" / "2")
+    assert main(pretrain_command(world, tmp_path / "stopped", *command)) == 0
+    runs = [read_weights(tmp_path / name, console=Console(silent=True)) for name in ("run", "stopped")]
+    assert [run.step for run in runs] == [2, 2]
+    jax.tree.map(np.testing.assert_array_equal, *(run.params for run in runs))
+    assert [read_run(tmp_path / name)[0].grow for name in ("run", "stopped")] == [True, True]
+
+
 @pytest.fixture
 def padded(world, tmp_path):
     """The model with rows that no token of its tokenizer uses, as transformers adds them."""
@@ -209,6 +243,13 @@ def test_pretraining_refuses_weights_that_do_not_fit_and_leaves_nothing(world, t
     same = f"--config.init_from={world / 'model'}"
     cases = [
         ([same, "--config.model.num_layers=3"], None, "config.model.num_layers=3 (weights: 2)"),
+        (
+            [same, "--config.grow=True"],
+            None,
+            "config.grow has no effect with weights that have the size of config.model",
+        ),
+        (["--config.grow=True"], None, "config.grow has no effect with config.init_from=None"),
+        ([same, "--config.grow=True", "--config.model.mlp_size=31"], None, "mlp_size=31; choose at least 32"),
         ([same, "--config.model.activation=gelu_tanh"], None, "config.model.activation=gelu_tanh (weights: gelu)"),
         ([same], tmp_path / "other" / "corpus", "was prepared with another vocabulary than"),
         ([f"--config.init_from={tmp_path}"], None, "no model here"),
