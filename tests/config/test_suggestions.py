@@ -62,7 +62,7 @@ MEANINGS = [
     ("optimiser.epsilon", "optimizer.epsilon", "optimizer.epsilon"),
     ("learnign_rate", "optimizer.peak_learning_rate", "optimizer.peak_learning_rate"),
     ("workdri", "--workdir", "--workdir"),
-    ("qwertyuiop rows x", None, None),
+    ("qwertyuiop cells x", None, None),
 ]
 
 

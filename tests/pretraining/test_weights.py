@@ -126,7 +126,7 @@ def test_pretraining_goes_on_with_more_positions(world, tmp_path, capsys):
 LARGER = [f"--config.model.{size}" for size in ("hidden_size=32", "num_heads=4", "mlp_size=70")]
 
 
-def test_a_wider_model_begins_with_the_loss_of_the_smaller_one(world, tmp_path, run_lines, capsys):
+def test_a_wider_model_begins_with_the_loss_of_the_smaller_model(world, tmp_path, run_lines, capsys):
     """Nothing is learned at a rate of 0."""
     more = [f"--config.init_from={world / 'model'}", *LARGER, "--config.optimizer.peak_learning_rate=0.0"]
     assert main(pretrain_command(world, tmp_path / "run", *more)) == 2
