@@ -94,6 +94,7 @@ def _divide(x: np.ndarray, axis: int, size: int, rng: np.random.Generator) -> np
         return x
     repeated = _repeat(x, axis, size)
     fractions = rng.standard_exponential(repeated.shape, np.float32)
+    # Views, whose first axis is `axis`.
     parts, totals = np.moveaxis(fractions, axis, 0), np.moveaxis(np.zeros_like(x), axis, 0)
     for begin in range(0, size, len(totals)):
         part = parts[begin : begin + len(totals)]
@@ -112,7 +113,8 @@ def _check_sizes(small: EncoderConfig, grown: EncoderConfig, where: str, name: s
             sizes = f"a multiple of {before}" if field in NORMALIZED else f"at least {before}"
             raise UserError(f"{where} cannot grow to {name}.{field}={after}; choose {before and sizes}")
     if grown.head_dim != small.head_dim:
-        fix = f"num_heads={grown.block_width // small.head_dim}"
+        num_heads = grown.block_width // small.head_dim
+        fix = f"head_size={small.head_dim}" if grown.head_size else f"num_heads={num_heads}"
         raise UserError(
             f"{where} cannot grow from {small.head_dim} to {grown.head_dim} features per head; set {name}.{fix}"
         )
