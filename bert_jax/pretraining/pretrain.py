@@ -75,8 +75,7 @@ def pretrain_in_directory(
     Every process of the run calls this function, with equal configs and a directory that all processes can access.
 
     Raises:
-        UserError: the config, the corpus, the directory or the devices do not fit each other; in this case, nothing is
-            written.
+        UserError: the config, the corpus, the directory or the devices do not fit each other; nothing is written.
     """
     console, is_first = session.console, jax.process_index() == 0
 
