@@ -80,7 +80,7 @@ def test_the_end_says_where_the_model_is_and_which_commands_use_it(run_copy, wor
         assert run(*argv)[0] == 0
     parsed = [parse_arguments(VERBS, argv) for argv in commands]
     assert parsed[-1].init_from == str(run_copy)
-    masked = shlex.split(lines[2])[-1].replace("[MASK] ", "").split()
+    masked = next(word for word in shlex.split(lines[2]) if "[MASK]" in word).replace("[MASK] ", "").split()
     assert len([word for word in masked if word.rstrip(".").lower() in vocabulary()]) >= 3  # of the run's corpus
 
 

@@ -21,7 +21,7 @@ def rounded(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("sizes", [(INPUTS, OUTPUTS), (OUTPUTS, INPUTS)], ids=["wide", "tall"])
-def test_product_and_gradients_equal_those_of_rounded_factors(dtype: str, sizes: tuple[int, int]) -> None:
+def test_product_and_gradients_equal_the_products_of_rounded_factors(dtype: str, sizes: tuple[int, int]) -> None:
     random = np.random.default_rng(0)
     x, kernel = (random.normal(size=size).astype(np.float32) for size in ((ROWS, sizes[0]), sizes))
     gradient = random.normal(size=(ROWS, sizes[1])).astype(np.float32)
