@@ -233,7 +233,10 @@ def run_pretrain(args: argparse.Namespace) -> None:
         from bert_jax.cli.results_text import pretrained_model_text
         from bert_jax.reports.next_commands import masked_sentence
 
-        text = masked_sentence(finished.corpus, finished.tokenizer)
+        try:
+            text = masked_sentence(finished.corpus, finished.tokenizer)
+        except UserError:  # the corpus was moved during the run
+            text = masked_sentence(None, finished.tokenizer)
         print_text(pretrained_model_text(args.workdir, finished.heads, text, finished.has_heldout, finished.recipe))
 
 

@@ -235,12 +235,12 @@ def pretrain_in_directory(
             evaluated = min(heldout_split.num_tokens, config.evaluate.num_sequences * max_seq_len)
             console.say(evaluation_size_line(evaluated, config.model.causal))
 
-        # Restore the newest state or make the first state, and train.
+        # Restore the newest state, even if it appeared before the lock, or make the first state; then train.
         with open_checkpoints(plan, session) as checkpoints:
             if checkpoints is None:
                 return None
-            start = restore_start(plan, checkpoints, console) if resumes else None
-            is_done = fit(plan, data, start or initial_state(plan, params), checkpoints, session)
+            start = restore_start(plan, checkpoints, console) or initial_state(plan, params)
+            is_done = fit(plan, data, start, checkpoints, session)
     if not is_done:
         return None
     return FinishedRun(heads=heads, recipe=config.recipe, corpus=corpus, tokenizer=tokenizer, has_heldout=has_heldout)

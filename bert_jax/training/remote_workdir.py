@@ -82,7 +82,10 @@ class Mirror:
             (self.directory / name).unlink()  # deleted at the URL, or never uploaded by a run that ended with an error
             self._fetched.pop(name, None)
         self._remote = remote
-        self._fetched = {name: version for name, version in self._fetched.items() if remote.get(name) == version}
+        # A run that ended with an error may have removed a file on the disk alone.
+        self._fetched = {
+            name: version for name, version in self._fetched.items() if remote.get(name) == version and name in local
+        }
         self._pushed = {name: _size_and_time(self.directory / name) for name in self._fetched}
         self._download(name for name in remote if not STATE.fullmatch(name))
 

@@ -372,6 +372,7 @@ def test_mistakes(tmp_path, tokenizer):
     cases = [
         ({"keep_removed": tmp_path / "r"}, "remove nothing; add --deduplicate exact or near"),
         ({"deduplicate": "near", "keep_removed": tmp_path / "mine"}, "exists already"),
+        ({"deduplicate": "near", "keep_removed": ""}, "exists already"),
         ({"deduplicate": "near", "keep_removed": tmp_path / "no" / "r"}, "cannot be written"),
         ({"deduplicate": "all"}, "--deduplicate all: give one of none, split, exact, near"),
         ({"max_rejected_fraction": 1.5}, "give a fraction from 0 to 1"),

@@ -18,8 +18,10 @@ from bert_jax.config import EncoderConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.models import Head
+from bert_jax.pretraining import pretrain
 from bert_jax.pretraining.teacher import read_teacher, read_teacher_architecture
 from bert_jax.tokenizer import load_tokenizer
+from bert_jax.training import workdir
 from bert_jax.training.workdir import read_run
 from tests.helpers.finetuning_runs import finetune, make_world, read_lines
 from tests.helpers.generated_corpus import generated_corpus
@@ -108,6 +110,21 @@ def test_a_resumed_run_keeps_its_start_and_does_not_read_it_again(world, tmp_pat
     assert main(pretrain_command(world, tmp_path / "stopped", "--config.checkpoint.every=1")) == 0  # left out
     assert "no effect" not in capsys.readouterr().err
     assert read_run(tmp_path / "stopped")[0].init_from == str(start)
+
+
+def test_a_checkpoint_that_another_process_saved_before_the_lock_is_resumed(world, tmp_path, monkeypatch, capsys):
+    shutil.copytree(world / "run", tmp_path / "run")
+    monkeypatch.setattr(workdir, "has_checkpoints", lambda directory: False)  # this process looked too early
+    assert main(pretrain_command(world, tmp_path / "run")) == 0
+    assert "finished: all 2 steps are done" in capsys.readouterr().err
+
+
+def test_a_corpus_that_is_removed_during_a_run_does_not_end_the_run(world, tmp_path, monkeypatch, capsys):
+    for name in "ab":
+        shutil.copytree(world / "text" / "corpus", tmp_path / name)
+    monkeypatch.setattr(pretrain, "fit", lambda *_: shutil.rmtree(tmp_path / "a") or True)
+    assert main(pretrain_command(world, tmp_path / "run", corpus=f"{tmp_path / 'a'},{tmp_path / 'b'}")) == 0
+    assert "The capital of [MASK] is Paris." in capsys.readouterr().out
 
 
 def test_pretraining_goes_on_with_more_positions(world, tmp_path, capsys):

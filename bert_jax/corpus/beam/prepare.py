@@ -83,7 +83,11 @@ def prepare_with_beam(
     output = _check_empty_output(os.fspath(output))
     say = functools.partial(print, file=sys.stderr)
     partitions = plan_inputs(inputs, read_options, say).partitions
-    with removed_documents_file(keep_removed, inputs, say) if keep_removed else contextlib.nullcontext() as removed:
+    with (
+        removed_documents_file(keep_removed, inputs, say)
+        if keep_removed is not None
+        else contextlib.nullcontext() as removed
+    ):
         _upload_tokenizer(tokenizer, output)  # first, since an output that cannot be written then fails early
         try:
             with pipeline:

@@ -88,7 +88,9 @@ def clean_texts(
     pass_progress = PassProgress(progress, planned.num_bytes, num_cleaning_passes(steps) + finds_copies)
 
     with (
-        removed_documents_file(keep_removed, inputs, say) if keep_removed else contextlib.nullcontext() as removed,
+        removed_documents_file(keep_removed, inputs, say)
+        if keep_removed is not None
+        else contextlib.nullcontext() as removed,
         UnfinishedCorpus(output, identity, say) as unfinished,
     ):
         cleaned = clean_documents(

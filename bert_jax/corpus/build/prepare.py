@@ -128,7 +128,9 @@ def prepare(
     )
 
     with (
-        removed_documents_file(keep_removed, inputs, say) if keep_removed else contextlib.nullcontext() as removed,
+        removed_documents_file(keep_removed, inputs, say)
+        if keep_removed is not None
+        else contextlib.nullcontext() as removed,
         UnfinishedCorpus(output, identity, say, base) as unfinished,
     ):
         # Clean the documents, find copies, encode the remaining documents.
