@@ -8,12 +8,13 @@ import types
 
 EXCEPTION_SWALLOWING_CALLBACKS = ("_xla_gc_callback", "__del__")  # Python prints and forgets their exceptions
 RETRY_SECONDS = 0.02
+RESTARTED = "BERT_JAX_RESTARTED"  # variable of the environment of a process that has started Python again
 
 
 def run() -> int:
     """Run the command line, and return its exit status."""
+    _restart_with_huge_pages()  # first, so that the new process starts with the environment of this process
     _remove_working_directory_from_path()
-    _restart_with_huge_pages()
     _open_standard_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have set SIGINT to be ignored
         signal.signal(signal.SIGINT, _raise_keyboard_interrupt)
@@ -43,15 +44,20 @@ def _restart_with_huge_pages(setting: str = "/sys/kernel/mm/transparent_hugepage
     """Start a training again with huge pages for large arrays, if Linux gives huge pages only to programs that ask.
 
     With pages of 4 KiB, a step on a CPU takes about a tenth longer, because each step uses new memory. glibc (2.35 or
-    newer) reads its setting when a process starts, so the same process starts Python again. Other programs and commands
-    that set GLIBC_TUNABLES themselves are left alone.
+    newer) reads its setting when a process starts, so the same process starts Python again. Other commands do not
+    restart, nor do commands that set GLIBC_TUNABLES themselves, nor Python programs that call `run` with words of their
+    own.
     """
-    if sys.argv[1:2] not in (["pretrain"], ["finetune"]) or "GLIBC_TUNABLES" in os.environ:
+    words = sys.argv[1:]
+    if words[:1] not in (["pretrain"], ["finetune"]) or sys.orig_argv[-len(words) :] != words:
+        return
+    # glibc removes GLIBC_TUNABLES from the environment of a Python with capabilities.
+    if "GLIBC_TUNABLES" in os.environ or RESTARTED in os.environ or not sys.executable:
         return
     with contextlib.suppress(OSError), open(setting, encoding="ascii") as file:
         if "[madvise]" in file.read():
-            os.environ["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
-            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+            environment = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", RESTARTED: "1"}
+            os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def _open_standard_streams() -> None:
