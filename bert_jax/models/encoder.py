@@ -171,7 +171,7 @@ class GlobalAndLocalMetadata(NamedTuple):
 
 
 class Encoder(nn.Module):
-    """Embeddings and blocks: token ids -> hidden states `[batch, length, hidden]` in `compute.dtype`.
+    """Embeddings and blocks: token ids -> hidden states `[batch, length, hidden]` in `compute.dtype`, float32 on a CPU.
 
     The second result is None, or with `every_layer` the hidden states `[layers + 1, batch, length, hidden]`: the input
     of the first block, then the output of each block.

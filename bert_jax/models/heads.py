@@ -19,7 +19,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.encoder import Encoder, GlobalTokenMask
 from bert_jax.models.init import init_scales, kernel_init, vocabulary_initializer
-from bert_jax.models.layers import ACTIVATIONS, Linear, logical_param, product
+from bert_jax.models.layers import ACTIVATIONS, Linear, dtype_between_products, logical_param, product
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.token_rows import encoder_inputs, hidden_states_at_positions, padded_sequences, sequence_means
 from bert_jax.parallel.platform import traced_platform
@@ -353,6 +353,7 @@ class MaskedTokenHead(nn.Module):
         bias = logical_param(self, "bias", nn.initializers.zeros, table.shape[:1], ("vocab",))
         bias = jnp.where(jnp.arange(table.shape[0]) < config.vocab_size, bias, PADDING_LOGIT)
         if mask is not None:
+            table = table.astype(dtype_between_products(self.dtype))  # once for all chunks
             return constrain(_largest_vocabulary_scores(x, mask, table, self.dtype) + bias, "batch", "logits")
         # As a product of two matrices, for the reason that Linear gives.
         logits = _vocabulary_scores(x.reshape(-1, width), table, self.dtype)
@@ -493,7 +494,8 @@ class _Lstm(nn.Module):
         stddev = width**-0.5
         gates = Linear((x.shape[-1], 4 * width), ("embed", "features"), stddev, self.dtype, name="input")(x)
         init = nn.initializers.truncated_normal(stddev)
-        kernel = logical_param(self, "recurrent", init, (width, 4 * width), ("embed", "features")).astype(self.dtype)
+        kernel = logical_param(self, "recurrent", init, (width, 4 * width), ("embed", "features"))
+        kernel = kernel.astype(dtype_between_products(self.dtype))
         same_text = jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (1, 0)))  # as the previous token
 
         def lstm_cell(
@@ -502,14 +504,14 @@ class _Lstm(nn.Module):
             """Return hidden state and cell after a token, float32 `[batch, width]`; mask 0 means a new text."""
             gate, continues_text = gates_and_mask
             hidden, cell = (jnp.where(continues_text[:, None], x, 0.0) for x in hidden_and_cell)
-            i, f, g, o = jnp.split(gate.astype(jnp.float32) + hidden.astype(self.dtype) @ kernel, 4, axis=-1)
+            i, f, g, o = jnp.split(gate.astype(jnp.float32) + product(hidden, kernel, self.dtype), 4, axis=-1)
             cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
             hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
             return (hidden, cell), hidden
 
         zeros = jnp.zeros((len(x), width), jnp.float32)
         _, hidden = jax.lax.scan(lstm_cell, (zeros, zeros), (gates.swapaxes(0, 1), same_text.T))
-        return hidden.swapaxes(0, 1).astype(self.dtype)
+        return hidden.swapaxes(0, 1).astype(dtype_between_products(self.dtype))
 
 
 QUESTION_LENGTH = 128  # tokens; `config.task.max_query_length` is 64

@@ -135,7 +135,7 @@ class LowRank:
     dropout: float
 
     def low_rank_product(self, x: jax.Array, dtype: jnp.dtype) -> jax.Array:
-        """Return the term that the adapter adds for an input `[batch, ..., inputs]`, in `dtype`."""
+        """Return the term of an input `[batch, ..., inputs]`, in `dtype`; on a CPU, in float32."""
         rows = dropout(x, self.dropout, self.seed).reshape(-1, x.shape[-1])
         y = product(product(rows, self.a, dtype), self.b, dtype)
         return y.reshape(*x.shape[:-1], y.shape[-1])

@@ -1,5 +1,8 @@
 """Matrix products on a CPU, whose factors are rounded to bfloat16 and whose result is float32."""
 
+import dataclasses
+import re
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -51,3 +54,23 @@ def test_a_model_with_bfloat16_products_differs_from_float32_by_their_rounding()
     assert logits.dtype == jnp.float32
     difference = jnp.linalg.norm(logits - exact) / jnp.linalg.norm(exact)
     assert 1e-4 < difference < 2e-2, "bfloat16 has 8 bits of precision, and the norms keep errors from growing"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"bilstm": True},
+        {"positions": "disentangled", "relative_buckets": 8, "relative_max_distance": 16},
+        {"positions": "rotary", "query_key_norm": True, "mlp": "gated"},
+        {"bottleneck_size": 16},
+    ],
+    ids=str,
+)
+def test_only_factors_are_rounded(fields: dict) -> None:
+    """The only operation with a bfloat16 result is the rounding of the factors."""
+    heads = (Head("sparse_embedding"), Head("sequence_classification", 2))
+    model = make_model(dataclasses.replace(SMALL, **fields), ComputeConfig(dtype="bfloat16"), heads)
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    batch = {name: jnp.ones((2, 16), jnp.int32) for name in names}
+    program = str(jax.make_jaxpr(model.apply)(model.shapes, batch, None))
+    assert set(re.findall(r":bf16\[[^]]*\] = (\w+)", program)) == {"convert_element_type"}

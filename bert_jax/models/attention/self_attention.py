@@ -152,6 +152,7 @@ def _relative_keys_and_queries(query: Linear, key: Linear, distances: Distances)
     """Project the embeddings of distances with the layer's maps of queries and keys; many distances share a row."""
 
     def project(linear: Linear, rows: jax.Array) -> jax.Array:
-        return rows_by_one_hot_product(rows[None], linear(distances.table[None])[0])[0].astype(linear.dtype)
+        projected = rows_by_one_hot_product(rows[None], linear(distances.table[None])[0])[0]
+        return projected.astype(dtype_between_products(linear.dtype))
 
     return RelativeKeysAndQueries(project(key, distances.of_keys), project(query, distances.of_queries))
