@@ -56,13 +56,13 @@ def describe_run(
         )
     if len(corpus.corpora) > 1:
         yield from _describe_sources(corpus, rules, phases)
+    may_round = devices[0].platform == "cpu" and compute.dtype == "float32" and cpu_has_bfloat16()
+    faster = " (with config.compute.dtype=bfloat16, a step on this CPU is shorter)" if may_round else ""
     yield (
         f"model {model.num_layers} layers x {model.hidden_size}, {compute.dtype}, "
-        f"on {len(devices)} x {devices[0].device_kind}, "
+        f"on {len(devices)} x {devices[0].device_kind}{faster}, "
         f"attention by {describe_used_kernel(model, compute, devices[0].platform)}"
     )
-    if devices[0].platform == "cpu" and compute.dtype == "float32" and cpu_has_bfloat16():
-        yield "  this CPU has instructions for bfloat16, so config.compute.dtype=bfloat16 makes the steps faster"
     warned = set[str]()  # lines that an earlier phase has printed
     for phase_number, index in enumerate(dict.fromkeys(phase.index for phase in phases), 1):
         settings, steps = rules.phases[index], steps_of_phase(phases, index)
