@@ -282,11 +282,13 @@ def _weights_of_run(directory: pathlib.Path, step: int | None, part: str | None,
         raise UserError(f"{directory}: no {part} here; {trained}")
     console.say(f"weights of step {step:,} of {directory}")
     if part is None:
+        for auxiliary in parts.values():
+            params = auxiliary.sharing.split(params).model
         encoder, heads = model, tuple(Head(name) for name in HEADS if name in params and name not in parts)
         # An objective may have further parameters.
         params = {name: params[name] for name in make_model(encoder, ComputeConfig(), heads).shapes}
     else:
-        encoder, heads, params = parts[part].config, parts[part].heads, parts[part].from_run_tree(params)
+        encoder, heads, params = parts[part].config, parts[part].heads, parts[part].sharing.split(params).auxiliary
     return Weights(config=encoder, heads=heads, params=params, directory=directory / "tokenizer", step=step)
 
 

@@ -143,9 +143,17 @@ class ReplacedTokensConfig:
 
     generator_size: float = field(
         0.25,
-        "width of the generator, relative to the model; the generator has the model's number of blocks and "
-        "shares its embedding tables",
+        "width of the generator, relative to the model; the embedding tables of both are equally wide",
         ABOVE_0_TO_1,
+    )
+    generator_layers: int | None = field(
+        None, "number of blocks of the generator; None: as many as the model has", AT_LEAST_1
+    )
+    embedding_sharing: str = field(
+        "tied",
+        "embedding tables of the model: tied: the generator's; disentangled: the generator's, without a gradient, "
+        "plus a trained difference (DeBERTa-v3); none: separate tables",
+        table="bert_jax.objectives.replaced_tokens.EMBEDDING_SHARINGS",
     )
     generator_from: str | None = field(
         None,

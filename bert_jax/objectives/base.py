@@ -109,18 +109,39 @@ class Ingredients:
     has_init_weights: bool  # whether the run starts from trained weights
 
 
+class ModelAndAuxiliary(NamedTuple):
+    """The parameters of a run's model, and of an auxiliary model; the tree of the model may have further entries."""
+
+    model: Params
+    auxiliary: Params
+
+
+class EmbeddingSharing(NamedTuple):
+    """The trees of a run in which a model and an auxiliary model share embeddings, or do not share embeddings.
+
+    Attributes:
+        stored: function from a tree like the parameters of the auxiliary model to the part that the tree of a run has
+        begin: function (parameters of the model, random parameters of the auxiliary model) -> initial parameters of the
+            auxiliary model
+        join: function (parameters of the model, parameters of the auxiliary model) -> tree of the run
+        split: function from the tree of a run to the parameters of both models; the inverse of `join`, but for rounding
+    """
+
+    stored: Callable[[Any], Any]
+    begin: Callable[[Params, Params], Params]
+    join: Callable[[Params, Params], Params]
+    split: Callable[[Params], ModelAndAuxiliary]
+
+
 class AuxiliaryModel(NamedTuple):
     """An auxiliary model that a run trains, such as ELECTRA's generator, with parameters in the run's tree.
 
     Attributes:
-        to_run_tree: function from the tree of the model to the part of the run's tree under the model's name
-        from_run_tree: function from the tree of the run to the tree of the auxiliary model
         init_from: a directory of initial weights; None: the auxiliary model in the run's `init_from`, or random
             weights if the run has no `init_from` with this model
     """
 
     config: EncoderConfig
     heads: tuple[Head, ...]
-    to_run_tree: Callable[[Any], Any]
-    from_run_tree: Callable[[Params], Params]
+    sharing: EmbeddingSharing
     init_from: str | None

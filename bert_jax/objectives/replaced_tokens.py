@@ -1,12 +1,14 @@
 """Replaced tokens (ELECTRA, Clark et al. 2020): a generator fills masks, and the encoder finds the replaced tokens.
 
 The generator learns masked tokens. Samples from its probabilities (temperature 1) replace the masks; no gradient passes
-through the samples. Then the encoder (the discriminator) classifies every token as original or replaced. Both models
-share their embeddings, as in Google's code. The other parameters of the generator are under "generator" in the tree.
+through the samples. Then the encoder (the discriminator) classifies every token as original or replaced. The
+parameters of the generator are under "generator" in the tree of a run. Both models share embeddings by a row of
+EMBEDDING_SHARINGS.
 """
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -18,23 +20,34 @@ from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.models.dropout import dropout_seeds, random_uint32
 from bert_jax.objectives import masked_tokens
-from bert_jax.objectives.base import AuxiliaryModel, Batch, Ingredients, LossAndMetrics, Normalizers, Objective, Rngs
+from bert_jax.objectives.base import (
+    AuxiliaryModel,
+    Batch,
+    EmbeddingSharing,
+    Ingredients,
+    LossAndMetrics,
+    ModelAndAuxiliary,
+    Normalizers,
+    Objective,
+    Rngs,
+)
 from bert_jax.objectives.losses import Mean, non_padding_mask, write_at_masked_positions
 
 GENERATOR = "generator"
 HEADS, GENERATOR_HEADS = (Head("replaced_token"),), (Head("masked_token"),)
+TABLES = ("token", "position")  # the embeddings that DeBERTa-v3 disentangles, where a model has them
 RANDOM_BITS = 23  # bits of a uniform number, which plus 0.5 is exact in float32
 
 
 def auxiliary_generator(model: EncoderConfig, settings: ReplacedTokensConfig) -> dict[str, AuxiliaryModel]:
     """Return a dict with the generator of `model` under the generator's name."""
-    generator = generator_config(model, settings.generator_size)
+    generator, sharing = generator_config(model, settings), EMBEDDING_SHARINGS[settings.embedding_sharing]
     init_from = settings.generator_from
-    return {GENERATOR: AuxiliaryModel(generator, GENERATOR_HEADS, without_embeddings, generator_params, init_from)}
+    return {GENERATOR: AuxiliaryModel(generator, GENERATOR_HEADS, sharing, init_from)}
 
 
-def generator_config(model: EncoderConfig, size: float) -> EncoderConfig:
-    """Return the generator's architecture: `size` times as wide as `model`, with heads and tables of equal width.
+def generator_config(model: EncoderConfig, settings: ReplacedTokensConfig) -> EncoderConfig:
+    """Return the generator's architecture: `generator_size` times as wide, with heads and tables of equal width.
 
     Raise UserError if the width is no multiple of the size of a head, or if blocks have two widths (a bottleneck).
     """
@@ -43,6 +56,7 @@ def generator_config(model: EncoderConfig, size: float) -> EncoderConfig:
             "config.objective=replaced_tokens makes no generator on trigrams or with a bottleneck; choose another "
             "objective, or set config.model.trigram_embeddings=False and config.model.bottleneck_size=None"
         )
+    size, num_layers = settings.generator_size, settings.generator_layers or model.num_layers
     width, features = round(model.hidden_size * size), model.head_dim
     num_heads, tables = max(1, width // features), model.table_width
     if width % num_heads or width // num_heads % 2:
@@ -53,9 +67,11 @@ def generator_config(model: EncoderConfig, size: float) -> EncoderConfig:
     return dataclasses.replace(
         model,
         hidden_size=width,
+        num_layers=num_layers,
         num_heads=num_heads,
         mlp_size=max(1, round(model.mlp_size * size)),
         embedding_size=None if width == tables else tables,
+        local_windows=model.local_windows and model.local_windows[:num_layers],
     )
 
 
@@ -64,10 +80,54 @@ def without_embeddings(tree: Any) -> Any:
     return tree | {"encoder": {name: x for name, x in tree["encoder"].items() if name != "embeddings"}}
 
 
-def generator_params(params: Params) -> Params:
-    """Return the generator's tree, including the shared embeddings, from the tree of a run."""
+def with_embeddings_of(model: Params, generator: Params) -> Params:
+    """Return the tree of a generator with the embeddings of the model."""
+    return _with_embeddings(generator, model["encoder"]["embeddings"])
+
+
+def _with_embeddings(tree: Params, embeddings: Params) -> Params:
+    return tree | {"encoder": tree["encoder"] | {"embeddings": embeddings}}
+
+
+def _change_tables(params: Params, generator: Params, change: Callable[[Any, Any], Any]) -> Params:
+    """Return a model's tree whose tables are `change` of its tables and the tables of the generator."""
+    tables, theirs = params["encoder"]["embeddings"], generator["encoder"]["embeddings"]
+    return _with_embeddings(
+        params, tables | {name: change(tables[name], theirs[name]) for name in TABLES if name in tables}
+    )
+
+
+def _join_disentangled(model: Params, generator: Params) -> Params:
+    """Return the tree of a run, whose tables are the differences between the tables of both models."""
+    return _change_tables(model, generator, lambda ours, theirs: ours - theirs) | {GENERATOR: generator}
+
+
+def _split_disentangled(params: Params) -> ModelAndAuxiliary:
+    """Return the parameters of both models; no gradient passes from the model's tables to the generator's."""
     generator = params[GENERATOR]
-    return generator | {"encoder": generator["encoder"] | {"embeddings": params["encoder"]["embeddings"]}}
+    model = _change_tables(params, generator, lambda difference, theirs: difference + jax.lax.stop_gradient(theirs))
+    return ModelAndAuxiliary(model, generator)
+
+
+EMBEDDING_SHARINGS: dict[str, EmbeddingSharing] = {
+    # Clark et al. 2020: both models read and train the same embeddings.
+    "tied": EmbeddingSharing(
+        stored=without_embeddings,
+        begin=with_embeddings_of,
+        join=lambda model, generator: model | {GENERATOR: without_embeddings(generator)},
+        split=lambda params: ModelAndAuxiliary(params, with_embeddings_of(params, params[GENERATOR])),
+    ),
+    # He et al. 2023 (arXiv 2111.09543), "gradient-disentangled embedding sharing" of DeBERTa-v3.
+    "disentangled": EmbeddingSharing(
+        stored=lambda tree: tree, begin=with_embeddings_of, join=_join_disentangled, split=_split_disentangled
+    ),
+    "none": EmbeddingSharing(
+        stored=lambda tree: tree,
+        begin=lambda model, generator: generator,
+        join=lambda model, generator: model | {GENERATOR: generator},
+        split=lambda params: ModelAndAuxiliary(params, params[GENERATOR]),
+    ),
+}
 
 
 def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
@@ -84,10 +144,12 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
             "the embeddings of the model"
         )
     discriminator = make_model(model, ingredients.compute, HEADS)
-    generator = make_model(generator_config(model, settings.generator_size), ingredients.compute, GENERATOR_HEADS)
+    generator = make_model(generator_config(model, settings), ingredients.compute, GENERATOR_HEADS)
+    sharing = EMBEDDING_SHARINGS[settings.embedding_sharing]
 
     def init(rng: jax.Array) -> Params:
-        return discriminator.init(rng) | {GENERATOR: without_embeddings(generator.init(jax.random.fold_in(rng, 1)))}
+        ours, theirs = discriminator.init(rng), generator.init(jax.random.fold_in(rng, 1))
+        return sharing.join(ours, sharing.begin(ours, theirs))
 
     def normalizers(batch: Batch) -> Normalizers:
         """Return the weighted numbers of masked tokens and of all tokens, at least 1 against a division by 0."""
@@ -98,10 +160,11 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
 
     def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:
         dropouts = (None, None) if rngs.dropout is None else tuple(jax.random.split(rngs.dropout))
-        predictions = generator.apply(generator_params(params), batch, dropouts[0])["mlm_logits"]
+        ours, theirs = sharing.split(params)
+        predictions = generator.apply(theirs, batch, dropouts[0])["mlm_logits"]
         masked, log_z = masked_tokens.masked_targets(predictions, batch)
         input_ids, replaced = replace_tokens(batch, predictions, rngs.sampling)
-        logits = discriminator.apply(params, {**batch, "input_ids": input_ids}, dropouts[1])["replaced_logits"]
+        logits = discriminator.apply(ours, {**batch, "input_ids": input_ids}, dropouts[1])["replaced_logits"]
         losses, weights = optax.sigmoid_binary_cross_entropy(logits, replaced), non_padding_mask(batch)
         correct = ((logits > 0) == (replaced > 0)).astype(jnp.float32)
         metrics = {
@@ -130,9 +193,9 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
         init=init,
         normalizers=normalizers,
         loss=loss,
-        shapes=discriminator.shapes | {GENERATOR: without_embeddings(generator.shapes)},
-        logical_axes=discriminator.logical_axes | {GENERATOR: without_embeddings(generator.logical_axes)},
-        sections=discriminator.sections | {GENERATOR: without_embeddings(generator.sections)},
+        shapes=discriminator.shapes | {GENERATOR: sharing.stored(generator.shapes)},
+        logical_axes=discriminator.logical_axes | {GENERATOR: sharing.stored(generator.logical_axes)},
+        sections=discriminator.sections | {GENERATOR: sharing.stored(generator.sections)},
         flops=flops,
         num_heads=math.gcd(model.num_heads, generator.config.num_heads),
     )

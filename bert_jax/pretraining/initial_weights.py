@@ -143,14 +143,14 @@ def read_initial_weights(
         path = part.init_from or init_from
         if not part.init_from and not trains_auxiliary_model(path, name):
             console.say(f"randomly initialized: the {name}")
-            part_params = draw_missing(part.config, part.heads, {}, key)
+            part_params = part.sharing.begin(params, draw_missing(part.config, part.heads, {}, key))
         else:
             weights = read_weights(path, part.heads, key, console, part=None if part.init_from else name)
             weights = fit(weights, part.config, f"the {name} in {path}", name)
             print_initial_weights_summary(path, weights, console.say)
             part_params = weights.params
-        params = params | {name: part.to_run_tree(part_params)}
-        shared = jax.tree.map(np.array_equal, part.from_run_tree(params), part_params)
+        params = part.sharing.join(params, part_params)
+        shared = jax.tree.map(np.array_equal, part.sharing.split(params).auxiliary, part_params)
         if part.init_from and not jax.tree.all(shared):
             console.say(f"not used: the embeddings of {part.init_from}, which differ; the {name} reads the model's")
     return params

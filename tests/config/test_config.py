@@ -213,6 +213,7 @@ def test_every_field_that_may_be_none_can_be_set_and_unset(kind: type) -> None:
         "adapter.targets": ["--config.adapter.rank=4"],
         "data.max_epochs": ["--config.data.smoothing=0.5"],
         "replaced_tokens.generator_from": ["--config.objective=replaced_tokens"],
+        "replaced_tokens.generator_layers": ["--config.objective=replaced_tokens"],
         "distillation.teacher": ["--config.objective=distillation"],
         "data.max_span_length": ["--config.data.masking=span"],
         "model.local_window": ["--config.model.global_every=3"],

@@ -12,14 +12,16 @@ from bert_jax.config import PretrainConfig
 from tests.helpers.synthetic import VOCAB, synthetic_data, train
 
 STEPS = 12
-# What an objective needs beside its name.
+REPLACED = {
+    "objective": "replaced_tokens",
+    "data": {"sentence_pairs": "full_sentences"},
+    "model": {"hidden_size": 32},
+    "replaced_tokens": {"generator_size": 1.0},
+}
 VALUES = {
     "masked_tokens": {},
-    "replaced_tokens": {
-        "data": {"sentence_pairs": "full_sentences"},
-        "model": {"hidden_size": 32},
-        "replaced_tokens": {"generator_size": 1.0},
-    },
+    "replaced_tokens": REPLACED,
+    "disentangled": REPLACED | {"replaced_tokens": {"generator_size": 1.0, "embedding_sharing": "disentangled"}},
 }
 
 
@@ -36,7 +38,7 @@ def mesh_config(
     made.evaluate.update(every=6, batch_size=8)
     made.checkpoint.every = None
     made.data.packing = packing
-    made.update(VALUES[objective], objective=objective)
+    made.update(VALUES[objective])
     return c.resolve(c.PretrainConfig, made)
 
 

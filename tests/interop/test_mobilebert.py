@@ -100,7 +100,7 @@ def test_fields_without_effect_are_refused(change: dict, words: str) -> None:
 def test_code_that_resizes_a_model_refuses_a_model_of_two_widths(tmp_path) -> None:
     config = PretrainConfig(model=MOBILEBERT)
     with pytest.raises(UserError, match="makes no generator on trigrams or with a bottleneck"):
-        generator_config(config.model, config.replaced_tokens.generator_size)
+        generator_config(config.model, config.replaced_tokens)
     with pytest.raises(UserError, match=r"config\.model\.bottleneck_size makes two"):
         config_for_budget(config, "30m", tmp_path, Console())
 

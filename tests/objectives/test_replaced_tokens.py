@@ -22,11 +22,10 @@ from bert_jax.models import Head, make_model, model_flops
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import training_rngs
 from bert_jax.objectives.replaced_tokens import (
+    EMBEDDING_SHARINGS,
     generator_config,
-    generator_params,
     replace_tokens,
     sample_tokens,
-    without_embeddings,
 )
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.optimizers import make_optimizer
@@ -46,11 +45,11 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return generated_corpus(tmp_path_factory.mktemp("replaced"))
 
 
-def electra_config(corpus: pathlib.Path | None = None, **model: object) -> PretrainConfig:
+def electra_config(corpus: pathlib.Path | None = None, sharing: str = "tied", **model: object) -> PretrainConfig:
     """A generator of half the width; tables narrower than the discriminator, so that both project them."""
     made = c.pretrain_config()
     made.objective = "replaced_tokens"
-    made.replaced_tokens.update(generator_size=0.5, weight=WEIGHT)
+    made.replaced_tokens.update(generator_size=0.5, weight=WEIGHT, embedding_sharing=sharing)
     made.model.update(family="electra", hidden_size=32, num_layers=2, num_heads=4, mlp_size=64, max_positions=32)
     made.model.update(
         vocab_size=None if corpus else 100, embedding_size=24, dropout=0.0, attention_dropout=0.0, initializer_range=0.1
@@ -64,19 +63,31 @@ def electra_config(corpus: pathlib.Path | None = None, **model: object) -> Pretr
 
 
 class Electra(torch.nn.Module):
-    """Generator and discriminator of `transformers`, with one set of embeddings."""
+    """Generator and discriminator of `transformers`, with embeddings as in ELECTRA's or in DeBERTa's code."""
 
-    def __init__(self, generator: pathlib.Path, discriminator: pathlib.Path) -> None:
+    def __init__(self, generator: pathlib.Path, discriminator: pathlib.Path, sharing: str) -> None:
         super().__init__()
         self.generator = transformers.ElectraForMaskedLM.from_pretrained(generator)
         self.discriminator = transformers.ElectraForPreTraining.from_pretrained(discriminator)
         embeddings = self.discriminator.electra.embeddings
-        embeddings.word_embeddings.padding_idx = None  # as in Google's code: a sample may be [PAD]
-        self.generator.electra.embeddings = embeddings
-        self.generator.generator_lm_head.weight = embeddings.word_embeddings.weight
+        self.tables: list[tuple[torch.nn.Module, torch.nn.Module]] = []  # of the discriminator and of the generator
+        if sharing == "tied":
+            self.generator.electra.embeddings = embeddings
+            self.generator.generator_lm_head.weight = embeddings.word_embeddings.weight
+        for model in (self.generator, self.discriminator):  # as in Google's code: a sample may be [PAD]
+            model.electra.embeddings.word_embeddings.padding_idx = None
+        if sharing == "disentangled":
+            for name in ("word_embeddings", "position_embeddings"):
+                ours, theirs = getattr(embeddings, name), getattr(self.generator.electra.embeddings, name)
+                torch.testing.assert_close(ours.weight, theirs.weight, rtol=0, atol=0)
+                del ours.weight
+                ours.difference = torch.nn.Parameter(torch.zeros_like(theirs.weight))
+                self.tables.append((ours, theirs))
 
     def forward(self, batch: dict[str, np.ndarray], read: tuple[np.ndarray, np.ndarray]) -> list[torch.Tensor]:
         """The losses of generator and discriminator; `read` is what the discriminator reads, and its labels."""
+        for ours, theirs in self.tables:
+            ours.weight = theirs.weight.detach() + ours.difference
         tensors = {name: torch.tensor(x) for name, x in batch.items()}
         mask, types = tensors["attention_mask"].long(), tensors["token_type_ids"].long()
         labels = torch.full(mask.shape, -100)
@@ -92,7 +103,13 @@ class Electra(torch.nn.Module):
 
 
 def generator_of(config: PretrainConfig) -> c.EncoderConfig:
-    return generator_config(config.model, config.replaced_tokens.generator_size)
+    return generator_config(config.model, config.replaced_tokens)
+
+
+def both(config: PretrainConfig, params: typing.Any) -> typing.Any:
+    """The parameters of the discriminator and of the generator."""
+    discriminator, generator = EMBEDDING_SHARINGS[config.replaced_tokens.embedding_sharing].split(params)
+    return without_generator(discriminator), generator
 
 
 def reads(config: PretrainConfig) -> typing.Callable[..., typing.Any]:
@@ -101,7 +118,7 @@ def reads(config: PretrainConfig) -> typing.Callable[..., typing.Any]:
 
     @jax.jit
     def read(params: typing.Any, batch: typing.Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        guesses = generator.apply(generator_params(params), batch, None)["mlm_logits"]
+        guesses = generator.apply(both(config, params)[1], batch, None)["mlm_logits"]
         return replace_tokens(batch, guesses, training_rngs(key).sampling)
 
     return read
@@ -109,28 +126,30 @@ def reads(config: PretrainConfig) -> typing.Callable[..., typing.Any]:
 
 def written(config: PretrainConfig, params: typing.Any, tokenizer: pathlib.Path, place: pathlib.Path) -> Electra:
     """The parameters as `transformers` reads them back from exported directories."""
+    discriminator, generator = both(config, params)
     models = {
-        "generator": (generator_params(params), generator_of(config), GENERATOR_HEAD),
+        "generator": (generator, generator_of(config), GENERATOR_HEAD),
         "discriminator": (
-            without_generator(params),
+            discriminator,
             config.model,
             OBJECTIVES[config.objective].heads(config.data.sentence_pairs),
         ),
     }
     for name, (tree, model, heads) in models.items():
         huggingface.export_model(tree, model, heads, tokenizer, place / name)
-    return Electra(place / "generator", place / "discriminator")
+    return Electra(place / "generator", place / "discriminator", config.replaced_tokens.embedding_sharing)
 
 
 def without_generator(params: typing.Any) -> typing.Any:
     return {name: x for name, x in params.items() if name != "generator"}
 
 
-def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("sharing", EMBEDDING_SHARINGS)
+def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib.Path, sharing: str) -> None:
     """The loss of the first step and its gradients to 1e-5, thirty steps to 1e-4."""
     store = open_mixture(str(corpus))
     tokenizer = load_tokenizer(store.tokenizer_directory)
-    config = with_vocab_size(electra_config(corpus), tokenizer.vocab_size)
+    config = with_vocab_size(electra_config(corpus, sharing), tokenizer.vocab_size)
     phase = plan_phases(config.train)[0]
     batches = list(itertools.islice(batches_of(config, store)(phase, 0), STEPS))
 
@@ -182,11 +201,14 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
 
 
 def compare(config: PretrainConfig, tree: typing.Any, theirs: dict[str, torch.Tensor], tolerance: float) -> None:
-    """Both models' tensors, but for key biases, whose gradients are rounding error alone."""
+    """Both models' trained tensors, but for key biases, whose gradients are rounding error alone."""
     heads = OBJECTIVES[config.objective].heads(config.data.sentence_pairs)
+    is_tied = config.replaced_tokens.embedding_sharing == "tied"
     ours = {f"discriminator.{k}": x for k, x in to_tensors(without_generator(tree), config.model, heads).items()}
-    generator = to_tensors(generator_params(tree), generator_of(config), GENERATOR_HEAD)
-    ours |= {f"generator.{k}": x for k, x in generator.items() if "embeddings." not in k}
+    stored = both(config, tree)[1] if is_tied else tree["generator"]
+    generator = to_tensors(stored, generator_of(config), GENERATOR_HEAD)
+    ours |= {f"generator.{k}": x for k, x in generator.items() if "embeddings." not in k or not is_tied}
+    theirs = {name.replace(".difference", ".weight"): x for name, x in theirs.items()}
     compared = 0
     for name, x in theirs.items():
         if name in ours and not name.endswith("key.bias"):
@@ -252,7 +274,7 @@ def test_the_discriminator_is_scored_on_every_token_of_real_sequences() -> None:
 
 
 def test_the_generator_has_google_s_sizes() -> None:
-    """ELECTRA's published generators: as deep, a quarter or a third as wide, heads of 64 features, shared tables."""
+    """Published generators of ELECTRA: as deep, a quarter or a third as wide, heads of 64 features, shared tables."""
     for name, size in (("small", 0.25), ("base", 1 / 3), ("large", 0.25)):
         made = c.pretrain_config()
         made.model.update(presets.architecture(f"electra_{name}"))
@@ -267,6 +289,8 @@ def test_the_generator_has_google_s_sizes() -> None:
             published.num_layers,
         )
         assert found.embedding_size == published.embedding_size
+    deberta = c.ReplacedTokensConfig(generator_size=1.0, generator_layers=6)  # as wide, half as deep
+    assert generator_config(presets.PRESETS["deberta_v3_base"], deberta) == presets.PRESETS["deberta_v3_small"]
 
 
 def test_flops_add_up_both_models_and_the_head() -> None:
@@ -276,13 +300,18 @@ def test_flops_add_up_both_models_and_the_head() -> None:
     assert make_objective(config).flops(length, 0) == both + 6 * length * 32 * 32
 
 
-def test_own_and_whole_are_inverse() -> None:
-    config = electra_config()
-    generator = make_model(generator_of(config), config.compute, GENERATOR_HEAD)
-    params = jax.jit(make_objective(config).init)(jax.random.key(0))
-    shapes = jax.eval_shape(generator.init, jax.random.key(0))
-    assert jax.tree.map(lambda x: x.shape, generator_params(params)) == jax.tree.map(lambda x: x.shape, shapes)
-    assert "embeddings" not in without_embeddings(shapes)["encoder"]
+@pytest.mark.parametrize("sharing", EMBEDDING_SHARINGS)
+def test_both_models_begin_with_the_same_embeddings_and_joining_is_the_inverse_of_splitting(sharing: str) -> None:
+    """Two models that share no tables begin with two draws."""
+    config = electra_config(sharing=sharing)
+    objective, row = make_objective(config), EMBEDDING_SHARINGS[sharing]
+    params = jax.jit(objective.init)(jax.random.key(0))
+    assert jax.tree.map(lambda x: x.shape, params) == jax.tree.map(lambda x: x.shape, objective.shapes)
+    discriminator, generator = both(config, params)
+    assert ("embeddings" in params["generator"]["encoder"]) == (sharing != "tied")
+    tables = (model["encoder"]["embeddings"]["token"] for model in (discriminator, generator))
+    assert np.array_equal(*tables) == (sharing != "none")
+    jax.tree.map(np.testing.assert_array_equal, row.join(discriminator, generator), params)
 
 
 @pytest.mark.parametrize(

@@ -140,9 +140,53 @@ def test_a_wider_generator_is_the_same_function(world: pathlib.Path) -> None:
         auxiliary, params = initial_weights(world, False, **sizes)
         generator = auxiliary["generator"]
         model = make_model(generator.config, c.ComputeConfig(), generator.heads)
-        logits.append(model.apply(generator.from_run_tree(params), batch | {"attention_mask": 0 * ids + 1}, None))
+        logits.append(model.apply(generator.sharing.split(params).auxiliary, batch | {"attention_mask": 0 * ids + 1}, None))
     assert generator.config.hidden_size == 24
     np.testing.assert_allclose(logits[1]["mlm_logits"], logits[0]["mlm_logits"], atol=1e-5)
+
+
+def test_disentangled_tables_are_exported_as_sums_and_resumed_as_parts(
+    world: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """The tables of the discriminator are the generator's tables plus the stored differences."""
+    run, exported = tmp_path / "run", tmp_path / "discriminator"
+    argv = command(world, run, "--config.replaced_tokens.embedding_sharing=disentangled")
+    assert main(argv) == 0
+    params = params_of(run)
+    shutil.rmtree(run / "checkpoints" / "4")
+    assert main(argv) == 0
+    jax.tree.map(np.testing.assert_array_equal, params_of(run), params)
+
+    assert main(["export", "--workdir", str(run), "--output", str(exported)]) == 0
+    differences, tables = (part["encoder"]["embeddings"] for part in (params, params["generator"]))
+    written = transformers.ElectraForPreTraining.from_pretrained(exported).electra.embeddings
+    for name, table in (("token", written.word_embeddings), ("position", written.position_embeddings)):
+        assert np.abs(differences[name]).max() > 1e-3
+        rows = len(table.weight)
+        np.testing.assert_array_equal(table.weight.detach(), (differences[name] + tables[name])[:rows])
+
+    values = c.to_json(c.read_config(c.PretrainConfig, str(world / "recipe.py"), []))
+    values["model"]["vocab_size"] = 150
+    values["replaced_tokens"]["embedding_sharing"] = "disentangled"
+    for init_from, has_generator in ((run, True), (exported, False)):
+        config = c.from_json(values)
+        (generator,) = OBJECTIVES["replaced_tokens"].auxiliary(config.model, config.replaced_tokens).values()
+        start = read_initial_weights(
+            str(init_from),
+            config.model,
+            OBJECTIVES["replaced_tokens"].heads(config.data.sentence_pairs),
+            {"generator": generator},
+            seed=config.seed,
+            tokenizer=load_tokenizer(world / "text" / "tokenizer"),
+            corpus="text",
+            console=QUIET,
+        )
+        if has_generator:
+            jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-7), start, params)
+        else:  # a random generator begins with the tables of the discriminator
+            assert not start["encoder"]["embeddings"]["token"].any()
+            found, expected = (generator.sharing.split(tree).model["encoder"]["embeddings"] for tree in (start, params))
+            jax.tree.map(lambda x, y: np.testing.assert_allclose(x[:150], y[:150]), found, expected)
 
 
 @pytest.mark.slow
