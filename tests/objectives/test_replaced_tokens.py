@@ -73,7 +73,7 @@ class Electra(torch.nn.Module):
         self.tables: list[tuple[torch.nn.Module, torch.nn.Module]] = []  # of the discriminator and of the generator
         if sharing == "tied":
             self.generator.electra.embeddings = embeddings
-            self.generator.generator_lm_head.weight = embeddings.word_embeddings.weight
+        self.generator.generator_lm_head.weight = self.generator.electra.embeddings.word_embeddings.weight
         for model in (self.generator, self.discriminator):  # as in Google's code: a sample may be [PAD]
             model.electra.embeddings.word_embeddings.padding_idx = None
         if sharing == "disentangled":
