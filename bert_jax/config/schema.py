@@ -152,7 +152,7 @@ class ReplacedTokensConfig:
     embedding_sharing: str = field(
         "tied",
         "embedding tables of the model: tied: the generator's; disentangled: the generator's, without a gradient, "
-        "plus a trained difference (DeBERTa-v3); none: separate tables",
+        "plus a trained difference (DeBERTa-v3)",
         table="bert_jax.objectives.replaced_tokens.EMBEDDING_SHARINGS",
     )
     generator_from: str | None = field(

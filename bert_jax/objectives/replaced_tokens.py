@@ -121,12 +121,6 @@ EMBEDDING_SHARINGS: dict[str, EmbeddingSharing] = {
     "disentangled": EmbeddingSharing(
         stored=lambda tree: tree, begin=with_embeddings_of, join=_join_disentangled, split=_split_disentangled
     ),
-    "none": EmbeddingSharing(
-        stored=lambda tree: tree,
-        begin=lambda model, generator: generator,
-        join=lambda model, generator: model | {GENERATOR: generator},
-        split=lambda params: ModelAndAuxiliary(params, params[GENERATOR]),
-    ),
 }
 
 

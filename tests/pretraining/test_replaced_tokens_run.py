@@ -140,7 +140,9 @@ def test_a_wider_generator_is_the_same_function(world: pathlib.Path) -> None:
         auxiliary, params = initial_weights(world, False, **sizes)
         generator = auxiliary["generator"]
         model = make_model(generator.config, c.ComputeConfig(), generator.heads)
-        logits.append(model.apply(generator.sharing.split(params).auxiliary, batch | {"attention_mask": 0 * ids + 1}, None))
+        logits.append(
+            model.apply(generator.sharing.split(params).auxiliary, batch | {"attention_mask": 0 * ids + 1}, None)
+        )
     assert generator.config.hidden_size == 24
     np.testing.assert_allclose(logits[1]["mlm_logits"], logits[0]["mlm_logits"], atol=1e-5)
 
