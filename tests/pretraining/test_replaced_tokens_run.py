@@ -178,6 +178,7 @@ def test_disentangled_tables_are_exported_as_sums_and_resumed_as_parts(
             config.model,
             OBJECTIVES["replaced_tokens"].heads(config.data.sentence_pairs),
             {"generator": generator},
+            grow=False,
             seed=config.seed,
             tokenizer=load_tokenizer(world / "text" / "tokenizer"),
             corpus="text",
