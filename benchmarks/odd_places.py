@@ -131,6 +131,27 @@ INPUTS: dict[str, Callable[[World], list[str]]] = {  # verb and option -> words;
     "evaluate --recipe": lambda w: ["evaluate", "--workdir", f"{w.run}", "--recipe", "ODD"],
     "report --recipe": lambda w: ["report", f"{w.run}", "--output", "OUT.html", "--recipe", "ODD"],
     "export --recipe": lambda w: ["export", "--workdir", f"{w.run}", "--output", "OUT", "--recipe", "ODD"],
+    "compress --recipe": lambda w: [
+        *COMPRESS, "--model", f"{w.model}", "--data", f"{w.corpus}", "--output", "OUT", "--recipe", "ODD",
+    ],
+    "vocabulary --recipe": lambda w: [
+        "vocabulary", "--model", f"{w.model}", "--tokenizer", other_tokenizer(w), *OUT_0, "--recipe", "ODD",
+    ],
+    "fill-mask --recipe": lambda w: ["fill-mask", "--model", f"{w.model}", TEXT, "--recipe", "ODD"],
+    "attention --recipe": lambda w: [
+        "attention", "--model", f"{w.model}", "--output", "OUT.html", TEXT, "--recipe", "ODD",
+    ],
+    "predict --recipe": lambda w: [
+        "predict", "--model", f"{w.tuned}", "--input", f"{w.task}/dev.jsonl", "--recipe", "ODD",
+    ],
+    "embed --recipe": lambda w: [
+        "embed", "--model", f"{w.model}", *lines_of(w), "--truncate", "--output", "OUT.npy", "--recipe", "ODD",
+    ],
+    "score --recipe": lambda w: [
+        "score", "--model", f"{w.model}", "--text", f"{w.task}/dev.jsonl", "--recipe", "ODD",
+    ],
+    "bias --recipe": lambda w: [*bias_of(w, f"{w.model}"), "--recipe", "ODD"],
+    "mine --recipe": lambda w: mined_from(w, "--model", f"{w.model}", "--recipe", "ODD"),
     "verify --original": lambda w: ["verify", f"{w.model}", "--run", "--original", "ODD"],
     "verify --data": lambda w: ["verify", f"{w.model}", "--run", "--original", f"{w.model}", "--data", "ODD"],
     "pairs --corpus": lambda w: ["pairs", "--corpus", "ODD", "--output", "OUT"],
