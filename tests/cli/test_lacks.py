@@ -53,7 +53,7 @@ def test_one_of_several_processes_without_memory_ends_all(monkeypatch, capsys) -
         ends.append((message, status))
         raise SystemExit(status)
 
-    monkeypatch.setattr(joining, "rendezvous", lambda peers, seconds: Membership(("a", "b"), {}))
+    monkeypatch.setattr(joining, "rendezvous", lambda *arguments: Membership(("a", "b"), {}))
     monkeypatch.setattr(joining, "_start_jax", lambda peers, config: None)
     monkeypatch.setattr(joining.multihost_utils, "sync_global_devices", lambda name: None)
     monkeypatch.setattr(joining.Watchdog, "end_all", fail)

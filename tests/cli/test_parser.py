@@ -35,21 +35,21 @@ OPTIONS = {
     "report": "--output --follow --port --watts --grams_per_kwh --recipe",
     "export": "--workdir --output --push_to_hub --format --measure --head --part --step --recipe --license "
     "--base_model --bias --retrieval",
-    "compress": "--model --method --amount --data --examples --output",
+    "compress": "--recipe --model --method --amount --data --examples --output",
     "verify": "--run --original --data",
-    "vocabulary": "--model --tokenizer --output",
-    "fill-mask": "--model --top_k --json --input --text",
-    "attention": "--model --output --words --layer --head --first_token --text --pair",
+    "vocabulary": "--recipe --model --tokenizer --output",
+    "fill-mask": "--recipe --model --top_k --json --input --text",
+    "attention": "--recipe --model --output --words --layer --head --first_token --text --pair",
     "finetune": f"--config --workdir --json --platform {PROCESSES} --data --text --label --init_from --kind "
     "--label_separator --delimiter --dev --dev_fraction --skip_unlabeled",
     "pairs": "--corpus --output --rule --number --dev_number --query_tokens --document_tokens --seed",
-    "mine": "--model --bm25 --pairs --corpus --output --ranks --margin --number --cross_encoder --seed",
-    "predict": "--model --input --output --copy_input --batch_size",
-    "embed": "--model --input --output --pooling --normalize --prompt_name --layers --batch_size --max_seq_len "
-    "--truncate --vectors --projector",
-    "score": f"--model --pairs --text {BIAS} --masking --temperature --fraction --output --retrieval --split --vectors "
-    "--json",
-    "bias": f"--model {BIAS} --fraction --output --json",
+    "mine": "--recipe --model --bm25 --pairs --corpus --output --ranks --margin --number --cross_encoder --seed",
+    "predict": "--recipe --model --input --output --copy_input --batch_size",
+    "embed": "--recipe --model --input --output --pooling --normalize --prompt_name --layers --batch_size "
+    "--max_seq_len --truncate --vectors --projector",
+    "score": f"--recipe --model --pairs --text {BIAS} --masking --temperature --fraction --output --retrieval --split "
+    "--vectors --json",
+    "bias": f"--recipe --model {BIAS} --fraction --output --json",
     "completion": "",
 }
 
