@@ -275,7 +275,7 @@ class ExtraTable(nn.Module):
 
 def _vocabulary_scores(x: jax.Array, table: jax.Array, dtype: jnp.dtype) -> jax.Array:
     """Multiply vectors `[n, width]` by a table `[vocab, width]`, both in `dtype`; return float32 `[n, vocab]`."""
-    if traced_platform() == "cpu":
+    if dtype == jnp.bfloat16 and traced_platform() == "cpu":
         return product(x, table.T, dtype)
     return _float32_scores(x.astype(dtype), table.astype(dtype))
 
