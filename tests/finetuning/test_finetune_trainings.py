@@ -114,6 +114,7 @@ def test_an_interrupted_run_resumes_to_the_same_result(grid, world, tmp_path, mo
         assert (tmp_path / name).read_bytes() == (workdir / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_in_rows_resumes_to_the_same_weights(world, tmp_path, monkeypatch, capsys):
     """Without given buckets, sequences lie end to end in rows; dropout is at work."""
     in_rows = ("task.buckets=None", "task.dropout=0.1")
@@ -165,6 +166,7 @@ def test_a_signal_in_the_last_evaluation_loses_nothing(grid, world, tmp_path, mo
     assert [line["step"] for line in lines if line["split"] == "heldout"] == [5, 10]
 
 
+@pytest.mark.slow
 def test_the_scores_of_a_resumed_moving_average_are_scores_alone(world, tmp_path, monkeypatch):
     """At a rate of 0 the first evaluation is the best, and stands before the stop."""
     more = ("optimizer.ema_decay=0.5", "task.num_seeds=2", "optimizer.peak_learning_rate=0.0")

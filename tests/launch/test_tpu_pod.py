@@ -325,6 +325,7 @@ def test_a_package_that_is_missing_is_refused_before_a_slice_costs_money(cloud) 
     assert cloud.calls() == []
 
 
+@pytest.mark.slow
 def test_babysit_installs_a_new_package_before_the_next_start(cloud) -> None:
     wheel = cloud.place / "bert_jax-0.1.0-py3-none-any.whl"
     cloud.settings["PACKAGE"] = str(wheel)
@@ -337,6 +338,7 @@ def test_babysit_installs_a_new_package_before_the_next_start(cloud) -> None:
     assert {(cloud.home(host) / wheel.name).read_text() for host in range(2)} == {"a fixed wheel"}
 
 
+@pytest.mark.slow
 def test_babysit_bears_a_package_that_is_gone(cloud) -> None:
     """The hosts have it, unless the slice is a new one."""
     wheel = cloud.place / "bert_jax-0.1.0-py3-none-any.whl"
@@ -440,6 +442,7 @@ def test_several_slices_are_lost_and_created_together(cloud) -> None:
     assert len(cloud.starts(0)) == len(cloud.starts(1)) == 2
 
 
+@pytest.mark.slow
 def test_babysit_can_be_stopped_and_started_again(cloud) -> None:
     cloud.env["STANDIN_SECONDS"] = "0.05"
     process = cloud.start("babysit", *FAST)
@@ -465,6 +468,7 @@ def test_babysit_starts_again_after_crashes_hangs_and_signals(cloud) -> None:
     assert "failure 3 of 3" not in out
 
 
+@pytest.mark.slow
 def test_babysit_resumes_after_a_signal_to_the_run(cloud) -> None:
     cloud.env["STANDIN_SECONDS"] = "0.05"
     process = cloud.start("babysit", *FAST)
@@ -478,6 +482,7 @@ def test_babysit_resumes_after_a_signal_to_the_run(cloud) -> None:
     assert len(cloud.starts()) == 2
 
 
+@pytest.mark.slow
 def test_babysit_gives_up_after_failures_without_progress(cloud) -> None:
     cloud.script_of(*[(1, 5)] * 9)
     out = cloud.call("babysit", *FAST, status=1)
@@ -495,6 +500,7 @@ def test_babysit_stops_at_a_mistake_of_the_user(cloud) -> None:
     assert "refused the run" in out
 
 
+@pytest.mark.slow
 def test_babysit_starts_again_after_the_user_has_fixed_the_cause(cloud) -> None:
     cloud.script_of((2, None))
     cloud.call("babysit", *FAST, status=2)
@@ -503,7 +509,14 @@ def test_babysit_starts_again_after_the_user_has_fixed_the_cause(cloud) -> None:
     assert len(cloud.starts()) == 2
 
 
-@pytest.mark.parametrize("change", ["workdir", "recipe", "argument"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "workdir",
+        pytest.param("recipe", marks=pytest.mark.slow),
+        pytest.param("argument", marks=pytest.mark.slow),
+    ],
+)
 def test_the_end_of_another_run_is_not_the_end_of_this_run(cloud, change: str) -> None:
     cloud.call("babysit", *FAST)
     more = ["--", "--config.train.steps=80"] if change == "argument" else []
@@ -515,7 +528,14 @@ def test_the_end_of_another_run_is_not_the_end_of_this_run(cloud, change: str) -
     assert len(cloud.starts()) == 2
 
 
-@pytest.mark.parametrize("num_refusals", [2, 3, -1])
+@pytest.mark.parametrize(
+    "num_refusals",
+    [
+        pytest.param(2, marks=pytest.mark.slow),
+        pytest.param(3, marks=pytest.mark.slow),
+        -1,
+    ],
+)
 def test_babysit_repeats_the_request_to_delete_the_slice(cloud, num_refusals: int) -> None:
     (cloud.cloud / "undeletable").write_text(f"{num_refusals}")
     out = cloud.call("babysit", *FAST, "--delete_when_done", status=1 if num_refusals == 3 else 0)
@@ -541,6 +561,7 @@ def test_babysit_without_quota_or_with_a_failed_request(cloud) -> None:
     assert "failure 1 of 3 without a new checkpoint: the queued resource is in state FAILED" in out
 
 
+@pytest.mark.slow
 def test_babysit_waits_while_gcloud_fails(cloud) -> None:
     cloud.env["STANDIN_SECONDS"] = "0.05"
     process = cloud.start("babysit", *FAST)
@@ -556,6 +577,7 @@ def test_babysit_waits_while_gcloud_fails(cloud) -> None:
     assert cloud.verbs().count("create") == 1
 
 
+@pytest.mark.slow
 def test_babysit_with_a_host_that_lost_its_run(cloud) -> None:
     """Killed on every host without a word, as a restart of the machines leaves it."""
     cloud.env["STANDIN_SECONDS"] = "0.05"
@@ -611,6 +633,7 @@ def test_ctrl_c_ends_a_call_that_hangs(cloud, verb) -> None:
     assert cloud.verbs().count(verb) <= 1  # none after it
 
 
+@pytest.mark.slow
 def test_following_a_log_has_no_limit(cloud) -> None:
     cloud.env["STANDIN_SECONDS"] = "0.1"
     up(cloud)
@@ -631,6 +654,7 @@ def test_a_lost_connection_ends(cloud) -> None:
             assert all(f"--{verb}-flag=-o{option}" in call for call in calls)
 
 
+@pytest.mark.slow
 def test_babysit_bears_hosts_that_do_not_answer_now_and_then(cloud) -> None:
     """More often than --max_failures, before the first checkpoint."""
     cloud.env["STANDIN_SECONDS"] = "60"

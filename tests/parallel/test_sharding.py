@@ -75,9 +75,11 @@ def test_eight_devices_compute_like_one_device(eight_devices):
 @pytest.mark.parametrize(
     "names",
     [
-        ("hybrid", "left to right", "cached similarity", "adapter"),
+        ("hybrid", "cached similarity"),
         pytest.param(
             (
+                "left to right",
+                "adapter",
                 "distillation",
                 "similarity",
                 "cached similarity with sharded parameters",
