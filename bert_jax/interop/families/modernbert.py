@@ -112,7 +112,7 @@ def modernbert_family() -> Family:
         fixed={name: value for name, value in FIXED.items() if name != "position_embedding_type"}
         | {"decoder_bias": True, "rope_scaling": None},
         # initializer_cutoff_factor concerns random weights, sparse_prediction the losses of torch. transformers reads
-        # norm_eps, not layer_norm_eps, and no position_embedding_type, which is "sans_pos" in files of JHU-CLSP.
+        # norm_eps, not layer_norm_eps, and no position_embedding_type.
         indifferent=frozenset(
             {"cls_token_id", "initializer_cutoff_factor", "layer_norm_eps", "position_embedding_type"}
             | {"sparse_prediction"}
