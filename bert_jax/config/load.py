@@ -14,6 +14,7 @@ import pathlib
 import re
 import runpy
 import sys
+import textwrap
 import traceback
 import types
 import typing
@@ -32,6 +33,7 @@ from bert_jax.config.schema import Config, FinetuneConfig, PretrainConfig
 from bert_jax.config.suggestions import suggestion_text
 from bert_jax.errors import UserError, nearest
 
+MAX_CAUSE = 300  # characters of the error of a recipe that a message cites; a locked ConfigDict lists all its fields
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", tuple: "a tuple like (1, 2)"}
 AnyConfig = TypeVar("AnyConfig", bound=Config)
@@ -448,9 +450,8 @@ def run_recipe(recipe: RecipeName) -> ml_collections.ConfigDict:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [f"line {frame.lineno}, " for frame in frames if frame.filename == file.path]
         where = lines[-1] if lines else ""
-        raise UserError(
-            f"--config={file}: get_config() does not run ({where}{type(error).__name__}: {error})"
-        ) from error
+        cause = textwrap.shorten(f"{type(error).__name__}: {error}", MAX_CAUSE, placeholder=" ...")
+        raise UserError(f"--config={file}: get_config() does not run ({where}{cause})") from error
     finally:
         if sys.path[-1] == directory:
             sys.path.pop()

@@ -464,6 +464,15 @@ class PretrainConfig(_SharedConfig):
         "features make them wider",
         read_by=ReadBy("init_from", not_values=(None,)),
     )
+    corpus_vectors: bool = field(
+        False,
+        "start the token table with vectors from the co-occurrences of tokens in the training text, not with random "
+        "rows",
+        read_by=(
+            ReadBy("init_from", values=(None,)),
+            ReadBy("objective", values=("masked_tokens", "left_to_right")),
+        ),
+    )
     data: DataConfig = field(DataConfig(), "corpus and training sequences")
     replaced_tokens: ReplacedTokensConfig = field(
         ReplacedTokensConfig(),

@@ -1,10 +1,13 @@
 """The initial weights of a pretraining run, and a check that its model can be exported."""
 
 import dataclasses
+import functools
+import math
 from collections.abc import Callable, Mapping
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.checkpoints.architecture import read_architecture, with_attention
@@ -14,14 +17,18 @@ from bert_jax.checkpoints.longer_positions import with_longer_positions
 from bert_jax.checkpoints.unused_rows import without_unused_rows
 from bert_jax.config import EncoderConfig, fill_inherited_fields, flatten, no_effect_error
 from bert_jax.console import Console
+from bert_jax.corpus.cooccurrence import token_vectors
+from bert_jax.corpus.store import Split
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.tensors import largest_class_of_heads
 from bert_jax.models import Head, Params, draw_missing
-from bert_jax.objectives import OBJECTIVES, AuxiliaryModel
+from bert_jax.models.init import VARIANCE
+from bert_jax.objectives import OBJECTIVES, AuxiliaryModel, Objective
 from bert_jax.objectives.distillation import copied_teacher_layers, student_params_from_teacher
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
+from bert_jax.training.step import random_params
 
 # The head of a model with causal attention that has the parameters of a head of a bidirectional model, and the inverse.
 OTHER_ATTENTION = {"masked_token": "next_token", "next_token": "masked_token"}
@@ -90,6 +97,35 @@ def copy_teacher_layers(
     layers = ", ".join(map(str, copied_teacher_layers(model.num_layers, teacher.num_layers)))
     console.say(f"starting from the layers {layers} of {path}")
     return student
+
+
+def random_weights_with_corpus_vectors(
+    seed: int, objective: Objective, model: EncoderConfig, split: Split, console: Console
+) -> Params:
+    """Return random initial parameters whose token table holds vectors from the co-occurrences of tokens in `split`.
+
+    The vectors take the place of the random entries of the table, with their standard deviation. Tokens that do not
+    occur, such as [MASK], keep random rows. All processes get the vectors of the first process.
+
+    Raises:
+        UserError: the vocabulary is too small for the vectors.
+    """
+    width = model.table_width
+    vectors = np.zeros((model.vocab_size, width - 1), np.float32)
+    if jax.process_index() == 0:
+        console.say("the token table starts with vectors of co-occurrence (config.corpus_vectors=True)")
+        vectors = token_vectors(split, model.vocab_size, width - 1)
+    vectors = multihost_utils.broadcast_one_to_all(vectors)
+    params: Params = jax.device_get(jax.jit(functools.partial(random_params, seed, objective))())
+    table = params["encoder"]["embeddings"]["token"].copy()
+    # Neighbor heads (models/init.py) read the entries of this direction, so the vectors are orthogonal to it.
+    common = (-1.0) ** np.arange(width)[:, None] / math.sqrt(width)
+    basis, _ = np.linalg.qr(np.hstack([common, np.random.default_rng(0).normal(size=(width, width - 1))]))
+    deviation = model.initializer_range * math.sqrt(VARIANCE * width)
+    occurs = np.flatnonzero(vectors.any(axis=1))
+    table[occurs] = deviation * vectors[occurs] @ basis[:, 1:].T + table[occurs] @ common * common.T
+    params["encoder"]["embeddings"]["token"] = table
+    return params
 
 
 def read_initial_weights(

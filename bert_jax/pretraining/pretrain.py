@@ -34,6 +34,7 @@ from bert_jax.pretraining.initial_weights import (
     check_exportable,
     copy_teacher_layers,
     keep_original_init,
+    random_weights_with_corpus_vectors,
     read_initial_weights,
 )
 from bert_jax.pretraining.requirements import write_or_compare_versions
@@ -146,6 +147,10 @@ def pretrain_in_directory(
     elif not resumes and teacher.config and config.distillation.copy_layers:
         path = config.distillation.teacher
         params = copy_teacher_layers(dict(teacher.params), teacher.config, config.model, path, console)
+
+    elif not resumes and config.corpus_vectors:
+        split = corpus.split("train")
+        params = random_weights_with_corpus_vectors(config.seed, objective, config.model, split, console)
 
     # Make the data: batches by step, held-out batches, their evaluation, remarks for the console.
     rules = sequence_rules(config, tokenizer)

@@ -49,10 +49,16 @@ def init_state(seed: int, objective: Objective, optimizer: Optimizer, params: Pa
         optimizer: optimizer of the run.
         params: initial parameters, float32; None: random parameters.
     """
-    init_key, step_key = jax.random.split(jax.random.PRNGKey(seed))
-    params = objective.init(init_key) if params is None else params
+    _, step_key = jax.random.split(jax.random.PRNGKey(seed))
+    params = random_params(seed, objective) if params is None else params
     zero = jnp.zeros((), jnp.int32)
     return TrainState(zero, params, optimizer(0.0).init(params), step_key, zero, zero)
+
+
+def random_params(seed: int, objective: Objective) -> Params:
+    """Return the random initial parameters, float32, of a run with the seed `seed`."""
+    init_key, _ = jax.random.split(jax.random.PRNGKey(seed))
+    return objective.init(init_key)
 
 
 def evaluated_params(state: TrainState) -> Params:
