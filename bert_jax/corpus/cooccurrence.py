@@ -21,7 +21,7 @@ MAX_TOKENS = 30_000_000  # of a larger text, a random sample of records is read
 _RECORDS_AT_ONCE = 8_192
 
 
-def token_vectors(split: ReadableSplit, vocab_size: int, size: int, max_tokens: int = MAX_TOKENS) -> np.ndarray:
+def cooccurrence_vectors(split: ReadableSplit, vocab_size: int, size: int, max_tokens: int = MAX_TOKENS) -> np.ndarray:
     """Return a vector for each token of a vocabulary, float32 `[vocab_size, size]`.
 
     Vectors of tokens that occur beside other tokens have the length 1. All other vectors are 0.

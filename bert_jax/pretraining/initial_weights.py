@@ -17,8 +17,8 @@ from bert_jax.checkpoints.longer_positions import with_longer_positions
 from bert_jax.checkpoints.unused_rows import without_unused_rows
 from bert_jax.config import EncoderConfig, fill_inherited_fields, flatten, no_effect_error
 from bert_jax.console import Console
-from bert_jax.corpus.cooccurrence import token_vectors
-from bert_jax.corpus.store import Split
+from bert_jax.corpus.cooccurrence import cooccurrence_vectors
+from bert_jax.corpus.mixture import Mixture
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import model_config_fields
@@ -100,9 +100,9 @@ def copy_teacher_layers(
 
 
 def random_weights_with_corpus_vectors(
-    seed: int, objective: Objective, model: EncoderConfig, split: Split, console: Console
+    seed: int, objective: Objective, model: EncoderConfig, corpus: Mixture, console: Console
 ) -> Params:
-    """Return random initial parameters whose token table holds vectors from the co-occurrences of tokens in `split`.
+    """Return random initial parameters whose token table holds vectors from the co-occurrences of tokens in `corpus`.
 
     The vectors take the place of the random entries of the table, with their standard deviation. Tokens that do not
     occur, such as [MASK], keep random rows. All processes get the vectors of the first process.
@@ -114,7 +114,7 @@ def random_weights_with_corpus_vectors(
     vectors = np.zeros((model.vocab_size, width - 1), np.float32)
     if jax.process_index() == 0:
         console.say("the token table starts with vectors of co-occurrence (config.corpus_vectors=True)")
-        vectors = token_vectors(split, model.vocab_size, width - 1)
+        vectors = cooccurrence_vectors(corpus.split("train"), model.vocab_size, width - 1)
     vectors = multihost_utils.broadcast_one_to_all(vectors)
     params: Params = jax.device_get(jax.jit(functools.partial(random_params, seed, objective))())
     table = params["encoder"]["embeddings"]["token"].copy()

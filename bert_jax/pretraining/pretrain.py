@@ -147,10 +147,8 @@ def pretrain_in_directory(
     elif not resumes and teacher.config and config.distillation.copy_layers:
         path = config.distillation.teacher
         params = copy_teacher_layers(dict(teacher.params), teacher.config, config.model, path, console)
-
     elif not resumes and config.corpus_vectors:
-        split = corpus.split("train")
-        params = random_weights_with_corpus_vectors(config.seed, objective, config.model, split, console)
+        params = random_weights_with_corpus_vectors(config.seed, objective, config.model, corpus, console)
 
     # Make the data: batches by step, held-out batches, their evaluation, remarks for the console.
     rules = sequence_rules(config, tokenizer)
@@ -176,8 +174,7 @@ def pretrain_in_directory(
         is_past_plateau = config.init_from or copies_teacher or not is_masked
         if not is_past_plateau or config.train.plateau_steps is not None:
             mask_probability = rules.phases[phases[0].index].mask_probability or config.data.mask_probability
-            peak = config.optimizer.peak_learning_rate
-            causes = likely_causes(config.model, peak, phases[0], mask_probability)
+            causes = likely_causes(config.model, config.optimizer.peak_learning_rate, phases[0], mask_probability)
             expected = expected_end_of_plateau(config.train.plateau_steps, config.optimizer, phases)
             remarks = Plateau(expected, plan.last_step, causes).remarks
     heldout, evaluate, evaluations = None, None, dict[int, Evaluate]()
@@ -235,7 +232,6 @@ def pretrain_in_directory(
             console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")
         elif not config.evaluate.corpus and (left_out := corpus.directories_left_out("heldout", min_documents)):
             console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the other corpora")
-
         if has_heldout:
             evaluated = min(heldout_split.num_tokens, config.evaluate.num_sequences * max_seq_len)
             console.say(evaluation_size_line(evaluated, config.model.causal))

@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 
 from bert_jax.cli.main import main
-from bert_jax.corpus.cooccurrence import WEIGHTS, token_vectors
+from bert_jax.corpus.cooccurrence import WEIGHTS, cooccurrence_vectors
 from bert_jax.corpus.store import Split, open_corpus
 from bert_jax.errors import UserError
 from tests.helpers.generated_corpus import generated_corpus
@@ -70,8 +70,8 @@ def vectors_by_loops(split: Split, vocab_size: int, size: int) -> np.ndarray:
     return np.where(matrix.any(axis=1, keepdims=True), vectors / np.where(lengths, lengths, 1.0), 0.0)
 
 
-def test_cosines_equal_those_of_counts_by_loops(split: Split) -> None:
-    vectors = token_vectors(split, VOCAB_SIZE, SIZE)
+def test_cosines_equal_the_cosines_of_a_dense_decomposition(split: Split) -> None:
+    vectors = cooccurrence_vectors(split, VOCAB_SIZE, SIZE)
     expected = vectors_by_loops(split, VOCAB_SIZE, SIZE)
     assert vectors.dtype == np.float32
     occurs = vectors.any(axis=1)
@@ -81,15 +81,15 @@ def test_cosines_equal_those_of_counts_by_loops(split: Split) -> None:
 
 
 def test_a_sample_of_a_larger_text_is_read(split: Split) -> None:
-    whole, sample = (token_vectors(split, VOCAB_SIZE, SIZE, limit) for limit in (split.num_tokens, 2_000))
+    whole, sample = (cooccurrence_vectors(split, VOCAB_SIZE, SIZE, limit) for limit in (split.num_tokens, 2_000))
     assert split.num_tokens > 4_000
     assert not np.allclose(whole @ whole.T, sample @ sample.T, atol=0.1)
-    np.testing.assert_array_equal(sample, token_vectors(split, VOCAB_SIZE, SIZE, 2_000))
+    np.testing.assert_array_equal(sample, cooccurrence_vectors(split, VOCAB_SIZE, SIZE, 2_000))
 
 
 def test_a_vocabulary_that_is_too_small_is_refused(split: Split) -> None:
     with pytest.raises(UserError, match=r"of size 150 .* a vocabulary of more than 150 tokens; it has 150"):
-        token_vectors(split, VOCAB_SIZE, VOCAB_SIZE)
+        cooccurrence_vectors(split, VOCAB_SIZE, VOCAB_SIZE)
 
 
 def test_a_run_starts_with_the_vectors(directory: pathlib.Path, split: Split, tmp_path: pathlib.Path) -> None:
