@@ -100,6 +100,19 @@ def grown_from_half(config: ml_collections.ConfigDict) -> None:
     config.train.steps = 2_200
 
 
+def bfloat16_factors(config: ml_collections.ConfigDict) -> None:
+    """Today's rates, with the factors of products in bfloat16, and unrolled layers."""
+    small_cpu_2026_11_27(config)
+    config.compute.update(dtype="bfloat16", scan_layers=False)
+
+
+def corpus_vectors(config: ml_collections.ConfigDict) -> None:
+    """`bfloat16_factors` from vectors of co-occurrence, with fewer steps."""
+    bfloat16_factors(config)
+    config.corpus_vectors = True
+    config.train.steps = 1_800
+
+
 ENTRIES: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
     entry.__name__: entry
     for entry in (
@@ -115,6 +128,8 @@ ENTRIES: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
         rarity_050_first,
         half_depth,
         grown_from_half,
+        bfloat16_factors,
+        corpus_vectors,
     )
 }
 # Entry -> the entry whose trained weights grow (`config.grow`) to the initial weights of the first.
