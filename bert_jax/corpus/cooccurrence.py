@@ -12,7 +12,6 @@ import scipy.sparse.linalg
 
 from bert_jax.corpus.statistics import random_indices_within_cost
 from bert_jax.corpus.store import ReadableSplit
-from bert_jax.errors import UserError
 
 WEIGHTS = {-1: 1.0, 1: 1.0, -2: 0.7, 2: 0.7}  # distance from a token to its context -> weight of the context's columns
 CONTEXT_POWER = 0.75  # frequencies of contexts are smoothed by this power (Levy et al. 2015, 3.2)
@@ -24,34 +23,31 @@ _RECORDS_AT_ONCE = 8_192
 def cooccurrence_vectors(split: ReadableSplit, vocab_size: int, size: int, max_tokens: int = MAX_TOKENS) -> np.ndarray:
     """Return a vector for each token of a vocabulary, float32 `[vocab_size, size]`.
 
-    Vectors of tokens that occur beside other tokens have the length 1. All other vectors are 0.
+    The vector of a token that occurs beside another token more often than by chance has the length 1. All other vectors
+    are 0.
 
     Args:
         split: the text.
         vocab_size: size of the vocabulary.
-        size: size of the vectors.
+        size: size of the vectors. A vocabulary of at most `size` tokens has fewer singular vectors; the other entries
+            of its vectors are 0.
         max_tokens: number of tokens that are read from a larger text.
-
-    Raises:
-        UserError: the vocabulary is not larger than the vectors.
     """
-    if vocab_size <= size:
-        raise UserError(
-            f"vectors of size {size} from co-occurrences need a vocabulary of more than {size} tokens; "
-            f"it has {vocab_size}"
-        )
     matrix = scipy.sparse.hstack(
         [
             WEIGHTS[distance] * positive_mutual_information(counts)
             for distance, counts in neighbor_counts(split, vocab_size, max_tokens).items()
         ]
     ).tocsr()
-    # A fixed start makes the result equal in all runs on a machine.
-    left, values, _ = scipy.sparse.linalg.svds(matrix, size, v0=np.ones(vocab_size))
-    vectors = left * np.sqrt(values)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    occurs = np.diff(matrix.indptr)[:, None] > 0
-    return np.where(occurs, vectors / np.maximum(lengths, 1e-12), 0.0).astype(np.float32)
+    vectors = np.zeros((vocab_size, size), np.float32)
+    if matrix.nnz:
+        rank = min(size, vocab_size - 1)
+        # A fixed start makes the result equal in all runs on a machine.
+        left, values, _ = scipy.sparse.linalg.svds(matrix, rank, v0=np.ones(vocab_size))
+        rows = np.flatnonzero(np.diff(matrix.indptr))
+        scaled = (left * np.sqrt(values))[rows]
+        vectors[rows, :rank] = scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-12)
+    return vectors
 
 
 def neighbor_counts(split: ReadableSplit, vocab_size: int, max_tokens: int) -> dict[int, scipy.sparse.csr_matrix]:
@@ -84,7 +80,7 @@ def positive_mutual_information(counts: scipy.sparse.csr_matrix) -> scipy.sparse
     pairs = counts.tocoo()
     token = np.asarray(counts.sum(axis=1)).ravel()
     context = np.asarray(counts.sum(axis=0)).ravel() ** CONTEXT_POWER
-    expected = token[pairs.row] * (context / context.sum())[pairs.col]
+    expected = token[pairs.row] * context[pairs.col] / context.sum()
     values = np.maximum(0.0, np.log((pairs.data - DISCOUNT) / expected))
     result = scipy.sparse.csr_matrix((values, (pairs.row, pairs.col)), counts.shape)
     result.eliminate_zeros()

@@ -104,28 +104,37 @@ def random_weights_with_corpus_vectors(
 ) -> Params:
     """Return random initial parameters whose token table holds vectors from the co-occurrences of tokens in `corpus`.
 
-    The vectors take the place of the random entries of the table, with their standard deviation. Tokens that do not
-    occur, such as [MASK], keep random rows. All processes get the vectors of the first process.
-
-    Raises:
-        UserError: the vocabulary is too small for the vectors.
+    The vectors have the standard deviation of the random entries that they replace. Only the first process computes the
+    vectors; all other processes receive them. A line on the console says how many tokens have vectors.
     """
-    width = model.table_width
-    vectors = np.zeros((model.vocab_size, width - 1), np.float32)
+    vectors = np.zeros((model.vocab_size, model.table_width - 1), np.float32)
     if jax.process_index() == 0:
-        console.say("the token table starts with vectors of co-occurrence (config.corpus_vectors=True)")
-        vectors = cooccurrence_vectors(corpus.split("train"), model.vocab_size, width - 1)
+        vectors = cooccurrence_vectors(corpus.split("train"), *vectors.shape)
     vectors = multihost_utils.broadcast_one_to_all(vectors)
+    count = int(np.count_nonzero(vectors.any(axis=1)))
+    console.say(f"the token table starts with vectors of co-occurrence for {count:,} of {len(vectors):,} tokens")
     params: Params = jax.device_get(jax.jit(functools.partial(random_params, seed, objective))())
-    table = params["encoder"]["embeddings"]["token"].copy()
+    tables = params["encoder"]["embeddings"]
+    tables["token"] = table_with_vectors(tables["token"], vectors, model.initializer_range * math.sqrt(VARIANCE))
+    return params
+
+
+def table_with_vectors(table: np.ndarray, vectors: np.ndarray, deviation: float) -> np.ndarray:
+    """Return a token table whose rows point in the directions of `vectors`, up to a random rotation.
+
+    Args:
+        table: initial token table, float32 `[at least vocab_size, width]`.
+        vectors: vectors of the length 1, float32 `[vocab_size, width - 1]`. Where a vector is 0, the row stays.
+        deviation: standard deviation of the entries of the new rows.
+    """
+    width = table.shape[1]
     # Neighbor heads (models/init.py) read the entries of this direction, so the vectors are orthogonal to it.
     common = (-1.0) ** np.arange(width)[:, None] / math.sqrt(width)
     basis, _ = np.linalg.qr(np.hstack([common, np.random.default_rng(0).normal(size=(width, width - 1))]))
-    deviation = model.initializer_range * math.sqrt(VARIANCE * width)
-    occurs = np.flatnonzero(vectors.any(axis=1))
-    table[occurs] = deviation * vectors[occurs] @ basis[:, 1:].T + table[occurs] @ common * common.T
-    params["encoder"]["embeddings"]["token"] = table
-    return params
+    rows = np.flatnonzero(vectors.any(axis=1))
+    new = table.copy()
+    new[rows] = deviation * math.sqrt(width) * vectors[rows] @ basis[:, 1:].T + table[rows] @ common * common.T
+    return new
 
 
 def read_initial_weights(

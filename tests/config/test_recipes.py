@@ -213,13 +213,15 @@ def test_a_directory_of_a_recipe_may_have_a_colon(tmp_path: pathlib.Path, argume
             f"{RECIPE}\n    config.train.stepz += 1\n    return config\n",
             r"does not run \(line 5, AttributeError: .*stepz",
         ),
+        (f"{RECIPE}\n    config.stepz = 1\n    return config\n", r"does not run \(line 5, AttributeError: .*stepz"),
         ("def get_config(:\n", r"does not run \(SyntaxError: .* line 1\)"),
     ],
 )
 def test_a_mistake_in_a_recipe_is_named_with_its_line(tmp_path: pathlib.Path, text: str, says: str) -> None:
     (tmp_path / "mine.py").write_text(text)
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=says) as caught:
         load(str(tmp_path / "mine.py"))
+    assert len(str(caught.value)) < 500  # without the fields of a locked ConfigDict
 
 
 def test_a_required_placeholder_is_refused(tmp_path: pathlib.Path) -> None:

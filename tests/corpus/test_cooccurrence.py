@@ -3,6 +3,7 @@
 import collections
 import math
 import pathlib
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,8 +11,7 @@ import safetensors.numpy
 
 from bert_jax.cli.main import main
 from bert_jax.corpus.cooccurrence import WEIGHTS, cooccurrence_vectors
-from bert_jax.corpus.store import Split, open_corpus
-from bert_jax.errors import UserError
+from bert_jax.corpus.store import RecordArrays, Split, open_corpus
 from tests.helpers.generated_corpus import generated_corpus
 
 VOCAB_SIZE, SIZE = 150, 15
@@ -87,9 +87,41 @@ def test_a_sample_of_a_larger_text_is_read(split: Split) -> None:
     np.testing.assert_array_equal(sample, cooccurrence_vectors(split, VOCAB_SIZE, SIZE, 2_000))
 
 
-def test_a_vocabulary_that_is_too_small_is_refused(split: Split) -> None:
-    with pytest.raises(UserError, match=r"of size 150 .* a vocabulary of more than 150 tokens; it has 150"):
-        cooccurrence_vectors(split, VOCAB_SIZE, VOCAB_SIZE)
+def test_a_small_vocabulary_has_fewer_singular_vectors(split: Split) -> None:
+    """A matrix of n rows has n singular vectors; the last, which the vectors lack, has the smallest singular value."""
+    vectors = cooccurrence_vectors(split, VOCAB_SIZE, VOCAB_SIZE + 50)
+    assert vectors.shape == (VOCAB_SIZE, VOCAB_SIZE + 50)
+    expected = vectors_by_loops(split, VOCAB_SIZE, VOCAB_SIZE - 1)
+    np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-5)
+
+
+class Records(NamedTuple):
+    """The part of a split that the vectors read."""
+
+    records: list[np.ndarray]
+
+    @property
+    def tokens_per_record(self) -> np.ndarray:
+        return np.array([len(record) for record in self.records])
+
+    def read(self, indices: np.ndarray) -> RecordArrays:
+        tokens = np.concatenate([self.records[index] for index in indices])
+        return RecordArrays(tokens, np.array([len(tokens)]), np.array([1]))
+
+
+@pytest.mark.parametrize(
+    ("records", "num_vectors"),
+    [
+        ([[3]], 0),  # no token has a neighbor
+        ([[3], [4]], 0),  # neighbors in the text, in two records
+        ([[7] * 20], 0),  # the only neighbor is as frequent as by chance
+        ([[5, 6] * 40], 2),  # fewer tokens than entries of a vector
+    ],
+)
+def test_tokens_without_neighbors_have_no_vectors(records: list[list[int]], num_vectors: int) -> None:
+    vectors = cooccurrence_vectors(Records([np.array(record) for record in records]), VOCAB_SIZE, SIZE)
+    assert np.isfinite(vectors).all()
+    assert np.count_nonzero(vectors.any(axis=1)) == num_vectors
 
 
 def test_a_run_starts_with_the_vectors(directory: pathlib.Path, split: Split, tmp_path: pathlib.Path) -> None:

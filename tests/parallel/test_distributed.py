@@ -266,6 +266,19 @@ def test_sigterm_to_one_stops_all_many_times(recipe: pathlib.Path, tmp_path: pat
     terminate_often(recipe, tmp_path / "run", 4, range(TRIALS))
 
 
+@pytest.mark.slow
+def test_two_processes_start_with_the_vectors_of_one_process(recipe: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Only the first process computes the vectors of the corpus."""
+    text = recipe.read_text().replace("steps=100000", "steps=3")
+    (tmp_path / "recipe.py").write_text(text.replace("    return", "    config.corpus_vectors = True\n    return"))
+    found = []
+    for count in (1, 2):
+        run = pretrain(tmp_path / "recipe.py", tmp_path / f"{count}", count)
+        assert set(run.statuses().values()) == {0}, run.all_said()
+        found.append([line["loss"] for line in read_metrics(tmp_path / f"{count}" / "metrics.jsonl")])
+    assert found[1] == pytest.approx(found[0], rel=0, abs=1e-5)
+
+
 def kill(run: Processes, victim: int) -> None:
     run.until_step(10)
     run.processes[victim].send_signal(signal.SIGKILL)
