@@ -79,12 +79,12 @@ def test_eight_devices_compute_like_one_device(eight_devices):
         pytest.param(
             (
                 "left to right",
-                "adapter",
                 "distillation",
                 "similarity",
                 "cached similarity with sharded parameters",
                 "cached sparse",
                 "cached late interaction",
+                "adapter",
                 "task distillation",
                 "weighted and focal",
                 "label sets",
