@@ -4,6 +4,7 @@
 #
 #   launch/demo.sh [DIR]     DIR (default: demo) must be empty, absent, or hold an earlier demo, which is replaced
 set -euo pipefail
+trap 'exit 130' INT  # without it, bash goes on after a Ctrl-C that the running command handled
 case ${1-} in  # an absolute path, since the demo runs in the checkout
     '') out=$(cd "$(dirname "$0")/.." && pwd)/demo ;;
     /*) out=$1 ;;

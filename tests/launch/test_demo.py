@@ -62,23 +62,30 @@ def test_it_refuses_a_directory_with_other_files(demo, tmp_path: pathlib.Path) -
 
 
 def test_ctrl_c_also_ends_the_training_in_the_background(tmp_path: pathlib.Path) -> None:
-    """Before bert-jax has a handler of its own: bash starts a command in the background with SIGINT ignored."""
+    """Before bert-jax has a handler of its own: bash starts a command in the background with SIGINT ignored.
+
+    The command in the foreground handles Ctrl-C and ends with status 0, as a `sleep` at its end may: bash takes that
+    for a Ctrl-C that was meant for the command alone, unless the script has a trap.
+    """
     # The demo sleeps where it waits for the training. The training lasts longer than the test waits.
+    sleep = shutil.which("sleep")
     for name, script in {
-        "bert-jax": f"[[ $1 != pretrain ]] || {{ echo $$ >'{tmp_path}/pid'; exec '{shutil.which('sleep')}' 600; }}",
-        "sleep": f"touch '{tmp_path}/waiting'; exec '{shutil.which('sleep')}' \"$@\"",
+        "bert-jax": f"[[ $1 != pretrain ]] || {{ echo $$ >'{tmp_path}/pid'; exec '{sleep}' 600; }}",
+        "sleep": f"trap '' INT; touch '{tmp_path}/waiting'; exec '{sleep}' \"$@\"",
     }.items():
         (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{script}\n")
         (tmp_path / name).chmod(0o755)
     env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     argv = [ROOT / "launch" / "demo.sh", tmp_path / "demo"]
-    process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, start_new_session=True)
     pid = tmp_path / "pid"
-    wait_for(lambda: pid.exists() and pid.read_text().endswith("\n") and (tmp_path / "waiting").exists())
-    os.killpg(process.pid, signal.SIGINT)
-    process.wait(60)
-    try:
-        wait_for(lambda: not alive(int(pid.read_text())), 20)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(pid.read_text()), signal.SIGKILL)
+    with subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            wait_for(lambda: pid.exists() and pid.read_text().endswith("\n") and (tmp_path / "waiting").exists())
+            os.killpg(process.pid, signal.SIGINT)
+            assert process.wait(60) == 130
+            wait_for(lambda: not alive(int(pid.read_text())), 20)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                os.kill(int(pid.read_text()), signal.SIGKILL)
