@@ -102,9 +102,20 @@ def _product_forward(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, Factor
 
 def _product_backward(factors: Factors, gradient: jax.Array) -> Factors:
     x, kernel = factors
-    # XLA sums over rows no faster in bfloat16, and computes a result with more columns than rows twice as fast.
-    d_kernel = x.T @ gradient if x.shape[1] <= gradient.shape[1] else (gradient.T @ x).T
-    return _rounded_product(gradient, kernel.T), d_kernel
+    return _rounded_product(gradient, kernel.T), _sum_of_outer_products(x, gradient)
+
+
+def _sum_of_outer_products(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Return `x.T @ y`, float32, with both factors rounded to bfloat16."""
+    if x.shape[1] > y.shape[1]:  # XLA transposes the first factor in memory, so the first factor is the narrower one
+        return jax.lax.optimization_barrier(_sum_of_outer_products(y, x)).T
+    # A sum over rows and over pairs of rows uses the instructions for bfloat16; a sum over one axis does not. Without
+    # the barriers, XLA may move a transposition into the sum, and fail.
+    pairs = (
+        jnp.pad(factor, ((0, len(factor) % 2), (0, 0))).astype(jnp.bfloat16).reshape(-1, 2, factor.shape[1])
+        for factor in (x, y)
+    )
+    return jax.lax.optimization_barrier(jnp.einsum("rpi,rpj->ij", *pairs, preferred_element_type=jnp.float32))
 
 
 _rounded_product.defvjp(_product_forward, _product_backward)

@@ -24,18 +24,42 @@ def rounded(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("sizes", [(INPUTS, OUTPUTS), (OUTPUTS, INPUTS)], ids=["wide", "tall"])
-def test_product_and_gradients_equal_the_products_of_rounded_factors(dtype: str, sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize("rows", [24, 25, 1])
+def test_product_and_gradients_equal_the_products_of_rounded_factors(
+    dtype: str, rows: int, sizes: tuple[int, int]
+) -> None:
     random = np.random.default_rng(0)
-    x, kernel = (random.normal(size=size).astype(np.float32) for size in ((ROWS, sizes[0]), sizes))
-    gradient = random.normal(size=(ROWS, sizes[1])).astype(np.float32)
+    x, kernel = (random.normal(size=size).astype(np.float32) for size in ((rows, sizes[0]), sizes))
+    gradient = random.normal(size=(rows, sizes[1])).astype(np.float32)
     y, pullback = jax.vjp(lambda x, kernel: product(x, kernel, jnp.dtype(dtype)), x, kernel)
     d_x, d_kernel = pullback(jnp.asarray(gradient))
     factor = rounded if dtype == "bfloat16" else np.float64
     assert y.dtype == d_x.dtype == d_kernel.dtype == jnp.float32
     np.testing.assert_allclose(y, factor(x) @ factor(kernel), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(d_x, factor(gradient) @ factor(kernel).T, rtol=1e-5, atol=1e-5)
-    # The product over the rows is not faster in bfloat16, so it stays exact.
-    np.testing.assert_allclose(d_kernel, np.float64(x).T @ np.float64(gradient), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(d_kernel, factor(x).T @ factor(gradient), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [(INPUTS, OUTPUTS), (OUTPUTS, INPUTS)], ids=["wide", "tall"])
+@pytest.mark.parametrize("use", ["transposed", "stacked", "multiplied"])
+def test_xla_compiles_every_use_of_the_gradient(use: str, sizes: tuple[int, int]) -> None:
+    """XLA fails where it moves a transposition into a sum over two axes with factors in bfloat16."""
+    random = np.random.default_rng(0)
+    x, kernel = (random.normal(size=size).astype(np.float32) for size in ((ROWS, sizes[0]), sizes))
+    gradient = random.normal(size=(ROWS, sizes[1])).astype(np.float32)
+    functions = {
+        "transposed": lambda d: d.T,
+        "stacked": lambda d: jnp.stack([d, 2 * d]),
+        "multiplied": lambda d: d @ jnp.asarray(kernel).T,
+    }
+
+    @jax.jit
+    def used(x: jax.Array, gradient: jax.Array) -> jax.Array:
+        _, pullback = jax.vjp(lambda kernel: product(x, kernel, jnp.dtype("bfloat16")), jnp.asarray(kernel))
+        return functions[use](pullback(gradient)[0])
+
+    d_kernel = jnp.asarray(rounded(x).T @ rounded(gradient), jnp.float32)
+    np.testing.assert_allclose(used(x, gradient), functions[use](d_kernel), rtol=1e-4, atol=1e-4)
 
 
 def test_a_model_with_bfloat16_products_differs_from_float32_by_their_rounding() -> None:
