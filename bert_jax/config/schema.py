@@ -466,8 +466,8 @@ class PretrainConfig(_SharedConfig):
     )
     corpus_vectors: bool = field(
         False,
-        "start the token table with vectors from the co-occurrences of tokens in the training text, not with random "
-        "rows",
+        "start the token table, the neighbor heads and the output bias with counts of the training text, not with "
+        "random numbers and zeros",
         read_by=(
             ReadBy("init_from", values=(None,)),
             ReadBy("objective", values=("masked_tokens", "left_to_right")),

@@ -6,6 +6,8 @@ values, are the vectors (Levy, Goldberg and Dagan 2015, "Improving Distributiona
 Word Embeddings").
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
@@ -20,25 +22,33 @@ MAX_TOKENS = 30_000_000  # of a larger text, a random sample of records is read
 _RECORDS_AT_ONCE = 8_192
 
 
-def cooccurrence_vectors(split: ReadableSplit, vocab_size: int, size: int, max_tokens: int = MAX_TOKENS) -> np.ndarray:
+class Cooccurrence(NamedTuple):
+    """The frequencies of the tokens of a text, and the mutual information of neighboring tokens."""
+
+    frequencies: np.ndarray  # of tokens that have a neighbor, float64 [vocab_size]; their sum is 1, or 0 without pairs
+    information: dict[int, scipy.sparse.csr_matrix]  # distance from token to context -> PPMI [tokens, contexts], nats
+
+
+def count_cooccurrences(split: ReadableSplit, vocab_size: int, max_tokens: int = MAX_TOKENS) -> Cooccurrence:
+    """Return the co-occurrences in at most `max_tokens` tokens of the text `split`."""
+    counts = neighbor_counts(split, vocab_size, max_tokens)
+    occurrences = np.asarray(counts[-1].sum(axis=1) + counts[1].sum(axis=1), np.float64).ravel()
+    return Cooccurrence(
+        occurrences / max(1.0, occurrences.sum()),
+        {distance: positive_mutual_information(pairs) for distance, pairs in counts.items()},
+    )
+
+
+def cooccurrence_vectors(cooccurrence: Cooccurrence, size: int) -> np.ndarray:
     """Return a vector for each token of a vocabulary, float32 `[vocab_size, size]`.
 
     The vector of a token that occurs beside another token more often than by chance has the length 1. All other vectors
-    are 0.
-
-    Args:
-        split: the text.
-        vocab_size: size of the vocabulary.
-        size: size of the vectors. A vocabulary of at most `size` tokens has fewer singular vectors; the other entries
-            of its vectors are 0.
-        max_tokens: number of tokens that are read from a larger text.
+    are 0. A vocabulary of at most `size` tokens has fewer singular vectors; the other entries of its vectors are 0.
     """
     matrix = scipy.sparse.hstack(
-        [
-            WEIGHTS[distance] * positive_mutual_information(counts)
-            for distance, counts in neighbor_counts(split, vocab_size, max_tokens).items()
-        ]
+        [WEIGHTS[distance] * information for distance, information in cooccurrence.information.items()]
     ).tocsr()
+    vocab_size = matrix.shape[0]
     vectors = np.zeros((vocab_size, size), np.float32)
     if matrix.nnz:
         rank = min(size, vocab_size - 1)
@@ -48,6 +58,24 @@ def cooccurrence_vectors(split: ReadableSplit, vocab_size: int, size: int, max_t
         scaled = (left * np.sqrt(values))[rows]
         vectors[rows, :rank] = scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-12)
     return vectors
+
+
+def bilinear_factors(information: scipy.sparse.csr_matrix, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the factors `contexts` and `tokens` of the bilinear form of vectors that is nearest to `information`.
+
+    The information of a token t and a context c is about `(contexts @ vectors[c]) @ (tokens @ vectors[t])`. The rows of
+    the factors are in the order of their singular values, so the first r rows are the best form of rank r.
+
+    Args:
+        information: a matrix of numbers, `[vocab_size tokens, vocab_size contexts]`.
+        vectors: vectors of the vocabulary, float32 `[vocab_size, size]`.
+
+    Returns:
+        Two matrices, float64 `[size, size]`.
+    """
+    inverse = np.linalg.pinv(vectors.astype(np.float64), rcond=1e-6)
+    left, values, right = np.linalg.svd(inverse @ (information @ inverse.T))
+    return np.sqrt(values)[:, None] * right, np.sqrt(values)[:, None] * left.T
 
 
 def neighbor_counts(split: ReadableSplit, vocab_size: int, max_tokens: int) -> dict[int, scipy.sparse.csr_matrix]:

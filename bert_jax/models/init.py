@@ -150,7 +150,7 @@ def rotary_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
     row = np.pad(common[:width], (0, max(0, width - table_width)))[:, None] / math.sqrt(min(width, table_width))
     entry = _matrix_entry_for_attention_score(config, ROTARY_SCORE / num_pairs, 1 / (1 + VARIANCE))
     query, key = np.zeros((2, width, config.num_heads, config.head_dim))
-    for head, offset in enumerate(_attended_offsets(config)):
+    for head, offset in enumerate(offsets_of_neighbor_heads(config)):
         query[:, head, :num_pairs] = entry * row
         key[:, head, :num_pairs] = entry * row * np.cos(offset * speeds)
         key[:, head, half : half + num_pairs] = entry * row * -np.sin(offset * speeds)
@@ -170,7 +170,7 @@ def learned_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
         config, WAVE_SCORE, 1 / (1 + VARIANCE * (2 + bool(config.num_token_types)))
     )
     query, key = np.zeros((2, width, config.num_heads, config.head_dim))
-    for head, offset in enumerate(_attended_offsets(config)):
+    for head, offset in enumerate(offsets_of_neighbor_heads(config)):
         by_cosine, by_sine = np.cos(offset * speeds), np.sin(offset * speeds)
         query[:, head, : 2 * num_waves] = entry * np.hstack([cosine, sine])
         # The waves of the key, moved to the query's position.
@@ -179,10 +179,11 @@ def learned_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
     return _neighbor_terms(np.zeros(width), math.sqrt(width / num_waves) * waves, query, key)
 
 
-def _attended_offsets(config: EncoderConfig) -> list[int]:
-    """Return the offset of the key to which each head attends."""
+def offsets_of_neighbor_heads(config: EncoderConfig) -> list[int]:
+    """Return the offset from a query to the key that each neighbor head of the first block attends to, by head."""
     offsets = [offset for offset in OFFSETS if offset < 0 or not config.causal]
-    return [offsets[head % len(offsets)] for head in range(config.num_heads)]
+    num_heads = config.num_heads - init_scales(config).matches  # the last head may be the matching head
+    return [offsets[head % len(offsets)] for head in range(num_heads)]
 
 
 def _matrix_entry_for_attention_score(config: EncoderConfig, score: float, fraction: float) -> float:

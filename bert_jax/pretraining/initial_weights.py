@@ -1,13 +1,10 @@
 """The initial weights of a pretraining run, and a check that its model can be exported."""
 
 import dataclasses
-import functools
-import math
 from collections.abc import Callable, Mapping
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.checkpoints.architecture import read_architecture, with_attention
@@ -17,18 +14,14 @@ from bert_jax.checkpoints.longer_positions import with_longer_positions
 from bert_jax.checkpoints.unused_rows import without_unused_rows
 from bert_jax.config import EncoderConfig, fill_inherited_fields, flatten, no_effect_error
 from bert_jax.console import Console
-from bert_jax.corpus.cooccurrence import cooccurrence_vectors
-from bert_jax.corpus.mixture import Mixture
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.tensors import largest_class_of_heads
 from bert_jax.models import Head, Params, draw_missing
-from bert_jax.models.init import VARIANCE
-from bert_jax.objectives import OBJECTIVES, AuxiliaryModel, Objective
+from bert_jax.objectives import OBJECTIVES, AuxiliaryModel
 from bert_jax.objectives.distillation import copied_teacher_layers, student_params_from_teacher
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
-from bert_jax.training.step import random_params
 
 # The head of a model with causal attention that has the parameters of a head of a bidirectional model, and the inverse.
 OTHER_ATTENTION = {"masked_token": "next_token", "next_token": "masked_token"}
@@ -97,44 +90,6 @@ def copy_teacher_layers(
     layers = ", ".join(map(str, copied_teacher_layers(model.num_layers, teacher.num_layers)))
     console.say(f"starting from the layers {layers} of {path}")
     return student
-
-
-def random_weights_with_corpus_vectors(
-    seed: int, objective: Objective, model: EncoderConfig, corpus: Mixture, console: Console
-) -> Params:
-    """Return random initial parameters whose token table holds vectors from the co-occurrences of tokens in `corpus`.
-
-    The vectors have the standard deviation of the random entries that they replace. Only the first process computes the
-    vectors; all other processes receive them. A line on the console says how many tokens have vectors.
-    """
-    vectors = np.zeros((model.vocab_size, model.table_width - 1), np.float32)
-    if jax.process_index() == 0:
-        vectors = cooccurrence_vectors(corpus.split("train"), *vectors.shape)
-    vectors = multihost_utils.broadcast_one_to_all(vectors)
-    count = int(np.count_nonzero(vectors.any(axis=1)))
-    console.say(f"the token table starts with vectors of co-occurrence for {count:,} of {len(vectors):,} tokens")
-    params: Params = jax.device_get(jax.jit(functools.partial(random_params, seed, objective))())
-    tables = params["encoder"]["embeddings"]
-    tables["token"] = table_with_vectors(tables["token"], vectors, model.initializer_range * math.sqrt(VARIANCE))
-    return params
-
-
-def table_with_vectors(table: np.ndarray, vectors: np.ndarray, deviation: float) -> np.ndarray:
-    """Return a token table whose rows point in the directions of `vectors`, up to a random rotation.
-
-    Args:
-        table: initial token table, float32 `[at least vocab_size, width]`.
-        vectors: vectors of the length 1, float32 `[vocab_size, width - 1]`. Where a vector is 0, the row stays.
-        deviation: standard deviation of the entries of the new rows.
-    """
-    width = table.shape[1]
-    # Neighbor heads (models/init.py) read the entries of this direction, so the vectors are orthogonal to it.
-    common = (-1.0) ** np.arange(width)[:, None] / math.sqrt(width)
-    basis, _ = np.linalg.qr(np.hstack([common, np.random.default_rng(0).normal(size=(width, width - 1))]))
-    rows = np.flatnonzero(vectors.any(axis=1))
-    new = table.copy()
-    new[rows] = deviation * math.sqrt(width) * vectors[rows] @ basis[:, 1:].T + table[rows] @ common * common.T
-    return new
 
 
 def read_initial_weights(

@@ -27,6 +27,7 @@ from bert_jax.errors import UserError
 from bert_jax.models import Head
 from bert_jax.objectives import OBJECTIVES, make_objective, predicts_masks
 from bert_jax.parallel import sharding
+from bert_jax.pretraining.corpus_weights import random_weights_with_corpus_vectors
 from bert_jax.pretraining.data import heldout_batches, passes_per_source, sequence_rules, training_batches
 from bert_jax.pretraining.describe_run import describe_run, evaluation_size_line, long_cpu_run_warning
 from bert_jax.pretraining.evaluate import open_evaluation_corpus, with_pairs_accuracy
@@ -34,7 +35,6 @@ from bert_jax.pretraining.initial_weights import (
     check_exportable,
     copy_teacher_layers,
     keep_original_init,
-    random_weights_with_corpus_vectors,
     read_initial_weights,
 )
 from bert_jax.pretraining.requirements import write_or_compare_versions

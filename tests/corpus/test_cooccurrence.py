@@ -8,10 +8,18 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import safetensors.numpy
+import scipy.sparse
 
 from bert_jax.cli.main import main
-from bert_jax.corpus.cooccurrence import WEIGHTS, cooccurrence_vectors
-from bert_jax.corpus.store import RecordArrays, Split, open_corpus
+from bert_jax.corpus.cooccurrence import (
+    WEIGHTS,
+    Cooccurrence,
+    bilinear_factors,
+    cooccurrence_vectors,
+    count_cooccurrences,
+)
+from bert_jax.corpus.store import ReadableSplit, RecordArrays, Split, open_corpus
+from bert_jax.pretraining.corpus_weights import HeadKernels, predicting_kernels, vector_directions
 from tests.helpers.generated_corpus import generated_corpus
 
 VOCAB_SIZE, SIZE = 150, 15
@@ -43,35 +51,48 @@ def split(directory: pathlib.Path) -> Split:
     return open_corpus(directory).split("train")
 
 
+def vectors_of(split: ReadableSplit, size: int, max_tokens: int = 1_000_000) -> np.ndarray:
+    return cooccurrence_vectors(count_cooccurrences(split, VOCAB_SIZE, max_tokens), size)
+
+
+def information_by_loops(split: Split, vocab_size: int, distance: int) -> np.ndarray:
+    """PPMI of tokens and contexts, from pairs counted one at a time."""
+    pairs = collections.Counter[tuple[int, int]]()
+    for record in range(split.num_records):
+        tokens = split.read(np.array([record])).tokens.tolist()
+        for place, token in enumerate(tokens):
+            if 0 <= place + distance < len(tokens):
+                pairs[token, tokens[place + distance]] += 1
+    tokens, contexts = collections.Counter[int](), collections.Counter[int]()
+    for (token, context), count in pairs.items():
+        tokens[token] += count
+        contexts[context] += count
+    total = sum(count**0.75 for count in contexts.values())
+    information = np.zeros((vocab_size, vocab_size))
+    for (token, context), count in pairs.items():
+        expected = tokens[token] * contexts[context] ** 0.75 / total
+        information[token, context] = max(0.0, math.log((count - 0.5) / expected))
+    return information
+
+
 def vectors_by_loops(split: Split, vocab_size: int, size: int) -> np.ndarray:
-    """The same vectors up to a rotation, from pairs counted one at a time."""
-    columns = []
-    for distance, weight in WEIGHTS.items():
-        pairs = collections.Counter[tuple[int, int]]()
-        for record in range(split.num_records):
-            tokens = split.read(np.array([record])).tokens.tolist()
-            for place, token in enumerate(tokens):
-                if 0 <= place + distance < len(tokens):
-                    pairs[token, tokens[place + distance]] += 1
-        tokens, contexts = collections.Counter[int](), collections.Counter[int]()
-        for (token, context), count in pairs.items():
-            tokens[token] += count
-            contexts[context] += count
-        total = sum(count**0.75 for count in contexts.values())
-        block = np.zeros((vocab_size, vocab_size))
-        for (token, context), count in pairs.items():
-            expected = tokens[token] * contexts[context] ** 0.75 / total
-            block[token, context] = weight * max(0.0, math.log((count - 0.5) / expected))
-        columns.append(block)
-    matrix = np.hstack(columns)
+    """The same vectors up to a rotation, from a dense decomposition."""
+    matrix = np.hstack([weight * information_by_loops(split, vocab_size, d) for d, weight in WEIGHTS.items()])
     left, values, _ = np.linalg.svd(matrix)
     vectors = left[:, :size] * np.sqrt(values[:size])
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.where(matrix.any(axis=1, keepdims=True), vectors / np.where(lengths, lengths, 1.0), 0.0)
 
 
+def nearest_form(information: np.ndarray, vectors: np.ndarray, rank: int) -> np.ndarray:
+    """The matrix of `vectors @ A @ vectors.T`, where A is the least-squares fit, cut to `rank` singular values."""
+    form, *_ = np.linalg.lstsq(np.kron(vectors, vectors), information.ravel(), rcond=None)
+    left, values, right = np.linalg.svd(form.reshape(2 * vectors.shape[1:]))
+    return vectors @ (left[:, :rank] * values[:rank]) @ right[:rank] @ vectors.T
+
+
 def test_cosines_equal_the_cosines_of_a_dense_decomposition(split: Split) -> None:
-    vectors = cooccurrence_vectors(split, VOCAB_SIZE, SIZE)
+    vectors = vectors_of(split, SIZE)
     expected = vectors_by_loops(split, VOCAB_SIZE, SIZE)
     assert vectors.dtype == np.float32
     occurs = vectors.any(axis=1)
@@ -81,15 +102,15 @@ def test_cosines_equal_the_cosines_of_a_dense_decomposition(split: Split) -> Non
 
 
 def test_a_sample_of_a_larger_text_is_read(split: Split) -> None:
-    whole, sample = (cooccurrence_vectors(split, VOCAB_SIZE, SIZE, limit) for limit in (split.num_tokens, 2_000))
+    whole, sample = (vectors_of(split, SIZE, limit) for limit in (split.num_tokens, 2_000))
     assert split.num_tokens > 4_000
     assert not np.allclose(whole @ whole.T, sample @ sample.T, atol=0.1)
-    np.testing.assert_array_equal(sample, cooccurrence_vectors(split, VOCAB_SIZE, SIZE, 2_000))
+    np.testing.assert_array_equal(sample, vectors_of(split, SIZE, 2_000))
 
 
 def test_a_small_vocabulary_has_fewer_singular_vectors(split: Split) -> None:
     """A matrix of n rows has n singular vectors; the last, which the vectors lack, has the smallest singular value."""
-    vectors = cooccurrence_vectors(split, VOCAB_SIZE, VOCAB_SIZE + 50)
+    vectors = vectors_of(split, VOCAB_SIZE + 50)
     assert vectors.shape == (VOCAB_SIZE, VOCAB_SIZE + 50)
     expected = vectors_by_loops(split, VOCAB_SIZE, VOCAB_SIZE - 1)
     np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-5)
@@ -119,22 +140,64 @@ class Records(NamedTuple):
     ],
 )
 def test_tokens_without_neighbors_have_no_vectors(records: list[list[int]], num_vectors: int) -> None:
-    vectors = cooccurrence_vectors(Records([np.array(record) for record in records]), VOCAB_SIZE, SIZE)
+    vectors = vectors_of(Records([np.array(record) for record in records]), SIZE)
     assert np.isfinite(vectors).all()
     assert np.count_nonzero(vectors.any(axis=1)) == num_vectors
+
+
+def test_the_bilinear_form_is_the_least_squares_fit() -> None:
+    random = np.random.default_rng(0)
+    vectors, information = random.normal(size=(20, 4)).astype(np.float32), random.normal(size=(20, 20))
+    for rank in (2, 4):
+        contexts, tokens = (factor[:rank] for factor in bilinear_factors(scipy.sparse.csr_matrix(information), vectors))
+        form = (vectors @ tokens.T) @ (contexts @ vectors.T)
+        np.testing.assert_allclose(form, nearest_form(information, vectors, rank), atol=1e-6)
+
+
+WIDTH, HEAD_DIM, OUTPUT = 12, 4, 0.3
+
+
+@pytest.mark.parametrize("offsets", [[-1, 1], [-1, 1, -1], [-1] * 3])
+def test_neighbor_heads_predict_tokens(offsets: list[int]) -> None:
+    """Heads with one offset share an approximation, of rank 11 at most here; the last of four heads stays random."""
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(30, WIDTH - 1)).astype(np.float32)
+    information = {offset: random.normal(size=(30, 30)) for offset in (-1, 1)}
+    frequencies = random.dirichlet(np.ones(30))
+    cooccurrence = Cooccurrence(frequencies, {o: scipy.sparse.csr_matrix(x) for o, x in information.items()})
+    kernels = HeadKernels(*random.normal(size=(2, 2, WIDTH, 4 * HEAD_DIM)).astype(np.float32))
+    kernels = kernels._replace(output=kernels.output.swapaxes(1, 2).copy())
+    value, output = predicting_kernels(kernels, HEAD_DIM, offsets, cooccurrence, vectors, OUTPUT)
+    rows = vectors @ vector_directions(WIDTH).T  # of a token table
+    for offset in set(offsets):
+        heads = [head for head, attended in enumerate(offsets) if attended == offset]
+        outputs = sum(
+            rows @ value[0][:, head * HEAD_DIM :][:, :HEAD_DIM] @ output[0][head * HEAD_DIM :][:HEAD_DIM]
+            for head in heads
+        )
+        expected = nearest_form(information[offset], vectors, min(len(heads) * HEAD_DIM, WIDTH - 1))
+        ratio = np.linalg.norm(rows @ outputs.T) / np.linalg.norm(expected)
+        np.testing.assert_allclose(rows @ outputs.T, ratio * expected, atol=1e-4)
+        # Rows of a table whose entries have the root mean square 1 are longer by the root of the width.
+        np.testing.assert_allclose(math.sqrt(frequencies @ np.mean(WIDTH * outputs**2, axis=1)), OUTPUT, rtol=1e-5)
+    others = slice(len(offsets) * HEAD_DIM, None)
+    np.testing.assert_array_equal(value[0][:, others], kernels.value[0][:, others])
+    np.testing.assert_array_equal(output[0][others], kernels.output[0][others])
+    np.testing.assert_array_equal(value[1], kernels.value[1])
+    np.testing.assert_array_equal(output[1], kernels.output[1])
 
 
 def test_a_run_starts_with_the_vectors(directory: pathlib.Path, split: Split, tmp_path: pathlib.Path) -> None:
     """The rate is 0; tokens without neighbors, such as [MASK], have random rows."""
     (tmp_path / "recipe.py").write_text(RECIPE)
     command = ["pretrain", f"--config={tmp_path / 'recipe.py'}", f"--config.data.corpus={directory}"]
-    tables = {}
+    tensors = {}
     for name in (True, False):
         workdir = tmp_path / str(name)
         assert main([*command, f"--workdir={workdir}", f"--config.corpus_vectors={name}"]) == 0
         assert main(["export", f"--workdir={workdir}", f"--output={workdir / 'model'}"]) == 0
-        tensors = safetensors.numpy.load_file(workdir / "model" / "model.safetensors")
-        tables[name] = tensors["encoder.embeddings.token"][:VOCAB_SIZE]
+        tensors[name] = safetensors.numpy.load_file(workdir / "model" / "model.safetensors")
+    tables = {name: tensors[name]["encoder.embeddings.token"][:VOCAB_SIZE] for name in tensors}
     expected = vectors_by_loops(split, VOCAB_SIZE, SIZE)
     occurs = expected.any(axis=1)
     common = (-1.0) ** np.arange(16) / 4
@@ -146,3 +209,17 @@ def test_a_run_starts_with_the_vectors(directory: pathlib.Path, split: Split, tm
         (vectors / lengths) @ (vectors / lengths).T, (expected @ expected.T)[occurs][:, occurs], atol=1e-4
     )
     np.testing.assert_array_equal(tables[True][~occurs], tables[False][~occurs])
+    value, output = (tensors[True][f"encoder.layers.0.attention.{name}.weight"].T for name in ("value", "output"))
+    for head, offset in enumerate((-1, 1)):
+        features = slice(8 * head, 8 * head + 8)
+        scores = vectors @ (vectors @ value[:, features] @ output[features]).T  # of tokens, by context
+        form = nearest_form(information_by_loops(split, VOCAB_SIZE, offset), expected, 8)[occurs][:, occurs]
+        np.testing.assert_allclose(scores / np.linalg.norm(scores), form / np.linalg.norm(form), atol=1e-4)
+    # Each token with a neighbor has two pairs, except the first and the last token of a record, which have one.
+    counts = np.zeros(VOCAB_SIZE)
+    for record in range(split.num_records):
+        tokens = split.read(np.array([record])).tokens
+        np.add.at(counts, np.concatenate([tokens[:-1], tokens[1:]]), 1)
+    bias = tensors[True]["masked_token.bias"][:VOCAB_SIZE]
+    log_frequencies = np.log(counts / counts.sum() + 1e-6)
+    np.testing.assert_allclose(bias, log_frequencies - log_frequencies.mean(), atol=1e-5)
