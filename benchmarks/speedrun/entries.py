@@ -107,10 +107,10 @@ def bfloat16_factors(config: ml_collections.ConfigDict) -> None:
 
 
 def corpus_vectors(config: ml_collections.ConfigDict) -> None:
-    """`bfloat16_factors` from vectors of co-occurrence, with fewer steps."""
+    """`bfloat16_factors` from counts of the corpus, with fewer steps."""
     bfloat16_factors(config)
     config.corpus_vectors = True
-    config.train.steps = 1_800
+    config.train.steps = 1_900
 
 
 ENTRIES: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
