@@ -2,6 +2,7 @@
 
 budget/                    the choice of model size and steps for `pretrain --budget`
 background_preparation.py  a process that prepares the rest of a text while a run reads the first part
+corpus_weights.py          weights of a new model from counts of its corpus, for `config.corpus_vectors`
 data.py                    training batches and held-out batches of a corpus
 describe_run.py            console lines about corpus, model and phases at the start of a run
 evaluate.py                the steps of `bert-jax evaluate`, and the metrics of evaluations
