@@ -108,10 +108,9 @@ def _product_backward(factors: Factors, gradient: jax.Array) -> Factors:
 def _sum_of_outer_products(x: jax.Array, y: jax.Array) -> jax.Array:
     """Return `x.T @ y`, float32, with both factors rounded to bfloat16."""
     if x.shape[1] > y.shape[1]:  # XLA transposes the first factor in memory, so the narrower factor comes first
-        transposed: jax.Array = jax.lax.optimization_barrier(_sum_of_outer_products(y, x))
-        return transposed.T
-    # A sum over rows and over pairs of rows uses the instructions for bfloat16; a sum over one axis does not. Without
-    # the barriers, XLA may move a transposition into the sum, and fail.
+        return _sum_of_outer_products(y, x).T
+    # A sum over two axes, pairs of rows and the rows of a pair, uses the instructions for bfloat16; a sum over one axis
+    # does not. Without the barrier, XLA may move a transposition into the sum, and fail.
     pairs = (
         jnp.pad(factor, ((0, len(factor) % 2), (0, 0))).astype(jnp.bfloat16).reshape(-1, 2, factor.shape[1])
         for factor in (x, y)

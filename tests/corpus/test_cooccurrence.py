@@ -1,16 +1,20 @@
 """Vectors from co-occurrences against counts by loops and a dense singular value decomposition."""
 
 import collections
+import functools
 import math
 import pathlib
 from typing import NamedTuple
 
+import jax
 import numpy as np
 import pytest
 import safetensors.numpy
 import scipy.sparse
 
 from bert_jax.cli.main import main
+from bert_jax.config import PretrainConfig, read_config, with_vocab_size
+from bert_jax.console import Console
 from bert_jax.corpus.cooccurrence import (
     WEIGHTS,
     Cooccurrence,
@@ -18,8 +22,16 @@ from bert_jax.corpus.cooccurrence import (
     cooccurrence_vectors,
     count_cooccurrences,
 )
+from bert_jax.corpus.mixture import open_mixture
 from bert_jax.corpus.store import ReadableSplit, RecordArrays, Split, open_corpus
-from bert_jax.pretraining.corpus_weights import HeadKernels, predicting_kernels, vector_directions
+from bert_jax.objectives import make_objective
+from bert_jax.pretraining.corpus_weights import (
+    HeadKernels,
+    predicting_kernels,
+    random_weights_with_corpus_vectors,
+    vector_directions,
+)
+from bert_jax.training.step import random_params
 from tests.helpers.generated_corpus import generated_corpus
 
 VOCAB_SIZE, SIZE = 150, 15
@@ -185,6 +197,41 @@ def test_neighbor_heads_predict_tokens(offsets: list[int]) -> None:
     np.testing.assert_array_equal(output[0][others], kernels.output[0][others])
     np.testing.assert_array_equal(value[1], kernels.value[1])
     np.testing.assert_array_equal(output[1], kernels.output[1])
+
+
+@pytest.mark.parametrize(
+    ("fields", "fraction"),
+    [
+        ({}, 0.6),  # of the embeddings after their norm, whose root mean square is 1
+        ({"norm_position": "pre", "embedding_norm": False}, 0.6 * 0.1 * math.sqrt(1.77)),  # of tokens and common vector
+        ({"initialization": "matches"}, 0.6),
+    ],
+    ids=str,
+)
+def test_outputs_of_neighbor_heads_have_a_fraction_of_the_size_of_embeddings(
+    directory: pathlib.Path, tmp_path: pathlib.Path, fields: dict, fraction: float
+) -> None:
+    """The matching head, the last head, keeps its random maps."""
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    size = {"hidden_size": 64, "num_token_types": 2}
+    options = [f"--config.model.{name}={value}" for name, value in (size | fields).items()]
+    config = read_config(PretrainConfig, str(tmp_path / "recipe.py"), [f"--config.data.corpus={directory}", *options])
+    corpus = open_mixture(str(directory))
+    config = with_vocab_size(config, corpus.vocab_size)
+    objective = make_objective(config)
+    params = random_weights_with_corpus_vectors(config.seed, objective, config.model, corpus, Console())
+    random = jax.jit(functools.partial(random_params, config.seed, objective))()
+    split = corpus.split("train")
+    frequencies = count_cooccurrences(split, VOCAB_SIZE).frequencies
+    rows = math.sqrt(64) * vectors_of(split, 63) @ vector_directions(64).T
+    value, output = (
+        [tree["encoder"]["layers"]["attention"][name]["kernel"][0] for tree in (params, random)]
+        for name in ("value", "output")
+    )
+    outputs = rows @ value[0][:, :32] @ output[0][:32]
+    assert math.sqrt(frequencies @ np.mean(outputs**2, axis=1)) == pytest.approx(fraction, rel=1e-4)
+    is_random = np.array_equal(value[0][:, 32:], value[1][:, 32:]) and np.array_equal(output[0][32:], output[1][32:])
+    assert is_random == (fields.get("initialization") == "matches")
 
 
 def test_a_run_starts_with_the_vectors(directory: pathlib.Path, split: Split, tmp_path: pathlib.Path) -> None:
