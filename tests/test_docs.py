@@ -34,9 +34,13 @@ CONFIGS = {"pretrain": PretrainConfig, "finetune": FinetuneConfig}
 API = ROOT / "docs" / "api.md"
 
 
-@pytest.mark.parametrize(
-    "page", [page for page, text in PAGES.items() if FENCE.search(text)], ids=lambda page: str(page.relative_to(ROOT))
-)
+def with_snippets(page: pathlib.Path) -> object:
+    """Return a parameter; the snippets of pages other than the README are slow."""
+    marks = () if page.parent == ROOT else pytest.mark.slow
+    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
+
+
+@pytest.mark.parametrize("page", [with_snippets(page) for page, text in PAGES.items() if FENCE.search(text)])
 def test_snippets_run(page: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one namespace, from top to bottom, beside the model directories `my-bert` and `my-classifier`."""
     save(tmp_path / "my-bert", "bert")

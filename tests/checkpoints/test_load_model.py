@@ -184,6 +184,7 @@ print(jax.process_count(), hashlib.sha256(leaves).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_two_processes_read_the_same_parameters(run):
     (next((run / "checkpoints" / "2").rglob("manifest.ocdbt"))).write_bytes(b"damaged")
     with socket.socket() as free:

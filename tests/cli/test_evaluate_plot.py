@@ -31,6 +31,7 @@ def test_evaluate_prints_one_json_object_or_a_table_of_the_same_numbers(world, r
     assert f"{found['mlm_loss']:.4f}  nats" in lines[list(shown).index("mlm_loss")]
 
 
+@pytest.mark.slow
 def test_evaluate_on_three_devices_agrees_with_the_devices_of_the_run(world, run) -> None:
     """A batch that they do not divide is filled up."""
     found = json.loads(run("evaluate", "--workdir", world.run, "--json")[1])
@@ -80,6 +81,7 @@ def test_evaluate_on_another_corpus(world, other, tmp_path, run, refused, monkey
     refused("evaluate", "--workdir", world.run, "--corpus", other.corpus, says=says)
 
 
+@pytest.mark.slow
 def test_a_run_evaluates_on_the_corpus_that_its_config_names(world, other, tmp_path, run, refused, monkeypatch) -> None:
     """Its held-out documents, or all if it holds out none; `evaluate` reads them again, from any directory."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

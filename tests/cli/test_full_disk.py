@@ -3,6 +3,8 @@
 import os
 import shutil
 
+import pytest
+
 from tests.helpers.commands import (
     check_refusal,
     command,
@@ -70,6 +72,7 @@ def test_a_checkpoint_on_a_full_disk_and_the_run_afterwards(world, small_disk, r
     assert losses(place / "run") == losses(world.run)
 
 
+@pytest.mark.slow
 def test_metrics_that_may_not_grow(world, run_copy, run, refused) -> None:
     shutil.rmtree(run_copy / "checkpoints" / "4")
     path = run_copy / "metrics.jsonl"
@@ -85,6 +88,7 @@ def test_metrics_that_may_not_grow(world, run_copy, run, refused) -> None:
     assert losses(run_copy) == before
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_may_not_grow(world, run_copy, run) -> None:
     """The system refuses in the middle: TensorStore prints what it likes, but the last checkpoint stays the last."""
     shutil.rmtree(run_copy / "checkpoints" / "4")

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import transformers
 
 from tests.helpers.commands import RECIPE, pretrain_command
@@ -15,6 +16,7 @@ MODERN = RECIPE.replace(
 )
 
 
+@pytest.mark.slow
 def test_pairs_are_trained_and_their_classifier_exported_by_itself(world, tmp_path, run) -> None:
     recipe = tmp_path / "modern.py"
     recipe.write_text(MODERN)

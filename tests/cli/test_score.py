@@ -107,6 +107,7 @@ def test_pairs_without_an_evaluation_are_refused(world, pairs, tmp_path, run, re
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_scoring_of_pairs(world, pairs, tmp_path, run, monkeypatch) -> None:
     place, argv = tmp_path / "run", [f"--config.evaluate.pairs={pairs}", "--config.evaluate.every=2"]
     heartbeat, beats = Session.heartbeat, []

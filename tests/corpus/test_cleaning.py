@@ -160,6 +160,7 @@ def check_same(trial, tmp_path, recipe):
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_the_same_bytes_for_any_number_of_workers_in_a_file_or_a_directory(trial, tmp_path):
     """The pass that cleans; each start of three processes takes seconds."""
     recipe = (trial[0] / "recipe.toml").read_text().replace("exact", "none").replace("[repeated_lines]", "")

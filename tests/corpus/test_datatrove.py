@@ -99,7 +99,9 @@ def toml_of(recipe):
     return "\n".join(line for table in tables for line in table) + "\n"
 
 
-@pytest.mark.parametrize("language", ["en", "de", "ko"])
+@pytest.mark.parametrize(
+    "language", [pytest.param("en", marks=pytest.mark.slow), "de", pytest.param("ko", marks=pytest.mark.slow)]
+)
 def test_an_interrupted_cleaning_stores_the_documents_of_a_pipeline_of_datatrove(
     samples, tmp_path, language, monkeypatch
 ):

@@ -183,6 +183,7 @@ def check_kills(trial, expected, tmp_path, kills):
     assert killed >= kills // 2
 
 
+@pytest.mark.slow
 def test_killed_at_random(trial, expected, tmp_path):
     check_kills(trial, expected, tmp_path, KILLS)
 

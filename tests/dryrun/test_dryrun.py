@@ -357,6 +357,7 @@ def get_config():
 """
 
 
+@pytest.mark.slow
 def test_a_growing_batch_has_a_column_for_each_size(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Its steps are counted at their own sizes."""
     (tmp_path / "recipe.py").write_text(RECIPE)

@@ -53,7 +53,9 @@ def write_pairs_and_collection(directory):
     return pairs, collection
 
 
-@pytest.mark.parametrize("vector_head", ["dense", "sparse", pytest.param("late_interaction", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "vector_head", ["dense", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sparse", "late_interaction"))]
+)
 def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path, vector_head, monkeypatch) -> None:
     tiny_models.save(tmp_path / "model", "bert")
     pairs, collection = write_pairs_and_collection(tmp_path)

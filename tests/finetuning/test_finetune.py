@@ -205,6 +205,7 @@ def test_random_weights_keep_only_the_architecture(world, tmp_path, capsys):
     np.testing.assert_allclose(end_norm, 1.0, atol=0.05)
 
 
+@pytest.mark.slow
 def test_a_bilstm_is_added_below_the_head_and_stays_with_the_model(world, tmp_path, capsys):
     kind, settings = "token_classification", ("task.bilstm=True", "task.epochs=1")
     assert main(finetune_command(world, tmp_path / "no", kind, *settings)) == 2
@@ -253,6 +254,7 @@ def test_two_dev_sets_are_scored_and_predicted_each(world, tmp_path):
         assert results["best"]["scores"][name] == pytest.approx(np.mean(np.array(gold) == np.array(found)))
 
 
+@pytest.mark.slow
 def test_a_head_is_kept_if_it_has_as_many_classes_as_the_task(world, tmp_path, capsys):
     for classes, new in ((5, True), (3, False)):
         start = tmp_path / f"of{classes}"

@@ -144,6 +144,7 @@ def test_a_resumed_run_sees_the_same_batches_or_is_refused(world, tmp_path, monk
     assert all(np.abs(once[name] - twice[name]).max() < 1e-4 for name in once)
 
 
+@pytest.mark.slow
 def test_a_signal_in_the_last_evaluation_loses_nothing(grid, world, tmp_path, monkeypatch):
     """The evaluation is made up for, and the result is that of a run without a signal."""
     progress, seen = Console.progress, []
@@ -244,6 +245,7 @@ def with_scores(patch, scores):
     patch.setattr(training, "with_retrieval_scores", evaluate_nothing)
 
 
+@pytest.mark.slow
 def test_the_best_model_survives_a_kill_before_the_checkpoint_of_its_successor(world, tmp_path, monkeypatch):
     """The resumed run evaluates the successor again. On a GPU, its score may then be lower."""
     saved, steps = _TrainingLoop._save, []
@@ -269,7 +271,7 @@ def test_the_best_model_survives_a_kill_before_the_checkpoint_of_its_successor(w
     assert [path.name for path in run.glob("best-*")] == ["best-5"]
 
 
-@pytest.mark.parametrize("scores", [[math.nan, 0.2], [0.2, math.nan]])
+@pytest.mark.parametrize("scores", [pytest.param([math.nan, 0.2], marks=pytest.mark.slow), [0.2, math.nan]])
 def test_a_score_that_is_not_finite_never_wins(world, tmp_path, monkeypatch, scores):
     """The run is stopped between both evaluations, so that the first score is read from metrics.jsonl."""
     with_scores(monkeypatch, [*scores])

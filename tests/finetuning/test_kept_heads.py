@@ -37,7 +37,10 @@ def train(tmp_path, capfd):
     [
         (["no", "yes", "maybe"], str, "label by label (by name): maybe -> maybe, no -> no, yes -> yes"),
         (["Yes", "MAYBE", "no"], str.casefold, "(by name): MAYBE -> maybe, no -> no, Yes -> yes"),
-        ([], lambda name: name.removeprefix("LABEL_"), "the labels of the trained head have no names"),
+        pytest.param(
+            *([], lambda name: name.removeprefix("LABEL_"), "the labels of the trained head have no names"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_labels_of_texts(tmp_path, train, names, spelled, says):

@@ -76,6 +76,7 @@ def test_only_the_head_of_masked_tokens_is_in_the_model(world, run):
     assert not any("classifier" in name for name in model.state_dict())
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_resumes_to_the_same_bits(world, run, tmp_path, monkeypatch):
     argv = finetune_command(world, tmp_path / "run", KIND, *SETTINGS, "checkpoint.every=3")
     with monkeypatch.context() as patch:
@@ -88,6 +89,7 @@ def test_an_interrupted_training_resumes_to_the_same_bits(world, run, tmp_path, 
     assert main(finetune_command(world, tmp_path / "run", KIND, *words, "checkpoint.every=3")) == 2
 
 
+@pytest.mark.slow
 def test_an_adapter_trains_through_the_masked_token_head(world, tmp_path, capsys):
     finetune(world, tmp_path / "run", KIND, *SETTINGS, "adapter.rank=2", "task.epochs=0.4")
     assert "`peft` opens only a head of a task over an exported model" in capsys.readouterr().err

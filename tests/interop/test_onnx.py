@@ -29,7 +29,10 @@ pytest.importorskip("onnxscript")
             [(4, 7)],
             marks=pytest.mark.slow,
         ),
-        ("modernbert", "ForTokenClassification", {"logits": "token_logits"}, [(1, 1), (3, 19)]),
+        pytest.param(
+            *("modernbert", "ForTokenClassification", {"logits": "token_logits"}, [(1, 1), (3, 19)]),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             *("albert", "ForMultipleChoice", {"logits": "choice_logits"}, [(1, 2, 1), (2, 4, 9)]),
             marks=pytest.mark.slow,
@@ -70,7 +73,7 @@ def test_onnxruntime_gives_our_logits(tmp_path, family, task, names, shapes):
 @pytest.mark.parametrize(
     ("case", "one"),
     [
-        ("longformer", "LongformerForQuestionAnswering"),
+        pytest.param("longformer", "LongformerForQuestionAnswering", marks=pytest.mark.slow),
         pytest.param("longformer", "LongformerForMultipleChoice", marks=pytest.mark.slow),
         pytest.param("longformer whose layers have other windows", "LongformerForMaskedLM", marks=pytest.mark.slow),
         pytest.param("big_bird", "BigBirdForQuestionAnswering", marks=pytest.mark.slow),

@@ -130,7 +130,9 @@ def test_a_limit_of_the_weights_is_refused(masked_model, tmp_path):
         bert_jax.load(tmp_path / "theirs")
 
 
-@pytest.mark.parametrize("name", ["stablehlo", "onnx", pytest.param("openvino", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["stablehlo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("onnx", "openvino"))]
+)
 def test_exported_programs_give_the_vectors_of_a_sparse_encoder(masked_model, tmp_path, name, capsys):
     model = save_theirs(masked_model, tmp_path / "theirs", prompts=PROMPTS, default_prompt_name="query")
     words = ["export", "--model", str(tmp_path / "theirs"), "--output", str(tmp_path / name), "--format", name]

@@ -44,6 +44,7 @@ def test_babysit_bears_a_package_that_is_gone(cloud) -> None:
     assert "The slice still costs money" in out
 
 
+@pytest.mark.slow
 def test_babysit_from_nothing_through_preemption_to_the_end(cloud) -> None:
     cloud.use_bucket()
     cloud.env["STANDIN_SECONDS"] = "0.2"

@@ -17,7 +17,10 @@ while :; do sleep 1; done
 """
 
 
-@pytest.mark.parametrize("launcher", [["pretrain.sh", "run"], ["pretrain.sh", "--keep_log", "9", "run"]])
+@pytest.mark.parametrize(
+    "launcher",
+    [pytest.param(["pretrain.sh", "run"], marks=pytest.mark.slow), ["pretrain.sh", "--keep_log", "9", "run"]],
+)
 def test_a_child_that_ends_with_the_signal_keeps_its_status(tmp_path, launcher) -> None:
     """A race: with `wait` alone, several of 40 runs end with 255, or hang where another child is left."""
     (tmp_path / "bin").mkdir()

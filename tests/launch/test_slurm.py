@@ -138,7 +138,7 @@ def test_a_cancelled_job_stays_cancelled(cluster) -> None:
     assert "of 40; the job is COMPLETING, not requeued by this script (Slurm itself requeues a preempted job)" in out
 
 
-@pytest.mark.parametrize("in_bucket", [False, True])
+@pytest.mark.parametrize("in_bucket", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_failures_without_a_new_checkpoint_end_it(cluster, in_bucket) -> None:
     if in_bucket:
         cluster.use_bucket()

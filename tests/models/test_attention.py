@@ -118,6 +118,7 @@ def test_the_kernel_in_triton_equals_plain_attention(shape, packed, reach, rate,
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_triton_kernel_computes_the_same_result_on_a_mesh():
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
     command = [sys.executable, "-m", "tests.helpers.mesh_attention"]

@@ -25,8 +25,8 @@ READERS = ("models.norms", "models.layers", "models.encoder", "parallel.sharding
     ("name", "scan"),
     [
         pytest.param("post", False, marks=pytest.mark.slow),
-        ("post", True),
-        ("pre, gated silu, query-key norm", False),
+        pytest.param("post", True, marks=pytest.mark.slow),
+        pytest.param("pre, gated silu, query-key norm", False, marks=pytest.mark.slow),
         ("pre, gated silu, query-key norm", True),
     ],
 )
@@ -57,6 +57,7 @@ def test_gradients_are_equal_under_the_policy_of_saved_values_for_gpus(
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * largest), gradient, close)
 
 
+@pytest.mark.slow
 def test_layouts_add_no_collectives() -> None:
     """XLA gathers a sharded array whole to pin its layout, unless each device pins its own part."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"

@@ -195,6 +195,7 @@ def test_a_student_equal_to_its_teacher_learns_masked_tokens_alone() -> None:
     assert metrics["teacher_accuracy"] == metrics["mlm_accuracy"]
 
 
+@pytest.mark.slow
 def test_a_narrower_student_learns_without_hidden_states() -> None:
     config = student_config(model__hidden_size=16, distillation__cosine_weight=0.0)
     objective = make_objective(config, teacher_config())

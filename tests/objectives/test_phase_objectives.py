@@ -116,7 +116,9 @@ def test_losses_and_weights_of_both_phases_follow_torch(
             np.testing.assert_allclose(x, trained[name].detach().numpy(), rtol=0, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("first", [{}, {"objective": "hybrid", "left_to_right_fraction": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "first", [pytest.param({}, marks=pytest.mark.slow), {"objective": "hybrid", "left_to_right_fraction": 0.5}], ids=str
+)
 def test_a_run_measures_each_phase_and_resumes_bit_for_bit(
     corpus: pathlib.Path, tmp_path: pathlib.Path, first: dict[str, object]
 ) -> None:

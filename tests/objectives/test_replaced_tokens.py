@@ -249,6 +249,7 @@ def test_replaced_are_the_masks_whose_sample_differs(packing: int) -> None:
     assert 0 < labels.sum() < batch["masked_weights"].sum()
 
 
+@pytest.mark.slow
 def test_the_discriminator_is_scored_on_every_token_of_real_sequences() -> None:
     """Padding and filler sequences count nothing: the loss of a batch is that of its real rows."""
     config = electra_config()

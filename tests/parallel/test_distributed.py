@@ -336,7 +336,7 @@ def test_the_others_name_a_process_that_never_started(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_sigterm_ends_the_wait_for_a_missing_process(recipe: pathlib.Path, tmp_path: pathlib.Path, victim: int) -> None:
     run = pretrain(recipe, tmp_path / "run", 3, absent=2)
     port = run.processes[0].args[run.processes[0].args.index("--coordinator") + 1].rpartition(":")[2]
@@ -353,7 +353,7 @@ def test_sigterm_ends_the_wait_for_a_missing_process(recipe: pathlib.Path, tmp_p
 @pytest.mark.parametrize(
     ("one_gets", "message"),
     [
-        ("--config.data.corpus=missing", "missing: no such corpus directory"),
+        pytest.param("--config.data.corpus=missing", "missing: no such corpus directory", marks=pytest.mark.slow),
         ("--config.seed=7", r"process 1 \(.+\) differs from process 0 \(.+\) \(config.seed: 0 -> 7\)"),
         pytest.param("--config.sed=7", "config has no key 'sed'", marks=pytest.mark.slow),
     ],

@@ -37,11 +37,11 @@ def mesh_of(data: int, fsdp: int, tensor: int) -> jax.sharding.AbstractMesh:
     return jax.sharding.AbstractMesh((data, fsdp, tensor), ("data", "fsdp", "tensor"))
 
 
-def on_eight_devices(script: str, *arguments: str) -> list[dict]:
+def on_eight_devices(script: str) -> list[dict]:
     """The lines that a script prints."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     run = subprocess.run(
-        [sys.executable, ROOT / "tests" / "helpers" / script, *arguments],
+        [sys.executable, ROOT / "tests" / "helpers" / script],
         # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
         env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -72,33 +72,11 @@ def test_eight_devices_compute_like_one_device(eight_devices):
         assert row["gradients"] < 1e-4, row
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("hybrid", "cached similarity"),
-        pytest.param(
-            (
-                "left to right",
-                "distillation",
-                "similarity",
-                "cached similarity with sharded parameters",
-                "cached sparse",
-                "cached late interaction",
-                "adapter",
-                "task distillation",
-                "weighted and focal",
-                "label sets",
-                "prompts",
-                "prompts in micro-batches",
-            ),
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_eight_devices_train_other_objectives_as_one(names):
+@pytest.mark.slow
+def test_eight_devices_train_other_objectives_as_one():
     """Three steps with dropout: losses and gradient norms, and the parameters after them."""
-    rows = on_eight_devices("sharded_steps.py", *names)
-    assert tuple(row["name"] for row in rows) == names
+    rows = on_eight_devices("sharded_steps.py")
+    assert len(rows) == 14
     for row in rows:
         assert row["eight"]["losses"] == pytest.approx(row["one"]["losses"], rel=0, abs=1e-5), row
         assert row["eight"]["norms"] == pytest.approx(row["one"]["norms"], rel=1e-5), row

@@ -331,8 +331,8 @@ def test_fields_that_the_budget_chooses_cannot_be_given(corpus, tmp_path) -> Non
     ("name", "widths"),
     [
         ("electra_cpu", [192, 384, 768]),  # a sixth: 21 features of 128 are no even width, 32 of 192 are
-        ("electra_small", [width for _, width in SIZES]),
-        ("electra_base", [192, 384, 768]),
+        pytest.param("electra_small", [width for _, width in SIZES], marks=pytest.mark.slow),
+        pytest.param("electra_base", [192, 384, 768], marks=pytest.mark.slow),
     ],
 )
 def test_a_recipe_of_electra_leaves_out_the_sizes_that_have_no_generator(name: str, widths: list[int]) -> None:
@@ -340,6 +340,7 @@ def test_a_recipe_of_electra_leaves_out_the_sizes_that_have_no_generator(name: s
     assert [one.hidden_size for one in candidate_sizes(config)] == widths
 
 
+@pytest.mark.slow
 def test_every_process_measures_as_many_steps_as_the_first_process(corpus, monkeypatch) -> None:
     """Not as many as its own clock gives: a step more in one of them would wait for the others for ever."""
     placed, asked, place = [], [], measuring.sharding.place_batch

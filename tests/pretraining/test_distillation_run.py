@@ -140,6 +140,7 @@ def test_a_bad_teacher_or_student_is_refused(world: pathlib.Path, tmp_path: path
     assert "holds a run that differs (teacher: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_evaluate_refuses_another_model_in_the_place_of_the_teacher(
     world: pathlib.Path, tmp_path: pathlib.Path, capsys
 ) -> None:

@@ -241,6 +241,7 @@ def test_a_missing_or_different_generator_is_refused(world: pathlib.Path, tmp_pa
         read_weights(world / "generator", console=QUIET, part="generator")
 
 
+@pytest.mark.slow
 def test_a_family_without_the_head_is_exported_without_it(
     world: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

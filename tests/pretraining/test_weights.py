@@ -87,6 +87,7 @@ def test_pretraining_goes_on_with_the_weights_of_a_run_and_of_its_export(world, 
         assert all(np.array_equal(before[key], after[key]) for key in before)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_its_start_and_does_not_read_it_again(world, tmp_path, capsys):
     """It ends with the same bits without the directory that it began from; another one is named as without effect."""
     start = tmp_path / "start"
@@ -157,6 +158,7 @@ def test_a_wider_model_begins_with_the_loss_of_the_smaller_model(world, tmp_path
         assert wide[name] == pytest.approx(small[name], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_grown_run_resumes_without_the_smaller_model(world, tmp_path, capsys):
     start = tmp_path / "start"
     shutil.copytree(world / "run", start)
@@ -307,6 +309,7 @@ def test_a_run_has_no_head_of_a_task(world):
     assert (found.new, found.unused, found.directory) == ((), (), world / "run" / "tokenizer")
 
 
+@pytest.mark.slow
 def test_a_run_of_masked_tokens_alone_has_their_head_alone(world, tmp_path):
     settings = ("--config.data.sentence_pairs=none", "--config.data.packing=3")
     assert main(pretrain_command(world, tmp_path / "run", *settings)) == 0

@@ -111,6 +111,7 @@ def test_a_tokenizer_is_downloaded_without_weights(hub, tmp_path):
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
+@pytest.mark.slow
 def test_a_download_that_ends_early_is_one_line_and_continues(hub, tmp_path):
     made, url, _ = hub
     refused = opened([("weights", "owner/cut-always")], url, tmp_path)["owner/cut-always"]

@@ -1,6 +1,7 @@
 """The behavior of the code equals the recorded behavior: see README.md."""
 
 import pathlib
+from collections.abc import Iterable
 
 import pytest
 
@@ -9,6 +10,11 @@ from tests.record.compare import check, check_entries, check_texts
 from tests.record.world import make_world
 
 RECIPES = batches.recipes()
+
+
+def quick(names: Iterable[str], *quick_names: str) -> list:
+    """Return pytest parameters; all but the named ones are marked as slow."""
+    return [name if name in quick_names else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,12 +49,12 @@ def test_configs() -> None:
     check_entries("configs", found)
 
 
-@pytest.mark.parametrize("name", training.OBJECTIVES)
+@pytest.mark.parametrize("name", quick(training.OBJECTIVES, "masked_tokens", "next_sentence"))
 def test_pretraining(name: str, world: pathlib.Path) -> None:
     check("pretraining", name, training.of_objective(name, world))
 
 
-@pytest.mark.parametrize("kind", training.TASKS)
+@pytest.mark.parametrize("kind", quick(training.TASKS, "sequence_classification"))
 def test_finetuning(kind: str, world: pathlib.Path) -> None:
     check("finetuning", kind, training.of_task(kind, world))
 
@@ -72,10 +78,7 @@ def test_answers_are_of_the_families() -> None:
     check_entries("answers", exports.families())
 
 
-SLOW = [pytest.param(verb, marks=pytest.mark.slow) for verb in formats.SLOW]
-
-
-@pytest.mark.parametrize("verb", [*formats.VERBS, *SLOW])
+@pytest.mark.parametrize("verb", quick(formats.VERBS | formats.SLOW, *formats.VERBS))
 def test_formats(verb: str, world: pathlib.Path) -> None:
     check("formats", verb, formats.of_verb(verb, world))
 

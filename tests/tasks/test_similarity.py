@@ -105,6 +105,7 @@ def test_a_training_from_the_command_line(world, tmp_path, capsys):
     assert not report["unexpected_keys"]
 
 
+@pytest.mark.slow
 def test_a_stopped_training_ends_with_the_same_bits(world, tmp_path, monkeypatch):
     """Stopped within the first epoch, then crashed within the second, two steps after the checkpoint between them."""
 
@@ -186,8 +187,10 @@ def with_texts(examples, **fields):
 @pytest.mark.parametrize(
     ("settings", "fields"),
     [
-        ("vector_loss=margin_mse temperature=1.0", {"negative": True, "scores": True}),
-        ("vector_loss=cosent matryoshka_sizes=(4,8)", {}),
+        pytest.param(
+            "vector_loss=margin_mse temperature=1.0", {"negative": True, "scores": True}, marks=pytest.mark.slow
+        ),
+        pytest.param("vector_loss=cosent matryoshka_sizes=(4,8)", {}, marks=pytest.mark.slow),
         ("learned_temperature=True symmetric=True false_negative_margin=0.1", {"negative": True}),
     ],
 )

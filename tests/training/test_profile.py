@@ -23,6 +23,7 @@ def with_profile(config: c.PretrainConfig, steps: str) -> c.PretrainConfig:
     return dataclasses.replace(config, profile=c.ProfileConfig(steps=steps))
 
 
+@pytest.mark.slow
 def test_traced_steps_learn_like_other_steps(tmp_path: pathlib.Path) -> None:
     plain = tiny_config(steps=4, phases=ONE_PHASE)
     traced, out = with_profile(plain, "1:3"), io.StringIO()

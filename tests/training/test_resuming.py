@@ -137,6 +137,7 @@ def test_a_rate_of_masks_that_falls_with_the_steps_is_not_extended() -> None:
     assert num_same(planned(100, 0.0, phases=falling), planned(120, 0.0, phases=falling), 50) == 0
 
 
+@pytest.mark.slow
 def test_a_run_may_resume_with_more_micro_batches(tmp_path: pathlib.Path) -> None:
     """The way on after a lack of memory; without dropout the losses are equal up to rounding."""
     config = functools.partial(planned, decay=0.0, model={"dropout": 0.0, "attention_dropout": 0.0})

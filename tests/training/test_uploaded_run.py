@@ -89,7 +89,7 @@ def test_a_run_equals_a_run_on_the_local_disk_and_every_verb_reads_it(world, tmp
     assert f"{URL}, use another --workdir" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("lost", [COMMITTED, "state/manifest.ocdbt"])
+@pytest.mark.parametrize("lost", [COMMITTED, pytest.param("state/manifest.ocdbt", marks=pytest.mark.slow)])
 def test_a_run_that_ends_while_a_checkpoint_is_uploaded_resumes_before_it(
     world, tmp_path, monkeypatch, capsys, lost
 ) -> None:
@@ -114,6 +114,7 @@ def test_a_run_that_ends_while_a_checkpoint_is_uploaded_resumes_before_it(
     check_same_run(world, tmp_path)
 
 
+@pytest.mark.slow
 def test_another_machine_keeps_the_choice_of_the_budget(world, tmp_path, monkeypatch, capsys) -> None:
     # Words that a budget chooses are left out.
     words = [word for word in command(world) if "steps" not in word and "batch" not in word and ".model." not in word]
@@ -126,6 +127,7 @@ def test_another_machine_keeps_the_choice_of_the_budget(world, tmp_path, monkeyp
     assert remote()["budget.json"] == chosen
 
 
+@pytest.mark.slow
 def test_damaged_checkpoints_are_set_aside(world, memory, tmp_path, monkeypatch, capsys) -> None:
     assert main(command(world)) == 0
     arrays = {name: len(content) for name, content in remote().items() if name.startswith("checkpoints/6/state/d/")}
