@@ -12,13 +12,14 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
-from bert_jax.corpus.statistics import random_indices_within_cost
+from bert_jax.corpus.statistics import samples_of_sources
 from bert_jax.corpus.store import ReadableSplit
 
 WEIGHTS = {-1: 1.0, 1: 1.0, -2: 0.7, 2: 0.7}  # distance from a token to its context -> weight of the context's columns
 CONTEXT_POWER = 0.75  # frequencies of contexts are smoothed by this power (Levy et al. 2015, 3.2)
 DISCOUNT = 0.5  # of each count, because a pair that occurs once is often chance
 MAX_TOKENS = 30_000_000  # of a larger text, a random sample of records is read
+NOISE = 1e-6  # factors of a token that explain a smaller fraction of its row's square are rounding errors
 _RECORDS_AT_ONCE = 8_192
 
 
@@ -29,34 +30,58 @@ class Cooccurrence(NamedTuple):
     information: dict[int, scipy.sparse.csr_matrix]  # distance from token to context -> PPMI [tokens, contexts], nats
 
 
-def count_cooccurrences(split: ReadableSplit, vocab_size: int, max_tokens: int = MAX_TOKENS) -> Cooccurrence:
-    """Return the co-occurrences in at most `max_tokens` tokens of the text `split`."""
-    counts = neighbor_counts(split, vocab_size, max_tokens)
-    occurrences = np.asarray(counts[-1].sum(axis=1) + counts[1].sum(axis=1), np.float64).ravel()
+def count_cooccurrences(
+    split: ReadableSplit,
+    vocab_size: int,
+    passes_per_source: np.ndarray | None = None,
+    max_distance: int = 2,
+    max_tokens: int = MAX_TOKENS,
+) -> Cooccurrence:
+    """Return the co-occurrences of a text as a training reads the text.
+
+    Args:
+        split: the text.
+        vocab_size: number of tokens of the vocabulary.
+        passes_per_source: number of times that a token of each source counts, float64 `[sources]`; None: once.
+        max_distance: largest distance between a token and its context, in both directions.
+        max_tokens: number of tokens that are counted; of a larger text, a random sample of records is read.
+    """
+    following = neighbor_counts(split, vocab_size, passes_per_source, max_distance, max_tokens)
+    preceding = {-distance: NeighborCounts(*(x.T.tocsr() for x in counts)) for distance, counts in following.items()}
+    pairs = following[1].pairs
+    occurrences = np.asarray(pairs.sum(axis=1).ravel() + pairs.sum(axis=0), np.float64).ravel()
     return Cooccurrence(
-        occurrences / max(1.0, occurrences.sum()),
-        {distance: positive_mutual_information(pairs) for distance, pairs in counts.items()},
+        occurrences / (occurrences.sum() or 1.0),
+        {distance: positive_mutual_information(counts) for distance, counts in (following | preceding).items()},
     )
 
 
 def cooccurrence_vectors(cooccurrence: Cooccurrence, size: int) -> np.ndarray:
     """Return a vector for each token of a vocabulary, float32 `[vocab_size, size]`.
 
-    The vector of a token that occurs beside another token more often than by chance has the length 1. All other vectors
-    are 0. A vocabulary of at most `size` tokens has fewer singular vectors; the other entries of its vectors are 0.
+    A vector has the length 1, or is 0. It is 0 if the token occurs beside no other token more often than by chance, or
+    if the first `size` singular vectors explain nothing of the token's row. A vocabulary of at most `size` tokens has
+    fewer singular vectors; the other entries of its vectors are 0.
     """
     matrix = scipy.sparse.hstack(
-        [WEIGHTS[distance] * information for distance, information in cooccurrence.information.items()]
+        [weight * cooccurrence.information[distance] for distance, weight in WEIGHTS.items()]
     ).tocsr()
     vocab_size = matrix.shape[0]
     vectors = np.zeros((vocab_size, size), np.float32)
     if matrix.nnz:
         rank = min(size, vocab_size - 1)
-        # A fixed start makes the result equal in all runs on a machine.
-        left, values, _ = scipy.sparse.linalg.svds(matrix, rank, v0=np.ones(vocab_size))
-        rows = np.flatnonzero(np.diff(matrix.indptr))
-        scaled = (left * np.sqrt(values))[rows]
-        vectors[rows, :rank] = scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-12)
+        # Left singular vectors are eigenvectors of the matrix times its transpose. The seed makes the result equal in
+        # all runs on a machine.
+        transposed = matrix.T.tocsr()
+        product = scipy.sparse.linalg.LinearOperator(
+            (vocab_size, vocab_size), lambda x: matrix @ (transposed @ x), dtype=np.float64
+        )
+        squares, left = scipy.sparse.linalg.eigsh(product, rank, rng=0)
+        squares = np.maximum(squares, 0.0)
+        row_squares = np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()
+        rows = np.flatnonzero((row_squares > 0) & (left**2 @ squares > NOISE * row_squares))
+        scaled = left[rows] * squares**0.25
+        vectors[rows, :rank] = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
     return vectors
 
 
@@ -78,38 +103,56 @@ def bilinear_factors(information: scipy.sparse.csr_matrix, vectors: np.ndarray) 
     return np.sqrt(values)[:, None] * right, np.sqrt(values)[:, None] * left.T
 
 
-def neighbor_counts(split: ReadableSplit, vocab_size: int, max_tokens: int) -> dict[int, scipy.sparse.csr_matrix]:
-    """Return, for each distance of WEIGHTS, how often each pair of a token and a context at that distance occurs.
+class NeighborCounts(NamedTuple):
+    """How often pairs of a token and a context occur, float64 sparse matrices `[vocab_size tokens, contexts]`."""
 
-    Each matrix is `[vocab_size tokens, vocab_size contexts]`. Both tokens of a pair are in one record of `split`.
+    pairs: scipy.sparse.csr_matrix
+    discounted: scipy.sparse.csr_matrix  # `pairs` less DISCOUNT, per source
+
+
+def neighbor_counts(
+    split: ReadableSplit, vocab_size: int, passes_per_source: np.ndarray | None, max_distance: int, max_tokens: int
+) -> dict[int, NeighborCounts]:
+    """Return the counts of the pairs whose context follows the token at each distance from 1 to `max_distance`.
+
+    Both tokens of a pair are in one record of `split`. The arguments are those of `count_cooccurrences`.
     """
-    records = random_indices_within_cost(split.tokens_per_record, max_tokens)
-    counts = {distance: scipy.sparse.csr_matrix((vocab_size, vocab_size)) for distance in WEIGHTS if distance > 0}
-    for begin in range(0, len(records), _RECORDS_AT_ONCE):
-        chunk = records[begin : begin + _RECORDS_AT_ONCE]
-        tokens = split.read(chunk).tokens.astype(np.int64)
-        record = np.repeat(np.arange(len(chunk)), split.tokens_per_record[chunk])
-        for distance in counts:
-            same = record[:-distance] == record[distance:]
-            pairs, occurrences = np.unique(
-                tokens[:-distance][same] * vocab_size + tokens[distance:][same], return_counts=True
+    nothing = scipy.sparse.csr_matrix((vocab_size, vocab_size))
+    totals = dict.fromkeys(range(1, max_distance + 1), NeighborCounts(nothing, nothing))
+    for sample in samples_of_sources(split, passes_per_source, max_tokens):
+        counts = dict.fromkeys(totals, nothing)
+        for begin in range(0, len(sample.records), _RECORDS_AT_ONCE):
+            chunk = sample.records[begin : begin + _RECORDS_AT_ONCE]
+            tokens = split.read(chunk).tokens.astype(np.int64)
+            record = np.repeat(np.arange(len(chunk)), split.tokens_per_record[chunk])
+            for distance in counts:
+                same = record[:-distance] == record[distance:]
+                pairs, occurrences = np.unique(
+                    tokens[:-distance][same] * vocab_size + tokens[distance:][same], return_counts=True
+                )
+                indices = np.divmod(pairs, vocab_size)
+                counts[distance] += scipy.sparse.csr_matrix((occurrences, indices), (vocab_size, vocab_size))
+        for distance, found in counts.items():
+            discounted = found.copy()
+            discounted.data = discounted.data - DISCOUNT
+            total = totals[distance]
+            totals[distance] = NeighborCounts(
+                total.pairs + sample.weight * found, total.discounted + sample.weight * discounted
             )
-            places = np.divmod(pairs, vocab_size)
-            counts[distance] += scipy.sparse.csr_matrix((occurrences, places), (vocab_size, vocab_size))
-    return {distance: counts[distance] if distance > 0 else counts[-distance].T.tocsr() for distance in WEIGHTS}
+    return totals
 
 
-def positive_mutual_information(counts: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
-    """Return max(0, log(p(token, context) / (p(token) p(context)))) of each pair in `counts`, in nats.
+def positive_mutual_information(counts: NeighborCounts) -> scipy.sparse.csr_matrix:
+    """Return max(0, log(p(token, context) / (p(token) p(context)))) of each pair, in nats.
 
     DISCOUNT is subtracted from each count of a pair, and p(context) is proportional to its frequency to the power of
     CONTEXT_POWER.
     """
-    pairs = counts.tocoo()
-    token = np.asarray(counts.sum(axis=1)).ravel()
-    context = np.asarray(counts.sum(axis=0)).ravel() ** CONTEXT_POWER
+    pairs = counts.discounted.tocoo()
+    token = np.asarray(counts.pairs.sum(axis=1)).ravel()
+    context = np.asarray(counts.pairs.sum(axis=0)).ravel() ** CONTEXT_POWER
     expected = token[pairs.row] * context[pairs.col] / context.sum()
-    values = np.maximum(0.0, np.log((pairs.data - DISCOUNT) / expected))
-    result = scipy.sparse.csr_matrix((values, (pairs.row, pairs.col)), counts.shape)
+    values = np.maximum(0.0, np.log(pairs.data / expected))
+    result = scipy.sparse.csr_matrix((values, (pairs.row, pairs.col)), counts.pairs.shape)
     result.eliminate_zeros()
     return result

@@ -7,6 +7,7 @@ tokens, from a sample with a fixed seed. Each result says how many tokens were r
 import dataclasses
 import itertools
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -211,24 +212,41 @@ def token_counts(
 ) -> np.ndarray:
     """Return how often each token occurs in a split: float64 `[vocab_size]`.
 
+    A token of source k counts `passes_per_source[k]` times, float64 `[sources]`, or once if the argument is None. The
+    passes may have more than `limit` tokens. Then the counts describe about `limit` tokens, of a random sample.
+    """
+    counts = np.zeros(vocab_size)
+    for sample in samples_of_sources(split, passes_per_source, limit):
+        for begin in range(0, len(sample.records), _RECORDS_AT_ONCE):
+            tokens, *_ = split.read(sample.records[begin : begin + _RECORDS_AT_ONCE])
+            counts += sample.weight * np.bincount(tokens, minlength=vocab_size)
+    return counts
+
+
+class SourceSample(NamedTuple):
+    """Records of one source of a split, and the number of times that each of their tokens counts."""
+
+    records: np.ndarray  # ascending indexes, int64
+    weight: float
+
+
+def samples_of_sources(
+    split: ReadableSplit, passes_per_source: np.ndarray | None, limit: int
+) -> Iterator[SourceSample]:
+    """Yield the records of each source of a split that stand for about `limit` tokens of training.
+
     A token of source k counts `passes_per_source[k]` times, float64 `[sources]`, or once if the argument is None. If
     the passes have more than `limit` tokens, a random sample of the records of each source, with a fixed seed, stands
-    for the source, and the counts describe about `limit` tokens.
+    for the source. Sources without passes are left out.
     """
     borders = split.first_record[split.source_documents]
     num_tokens = np.array([split.tokens_per_record[begin:end].sum() for begin, end in itertools.pairwise(borders)])
     read_tokens = num_tokens * (1.0 if passes_per_source is None else passes_per_source)
     counted_tokens = read_tokens * min(1.0, limit / read_tokens.sum())
-    counts = np.zeros(vocab_size)
     for first, source_limit, end in zip(borders[:-1], counted_tokens, borders[1:], strict=True):
-        if not source_limit:
-            continue
-        records = first + random_indices_within_cost(split.tokens_per_record[first:end], int(source_limit))
-        weight = source_limit / split.tokens_per_record[records].sum()
-        for begin in range(0, len(records), _RECORDS_AT_ONCE):
-            tokens, *_ = split.read(records[begin : begin + _RECORDS_AT_ONCE])
-            counts += weight * np.bincount(tokens, minlength=vocab_size)
-    return counts
+        if source_limit:
+            records = first + random_indices_within_cost(split.tokens_per_record[first:end], int(source_limit))
+            yield SourceSample(records, source_limit / split.tokens_per_record[records].sum())
 
 
 def random_indices_within_cost(cost: np.ndarray, limit: int) -> np.ndarray:

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+import scipy.sparse
 from jax.experimental import multihost_utils
 
 from bert_jax.config import EncoderConfig
 from bert_jax.console import Console
-from bert_jax.corpus.cooccurrence import Cooccurrence, bilinear_factors, cooccurrence_vectors, count_cooccurrences
-from bert_jax.corpus.mixture import Mixture
+from bert_jax.corpus.cooccurrence import bilinear_factors, cooccurrence_vectors, count_cooccurrences
+from bert_jax.corpus.store import ReadableSplit
 from bert_jax.models import Params
 from bert_jax.models.init import VARIANCE, init_scales, offsets_of_neighbor_heads
 from bert_jax.objectives import Objective
@@ -27,16 +28,24 @@ RARE = 1e-6  # added to each frequency, because a token may be absent from the t
 
 
 def random_weights_with_corpus_vectors(
-    seed: int, objective: Objective, model: EncoderConfig, corpus: Mixture, console: Console
+    seed: int,
+    objective: Objective,
+    model: EncoderConfig,
+    text: ReadableSplit,
+    passes_per_source: np.ndarray,
+    console: Console,
 ) -> Params:
-    """Return random initial parameters, with some of them replaced by counts of `corpus`.
+    """Return random initial parameters, with some of them replaced by counts of `text`.
 
-    Only the first process counts; all other processes receive its parameters. A line on the console says how many
-    tokens have vectors.
+    A token of source k of the text counts `passes_per_source[k]` times. Only the first process counts; all other
+    processes receive its parameters. A line on the console says how many tokens have vectors.
     """
     params: Params = jax.device_get(jax.jit(functools.partial(random_params, seed, objective))())
     if jax.process_index() == 0:
-        cooccurrence = count_cooccurrences(corpus.split("train"), model.vocab_size)
+        console.say("counting the neighbors of tokens in the text (usually less than a minute) ...")
+        # A causal model predicts the next token, whose distance from the context is larger by 1.
+        shift = 1 if model.causal else 0
+        cooccurrence = count_cooccurrences(text, model.vocab_size, passes_per_source, max_distance=2 + shift)
         vectors = cooccurrence_vectors(cooccurrence, model.table_width - 1)
         count = int(np.count_nonzero(vectors.any(axis=1)))
         console.say(f"the token table starts with vectors of co-occurrence for {count:,} of {len(vectors):,} tokens")
@@ -48,7 +57,10 @@ def random_weights_with_corpus_vectors(
             size = HEAD_OUTPUT * (1.0 if model.embedding_norm else model.initializer_range * math.sqrt(1 + VARIANCE))
             kernels = HeadKernels(attention["value"]["kernel"], attention["output"]["kernel"])
             offsets = offsets_of_neighbor_heads(model)
-            kernels = predicting_kernels(kernels, model.head_dim, offsets, cooccurrence, vectors, size)
+            information = {offset: cooccurrence.information[offset - shift] for offset in offsets}
+            kernels = predicting_kernels(
+                kernels, model.head_dim, offsets, information, cooccurrence.frequencies, vectors, size
+            )
             attention["value"]["kernel"], attention["output"]["kernel"] = kernels
     shared: Params = multihost_utils.broadcast_one_to_all(params)
     return shared
@@ -108,21 +120,23 @@ def predicting_kernels(
     kernels: HeadKernels,
     head_dim: int,
     offsets: list[int],
-    cooccurrence: Cooccurrence,
+    information: dict[int, scipy.sparse.csr_matrix],
+    frequencies: np.ndarray,
     vectors: np.ndarray,
     size: float,
 ) -> HeadKernels:
     """Return kernels with which the neighbor heads of the first block predict tokens by their neighbors.
 
-    A head that attends to the offset o maps the row of the token at o to a direction. The product of this direction and
-    the row of a token t is proportional to the PPMI of t and the token at o, as nearly as the rank of the head permits.
+    A head that attends to the offset o maps the row of the token c at o to a direction. The product of this direction
+    and the row of a token t is proportional to `information[o][t, c]`, as nearly as the rank of the head permits.
     Heads with the same offset share the approximation: the first has the largest singular values.
 
     Args:
         kernels: the initial kernels.
         head_dim: size of a head.
         offsets: offset that each neighbor head attends to. The other heads of the block stay as they are.
-        cooccurrence: the information of tokens and their neighbors.
+        information: by offset, the PPMI of the predicted token and the token at the offset, `[tokens, contexts]`.
+        frequencies: relative frequencies of the tokens, float64 `[vocab_size]`.
         vectors: the vectors in the rows of the token table, float32 `[vocab_size, width - 1]`.
         size: root mean square of the output of the heads of an offset, for inputs with the root mean square 1.
     """
@@ -131,11 +145,9 @@ def predicting_kernels(
     for offset in sorted(set(offsets)):
         heads = np.flatnonzero(np.array(offsets) == offset)
         features = (heads[:, None] * head_dim + np.arange(head_dim)).ravel()
-        contexts, tokens = (
-            factor[: len(features)] for factor in bilinear_factors(cooccurrence.information[offset], vectors)
-        )
+        contexts, tokens = (factor[: len(features)] for factor in bilinear_factors(information[offset], vectors))
         predictions = vectors @ contexts.T @ tokens
-        mean_square = cooccurrence.frequencies @ np.sum(predictions**2, axis=1)
+        mean_square = frequencies @ np.sum(predictions**2, axis=1)
         scale = math.sqrt(size / math.sqrt(mean_square)) if mean_square else 0.0
         value[0][:, features], output[0][features] = 0.0, 0.0  # there may be more features than factors
         value[0][:, features[: len(contexts)]] = scale * directions @ contexts.T

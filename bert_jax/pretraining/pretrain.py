@@ -129,6 +129,10 @@ def pretrain_in_directory(
     )
     check_divisible_by_mesh(plan.mesh, objective, phases, config.evaluate.batch_size)
 
+    # The rules of sequences, and how often an epoch reads each source of the text.
+    rules, train_split = sequence_rules(config, tokenizer), corpus.split("train")
+    passes = passes_per_source(train_split, rules, phases)
+
     # Read the weights to start from; None: random weights, or the weights of the checkpoint that is resumed.
     copies_teacher = bool(teacher.config) and config.distillation.copy_layers
     params = None
@@ -148,10 +152,9 @@ def pretrain_in_directory(
         path = config.distillation.teacher
         params = copy_teacher_layers(dict(teacher.params), teacher.config, config.model, path, console)
     elif not resumes and config.corpus_vectors:
-        params = random_weights_with_corpus_vectors(config.seed, objective, config.model, corpus, console)
+        params = random_weights_with_corpus_vectors(config.seed, objective, config.model, train_split, passes, console)
 
     # Make the data: batches by step, held-out batches, their evaluation, remarks for the console.
-    rules = sequence_rules(config, tokenizer)
     blocks, min_documents = sharding.batch_blocks(plan.mesh), SENTENCE_PAIRS[config.data.sentence_pairs].min_documents
     heldout_split = corpus.split("heldout", min_documents)
     if config.evaluate.corpus:
@@ -163,15 +166,14 @@ def pretrain_in_directory(
         raise no_effect_error("config.evaluate.pairs", choice, None, fix)
     unigram_losses, remarks = dict[str, float](), no_remarks
     if is_first:
-        train_split = corpus.split("train")
-        counts = token_counts(train_split, corpus.vocab_size, passes_per_source(train_split, rules, phases))
+        counts = token_counts(train_split, corpus.vocab_size, passes)
         if not any(data_config_of_phase(config.data, rules.phases[phase.index]).rarity_power for phase in phases):
             unigram_losses["train"] = unigram_loss(counts, counts)
         if has_heldout:
             unigram_losses["heldout"] = unigram_loss(counts, token_counts(heldout_split, corpus.vocab_size))
-        # Trained weights have left the plateau before, also weights of a phase of another objective.
+        # Trained weights start below the plateau, also weights of a phase of another objective. So do corpus vectors.
         is_masked = all(predicts_masks(phase) for phase in config.train.used_phases.values())
-        is_past_plateau = config.init_from or copies_teacher or not is_masked
+        is_past_plateau = config.init_from or copies_teacher or config.corpus_vectors or not is_masked
         if not is_past_plateau or config.train.plateau_steps is not None:
             mask_probability = rules.phases[phases[0].index].mask_probability or config.data.mask_probability
             causes = likely_causes(config.model, config.optimizer.peak_learning_rate, phases[0], mask_probability)

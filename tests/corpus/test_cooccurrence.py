@@ -4,6 +4,7 @@ import collections
 import functools
 import math
 import pathlib
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -17,7 +18,6 @@ from bert_jax.config import PretrainConfig, read_config, with_vocab_size
 from bert_jax.console import Console
 from bert_jax.corpus.cooccurrence import (
     WEIGHTS,
-    Cooccurrence,
     bilinear_factors,
     cooccurrence_vectors,
     count_cooccurrences,
@@ -64,26 +64,34 @@ def split(directory: pathlib.Path) -> Split:
 
 
 def vectors_of(split: ReadableSplit, size: int, max_tokens: int = 1_000_000) -> np.ndarray:
-    return cooccurrence_vectors(count_cooccurrences(split, VOCAB_SIZE, max_tokens), size)
+    return cooccurrence_vectors(count_cooccurrences(split, VOCAB_SIZE, max_tokens=max_tokens), size)
 
 
-def information_by_loops(split: Split, vocab_size: int, distance: int) -> np.ndarray:
-    """PPMI of tokens and contexts, from pairs counted one at a time."""
-    pairs = collections.Counter[tuple[int, int]]()
-    for record in range(split.num_records):
-        tokens = split.read(np.array([record])).tokens.tolist()
-        for place, token in enumerate(tokens):
-            if 0 <= place + distance < len(tokens):
-                pairs[token, tokens[place + distance]] += 1
-    tokens, contexts = collections.Counter[int](), collections.Counter[int]()
-    for (token, context), count in pairs.items():
+def information_by_loops(
+    split: ReadableSplit, vocab_size: int, distance: int, passes: tuple[float, ...] = (1.0,)
+) -> np.ndarray:
+    """PPMI of tokens and contexts, from pairs counted one at a time; half a pair less for each source with the pair."""
+    totals, discounted, tokens, contexts = (collections.Counter() for _ in range(4))
+    borders = split.first_record[split.source_documents]
+    for begin, end, weight in zip(borders[:-1], borders[1:], passes, strict=True):
+        pairs = collections.Counter[tuple[int, int]]()
+        for record in range(begin, end):
+            read = split.read(np.array([record])).tokens.tolist()
+            for place, token in enumerate(read):
+                if 0 <= place + distance < len(read):
+                    pairs[token, read[place + distance]] += 1
+        for pair, count in pairs.items():
+            totals[pair] += weight * count
+            discounted[pair] += weight * (count - 0.5)
+    for (token, context), count in totals.items():
         tokens[token] += count
         contexts[context] += count
     total = sum(count**0.75 for count in contexts.values())
     information = np.zeros((vocab_size, vocab_size))
-    for (token, context), count in pairs.items():
-        expected = tokens[token] * contexts[context] ** 0.75 / total
-        information[token, context] = max(0.0, math.log((count - 0.5) / expected))
+    for (token, context), count in discounted.items():
+        if count:
+            expected = tokens[token] * contexts[context] ** 0.75 / total
+            information[token, context] = max(0.0, math.log(count / expected))
     return information
 
 
@@ -132,14 +140,63 @@ class Records(NamedTuple):
     """The part of a split that the vectors read."""
 
     records: list[np.ndarray]
+    source_documents: np.ndarray
 
     @property
     def tokens_per_record(self) -> np.ndarray:
         return np.array([len(record) for record in self.records])
 
+    @property
+    def first_record(self) -> np.ndarray:
+        return np.arange(len(self.records) + 1)
+
     def read(self, indices: np.ndarray) -> RecordArrays:
         tokens = np.concatenate([self.records[index] for index in indices])
         return RecordArrays(tokens, np.array([len(tokens)]), np.array([1]))
+
+
+def records_of(*sources: Iterable[Sequence[int]]) -> Records:
+    """Each record is a document."""
+    sources = [[np.array(record) for record in source] for source in sources]
+    return Records([record for source in sources for record in source], np.cumsum([0, *map(len, sources)]))
+
+
+def test_sources_count_as_often_as_they_are_read() -> None:
+    random = np.random.default_rng(0)
+    text = records_of(
+        random.integers(0, 20, (30, 10)), random.integers(10, 30, (12, 10)), random.integers(0, 5, (9, 10))
+    )
+    passes = (1.0, 2.5, 0.0)
+    counted = count_cooccurrences(text, 30, np.array(passes), max_distance=3)
+    assert sorted(counted.information) == [-3, -2, -1, 1, 2, 3]
+    for distance, information in counted.information.items():
+        expected = information_by_loops(text, 30, distance, passes)
+        np.testing.assert_allclose(information.toarray(), expected, atol=1e-12)
+    counts = sum(
+        weight * np.bincount(np.concatenate([record[:-1], record[1:]]), minlength=30)
+        for record, weight in zip(text.records, [1.0] * 30 + [2.5] * 12 + [0.0] * 9, strict=True)
+    )
+    np.testing.assert_allclose(counted.frequencies, counts / counts.sum(), atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [SIZE, 63])
+@pytest.mark.parametrize(
+    "records",
+    [
+        [[2 * n, 2 * n + 1] for n in range(40)],
+        [range(5, 11)] * 10,
+        [range(10 * n, 10 * n + 5) for n in range(9)] * 3,
+        np.random.default_rng(1).integers(0, 30, (20, 20)),
+    ],
+    ids=["pairs", "one sentence", "groups without common tokens", "fewer tokens than entries"],
+)
+def test_few_singular_vectors_give_the_same_vectors_again(records: Iterable[Sequence[int]], size: int) -> None:
+    """Singular values that are equal or 0 leave the singular vectors open."""
+    vectors, again = (vectors_of(records_of(records), size) for _ in range(2))
+    np.testing.assert_array_equal(vectors, again)
+    lengths = np.linalg.norm(vectors, axis=1)
+    assert (lengths > 0).sum() >= min(size, 6)
+    np.testing.assert_allclose(lengths[lengths > 0], 1.0, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +209,7 @@ class Records(NamedTuple):
     ],
 )
 def test_tokens_without_neighbors_have_no_vectors(records: list[list[int]], num_vectors: int) -> None:
-    vectors = vectors_of(Records([np.array(record) for record in records]), SIZE)
+    vectors = vectors_of(records_of(records), SIZE)
     assert np.isfinite(vectors).all()
     assert np.count_nonzero(vectors.any(axis=1)) == num_vectors
 
@@ -176,10 +233,10 @@ def test_neighbor_heads_predict_tokens(offsets: list[int]) -> None:
     vectors = random.normal(size=(30, WIDTH - 1)).astype(np.float32)
     information = {offset: random.normal(size=(30, 30)) for offset in (-1, 1)}
     frequencies = random.dirichlet(np.ones(30))
-    cooccurrence = Cooccurrence(frequencies, {o: scipy.sparse.csr_matrix(x) for o, x in information.items()})
     kernels = HeadKernels(*random.normal(size=(2, 2, WIDTH, 4 * HEAD_DIM)).astype(np.float32))
     kernels = kernels._replace(output=kernels.output.swapaxes(1, 2).copy())
-    value, output = predicting_kernels(kernels, HEAD_DIM, offsets, cooccurrence, vectors, OUTPUT)
+    sparse = {offset: scipy.sparse.csr_matrix(x) for offset, x in information.items()}
+    value, output = predicting_kernels(kernels, HEAD_DIM, offsets, sparse, frequencies, vectors, OUTPUT)
     rows = vectors @ vector_directions(WIDTH).T  # of a token table
     for offset in set(offsets):
         heads = [head for head, attended in enumerate(offsets) if attended == offset]
@@ -219,9 +276,9 @@ def test_outputs_of_neighbor_heads_have_a_fraction_of_the_size_of_embeddings(
     corpus = open_mixture(str(directory))
     config = with_vocab_size(config, corpus.vocab_size)
     objective = make_objective(config)
-    params = random_weights_with_corpus_vectors(config.seed, objective, config.model, corpus, Console())
-    random = jax.jit(functools.partial(random_params, config.seed, objective))()
     split = corpus.split("train")
+    params = random_weights_with_corpus_vectors(config.seed, objective, config.model, split, np.ones(1), Console())
+    random = jax.jit(functools.partial(random_params, config.seed, objective))()
     frequencies = count_cooccurrences(split, VOCAB_SIZE).frequencies
     rows = math.sqrt(64) * vectors_of(split, 63) @ vector_directions(64).T
     value, output = (
@@ -232,6 +289,36 @@ def test_outputs_of_neighbor_heads_have_a_fraction_of_the_size_of_embeddings(
     assert math.sqrt(frequencies @ np.mean(outputs**2, axis=1)) == pytest.approx(fraction, rel=1e-4)
     is_random = np.array_equal(value[0][:, 32:], value[1][:, 32:]) and np.array_equal(output[0][32:], output[1][32:])
     assert is_random == (fields.get("initialization") == "matches")
+
+
+def check_heads(
+    split: Split, rows: np.ndarray, value: np.ndarray, output: np.ndarray, distances: tuple[int, int]
+) -> None:
+    """Each of two heads predicts the token whose context is at the distance; `rows` are of tokens with vectors."""
+    expected = vectors_by_loops(split, VOCAB_SIZE, SIZE)
+    occurs = expected.any(axis=1)
+    for head, distance in enumerate(distances):
+        features = slice(8 * head, 8 * head + 8)
+        scores = rows @ (rows @ value[:, features] @ output[features]).T  # of tokens, by context
+        form = nearest_form(information_by_loops(split, VOCAB_SIZE, distance), expected, 8)[occurs][:, occurs]
+        np.testing.assert_allclose(scores / np.linalg.norm(scores), form / np.linalg.norm(form), atol=1e-4)
+
+
+def test_heads_of_a_causal_model_predict_the_next_token(
+    directory: pathlib.Path, split: Split, tmp_path: pathlib.Path
+) -> None:
+    """The heads attend to the tokens 1 and 2 before a token; the token after it is 2 and 3 from them."""
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    options = [f"--config.data.corpus={directory}", "--config.model.causal=True", "--config.objective=left_to_right"]
+    config = with_vocab_size(read_config(PretrainConfig, str(tmp_path / "recipe.py"), options), VOCAB_SIZE)
+    objective = make_objective(config)
+    params = random_weights_with_corpus_vectors(config.seed, objective, config.model, split, np.ones(1), Console())
+    expected = vectors_by_loops(split, VOCAB_SIZE, SIZE)
+    occurs = expected.any(axis=1)
+    rows = vectors_of(split, SIZE)[occurs] @ vector_directions(16).T
+    attention = params["encoder"]["layers"]["attention"]
+    value, output = (attention[name]["kernel"][0] for name in ("value", "output"))
+    check_heads(split, rows, value, output, (-2, -3))
 
 
 def test_a_run_starts_with_the_vectors(directory: pathlib.Path, split: Split, tmp_path: pathlib.Path) -> None:
@@ -257,11 +344,7 @@ def test_a_run_starts_with_the_vectors(directory: pathlib.Path, split: Split, tm
     )
     np.testing.assert_array_equal(tables[True][~occurs], tables[False][~occurs])
     value, output = (tensors[True][f"encoder.layers.0.attention.{name}.weight"].T for name in ("value", "output"))
-    for head, offset in enumerate((-1, 1)):
-        features = slice(8 * head, 8 * head + 8)
-        scores = vectors @ (vectors @ value[:, features] @ output[features]).T  # of tokens, by context
-        form = nearest_form(information_by_loops(split, VOCAB_SIZE, offset), expected, 8)[occurs][:, occurs]
-        np.testing.assert_allclose(scores / np.linalg.norm(scores), form / np.linalg.norm(form), atol=1e-4)
+    check_heads(split, vectors, value, output, (-1, 1))
     # Each token with a neighbor has two pairs, except the first and the last token of a record, which have one.
     counts = np.zeros(VOCAB_SIZE)
     for record in range(split.num_records):
