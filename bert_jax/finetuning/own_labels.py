@@ -66,7 +66,9 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     labels = [row["label"] for row in rows if not is_missing_label(row["label"])]
     if not labels:
         raise UserError(f"{file.path}: no row has a value in the column '{file.label}'")
-    kind_name = file.kind or _infer_task_kind(rows[0]["text 1"], labels, file.label_separator)
+    # A row without a text is refused later, with its line.
+    first_text = next((row["text 1"] for row in rows if isinstance(row["text 1"], (str, list))), rows[0]["text 1"])
+    kind_name = file.kind or _infer_task_kind(first_text, labels, file.label_separator)
     plain_name = kind_name.lower().replace("-", "_")
     kind_name = KINDS_OF_WORDS.get(plain_name, plain_name)
     if kind_name not in KINDS:
@@ -129,7 +131,7 @@ def _infer_task_kind(text: Any, labels: Sequence[Any], label_separator: str | No
     for name, kind in KINDS.items():
         if kind.fits_file(text, labels, label_separator):
             return name
-    raise UserError(f"--text: the first value is {text!r:.40}, neither a text nor a list of words; name another column")
+    raise UserError(f"--text: the column has {text!r:.40}, neither a text nor a list of words; name another column")
 
 
 def _has_skewed_labels(labels: Sequence[Any]) -> bool:

@@ -22,7 +22,7 @@ from bert_jax.tasks.batching import Feed, collate_batches
 from bert_jax.tasks.features import SPELLED, UNKNOWN, Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, TaskKind, Threshold, Tuned, make_features
-from bert_jax.tasks.labels import label_counts_text, label_warnings
+from bert_jax.tasks.labels import label_counts_text, label_warnings, labels_text
 from bert_jax.tasks.prediction_batches import plan_prediction_batches
 from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.scoring import CORRELATIONS, score_predictions
@@ -50,6 +50,9 @@ def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, 
         if name == "train" and not task.published:
             for warning in label_warnings(task.labels, counts):
                 console.say(f"{task.name} {name}: warning: {warning}")
+        absent = [f"'{label}'" for index, label in enumerate(task.labels) if not counts[index]]
+        if absent and name != "train" and not task.published and "macro_f1" in kind.default_metrics(task.labels)[0]:
+            console.say(f"{task.name} {name}: warning: no example of {labels_text(absent)}; macro F1 counts 0 for each")
     features, cuts = make_features(kind, examples, tokenizer, config)
     cut = [
         f"{count:,} {what.replace('_', ' ')}"

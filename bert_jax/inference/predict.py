@@ -369,6 +369,8 @@ def _read_record(line: Input, kind: TaskKind, trained: FieldsOfTraining) -> Reco
             column = f", in the column '{trained.columns[field]}'" if trained.columns[field] != field else ""
             raise UserError(f"{line.where}: has no '{field}'{column}; this model needs {', '.join(required)}")
     record = Record(line.where, {"id": line.fields.get("id")} | values)
+    if record.fields["id"] == "":  # a table has no other value for a missing id
+        record.fields["id"] = None
     if record.fields["id"] is not None:
         record_id(record)  # raises UserError for a bad id
     return record

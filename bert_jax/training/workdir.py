@@ -29,8 +29,8 @@ RESTORE = "restore this run's copy, or delete the file and repeat the training c
 WRITTEN = ("run.json", "tokenizer", "*.lock", "metrics.jsonl", "result.json", "results.json", "model", "best-*", "*.id")
 SHA256_DIGITS = 64
 MAX_NAMED = 3  # maximum number of differences in a message; if there are more, the message has two and their number
-# Part of the fingerprint -> config key of its path.
-PATH_KEYS = {"corpus": "data.corpus", "task": "task.data", "weights": "init_from"}
+# Part of the fingerprint -> config keys of its path, of which the first that is set counts.
+PATH_KEYS = {"corpus": ("data.corpus",), "task": ("task.data", "task.train"), "weights": ("init_from",)}
 
 Values = dict[str, Any]  # a config as `to_json` writes it
 Fingerprint = dict[str, str]  # digests of the inputs that a resumed run must find again: corpus, tokenizer, ...
@@ -103,7 +103,7 @@ def _refuse_different_run(
     if changed:
         named = changed if len(changed) <= MAX_NAMED else [*changed[:2], f"and {len(changed) - 2} more"]
         raise UserError(
-            f"{workdir} holds a run that differs ({'; '.join(named)}); give its settings, or another --workdir"
+            f"{workdir} holds a run that differs ({'; '.join(named)}); give its settings and data, or another --workdir"
         )
 
 
@@ -156,17 +156,24 @@ def _newest_record(workdir: pathlib.Path) -> Record | None:
 def _run_differences(saved: Values, saved_data: Fingerprint, config: Values, data: Fingerprint, step: int) -> list[str]:
     """Return a line for each difference (settings, fingerprint) between a saved run of `step` steps and a new run."""
 
-    def path_and_digest(values: Values, name: str, fingerprint: Fingerprint) -> str:
-        path = flatten(values).get(PATH_KEYS.get(name, "")) or ""
-        path = ",".join(parse_corpus_and_snapshot(corpus)[0] for corpus in path.split(","))
-        text = str(fingerprint.get(name))
-        return f"{path} {text[:12] if len(text) == SHA256_DIGITS else text}".strip()  # 12 digits tell digests apart
+    def difference(name: str) -> str:
+        values = [str(fingerprint.get(name)) for fingerprint in (saved_data, data)]
+        before, after = (text[:12] if len(text) == SHA256_DIGITS else text for text in values)  # 12 digits suffice
+        old, new = (_path_of_part(name, settings) for settings in (saved, config))
+        if old == new and min(map(len, values)) == SHA256_DIGITS:
+            return " ".join(filter(None, (f"{name}:", new, f"has other content, {before} -> {after}")))
+        old, new = (",".join(parse_corpus_and_snapshot(path)[0] for path in each.split(",")) for each in (old, new))
+        return f"{name}: {f'{old} {before}'.strip()} -> {f'{new} {after}'.strip()}"
 
     return refused_changes(saved, config, step) + [
-        f"{name}: {path_and_digest(saved, name, saved_data)} -> {path_and_digest(config, name, data)}"
-        for name in saved_data | data
-        if saved_data.get(name) != data.get(name)
+        difference(name) for name in saved_data | data if saved_data.get(name) != data.get(name)
     ]
+
+
+def _path_of_part(name: str, values: Values) -> str:
+    """Return the path that the settings `values` give for a part of the fingerprint; '' if they give no path."""
+    flat = flatten(values)
+    return next((str(flat[key]) for key in PATH_KEYS.get(name, ()) if flat.get(key)), "")
 
 
 class RecordedRun(NamedTuple):

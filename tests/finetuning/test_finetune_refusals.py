@@ -191,7 +191,7 @@ def changed(world, kind, split, change):
     ("kind", "change", "says"),
     [
         ("sequence_classification", {"text": None}, "text"),
-        ("sequence_classification", {"text": " "}, "empty"),
+        ("sequence_classification", {"text": " ", "text_pair": ""}, "empty"),
         ("regression", {"label": "much"}, "label"),
         ("token_classification", {"tokens": ["a"], "labels": ["O", "O"]}, "2 labels"),
         ("question_answering", {"question": "a" * 30}, "leaves no room for its context"),

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import random
+import re
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from bert_jax.cli.main import main
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.finetuning.own_labels import OwnFile, choices_text, infer_task_of_own_file
+from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.table import resolve_task
 from tests.helpers.finetuning_runs import read_lines, write_lines
 from tests.helpers.tiny_models import LETTERS, save
@@ -269,6 +271,33 @@ def test_settings_that_do_not_fit_are_refused_before_training(tmp_path, capfd, m
     assert main([*argv, *more]) == 2
     assert says in capfd.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_bad_first_row_does_not_decide_the_kind(tmp_path):
+    """The row is refused with its line when the examples are read."""
+    (tmp_path / "a.jsonl").write_text(
+        '{"text": null, "label": "a"}\n{"text": "x", "label": "b"}\n{"text": "y", "label": "b"}\n'
+    )
+    own = describe(tmp_path / "a.jsonl")
+    assert own.task["kind"] == "sequence_classification"
+    settings = TaskConfig(**own.task)
+    with pytest.raises(UserError, match=r"a\.jsonl:1: text is None, not a text"):
+        read_task_examples(resolve_task(settings), settings, "train")
+
+
+def test_changed_rows_are_said_to_be_changed(tmp_path, capfd):
+    path = tmp_path / "a.csv"
+    rows = [f"{letter} {number},{'ab'[number % 2]}\n" for number in range(20) for letter in "xy"]
+    path.write_text("text,label\n" + "".join(rows) + "z,c\n")
+    save(tmp_path / "start", "bert", "ForPreTraining")
+    argv = ["finetune", f"--data={path}", "--text=text", "--label=label", f"--init_from={tmp_path / 'start'}"]
+    argv += [f"--workdir={tmp_path / 'run'}", "--config.task.max_seq_len=32", "--config.task.epochs=1"]
+    assert main(argv) == 0
+    assert "custom dev: warning: no example of 'c'; macro F1 counts 0 for each" in capfd.readouterr().err
+    path.write_text(path.read_text().replace("y 3,", "b 3,"))
+    assert main(argv) == 2
+    changed = rf"\(task: {path} has other content, \w{{12}} -> \w{{12}}\); give its settings and data, or another"
+    assert re.search(changed, capfd.readouterr().err)
 
 
 def test_tickets_with_several_labels_from_the_file_to_transformers(tmp_path, capfd):

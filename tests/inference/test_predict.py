@@ -77,14 +77,14 @@ def test_order_ids_and_chunks_change_no_answer(models, monkeypatch, kind):
     assert len({json.dumps({**one, "id": 0}) for one in whole}) > 3, "all answers are alike"
 
     monkeypatch.setattr(module, "CHUNK", 3)
-    names = ["b", 7, "b", None, 7, "x", "y", "z", "b", "ä", 0]  # of several chunks, and more than once in one
+    names = ["b", 7, "b", None, 7, "", "y", "z", "b", "ä", 0]  # of several chunks, and more than once in one
     named = [record | {"id": name} for record, name in zip(records, names, strict=True)]
     chunked, counts = run(predictor, named[::-1])
     jax.monitoring.unregister_event_duration_listener(listen)
     assert counts["examples"] == 11
     assert 1 <= len(compiled) <= 6, "more programs than lengths"
-    for name, before, after in zip(names, whole, chunked[::-1], strict=True):
-        assert after["id"] == ("8" if name is None else name)  # the number of its line
+    for index, (name, before, after) in enumerate(zip(names, whole, chunked[::-1], strict=True)):
+        assert after["id"] == (str(11 - index) if name in (None, "") else name)  # without an id: the number of its line
         assert close({**before, "id": 0}, {**after, "id": 0}), (before, after)
 
 

@@ -150,6 +150,34 @@ def test_rows_without_a_label_are_all_listed_or_left_out_and_counted(tmp_path):
     assert lines == ["custom train: 3 rows without a label are left out"]
 
 
+def test_rows_left_out_of_a_file_are_counted_once(tmp_path):
+    """The training and the dev set are parts of one file."""
+    (tmp_path / "a.csv").write_text(
+        "text,label\n" + "".join(f"{n},{'ab'[n % 2] if n % 5 else ''}\n" for n in range(40))
+    )
+    config = TaskConfig(**TEXTS, data=str(tmp_path), train="a.csv", dev_fraction=0.25, skip_unlabeled=True)
+    lines = []
+    task = resolve_task(config)
+    examples = [read_task_examples(task, config, split, lines.append) for split in ("train", "dev")]
+    assert list(map(len, examples)) == [24, 8]
+    assert lines == ["custom train: 8 rows without a label are left out"]
+
+
+def test_one_text_of_a_pair_may_be_empty_and_is_counted(tmp_path):
+    lines = []
+    rows = "text,text_pair,label\nx,,a\n ,y,b\nz,v,a\n"
+    _, examples = read(tmp_path, "a.csv", rows, lines.append, columns="text=text,text_pair=text_pair,label=label")
+    assert [(example["text"], example["text_pair"]) for example in examples] == [("x", ""), (" ", "y"), ("z", "v")]
+    assert lines == ["custom train: 2 texts are empty"]
+
+
+def test_rows_without_a_text_are_all_listed(tmp_path):
+    with pytest.raises(
+        UserError, match=r"^3 rows have an empty text: \S*a\.csv:2, 4-5; fill it, or leave the rows out$"
+    ):
+        read(tmp_path, "a.csv", "text,label\n ,a\nx,b\n,a\n,b\n")
+
+
 def test_a_label_may_be_given_by_its_index_where_no_name_is_a_number(tmp_path):
     rows = '{"text": "x", "label": 1}\n{"text": "y", "label": 0}\n'
     _, examples = read(tmp_path, "a.jsonl", rows, labels="neg,pos")
@@ -230,6 +258,11 @@ def test_separators_line_ends_and_encodings_of_tables(tmp_path, separator, line,
         ("text^label\nx^a\ny^b\n", {}, "a.csv:1: the separator ',' splits nothing"),
         ("text;label\nx;a\ny;b\n", {"delimiter": ";;"}, "config.task.delimiter=';;': a delimiter is one character"),
         ("text,label\nx,a\nx\ry,a\nz,b\n", {}, "a.csv:3: a carriage return inside of a row"),
+        (
+            'text,label\r"x\n",a\ry,b\r',
+            {},
+            "a.csv:1: a carriage return inside of a row; save the file with line ends LF",
+        ),
     ],
 )
 def test_tables_that_cannot_be_read_are_refused_by_the_right_name(tmp_path, content, settings, says):

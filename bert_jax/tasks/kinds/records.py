@@ -13,6 +13,14 @@ from bert_jax.tasks.task import Record, Task
 EMPTY = "texts are empty"
 
 
+class EmptyTextError(UserError):
+    """A text in a user's own file is empty."""
+
+    def __init__(self, record: Record, field: str):
+        super().__init__(f"{record.where}: {field} is empty; fill it, or leave the example out")
+        self.where, self.field = record.where, field
+
+
 def record_id(record: Record) -> str:
     """Return the id of a record as text; the record must have an id.
 
@@ -28,13 +36,13 @@ def text_field(record: Record, field: str, task: Task, tally: Counter[str]) -> s
 
 
 def check_task_text(record: Record, field: str, value: Any, task: Task, tally: Counter[str]) -> str:
-    """Return the text `value`; count an empty text of published files, raise UserError in a user's own files."""
+    """Return the text `value`; count an empty text of published files, raise EmptyTextError in a user's own files."""
     if not isinstance(value, str):
         raise UserError(f"{record.where}: {field} is {value!r:.40}, not a text; fix it")
     check_characters(record, field, value)
     if not value.strip():
         if not task.published:
-            raise UserError(f"{record.where}: {field} is empty; fill it, or leave the example out")
+            raise EmptyTextError(record, field)
         tally[EMPTY] += 1
     return value
 
@@ -46,8 +54,14 @@ def check_characters(record: Record, field: str, value: str) -> None:
 
 
 def text_fields(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
-    """Return the fields `text` and, if the record has a second text, `text_pair`."""
-    return {field: text_field(record, field, task, tally) for field in ("text", "text_pair") if field in record.fields}
+    """Return the fields `text` and, if the record has a second text, `text_pair`; count one empty text of a pair."""
+    values = {field: record.fields[field] for field in ("text", "text_pair") if field in record.fields}
+    empty = [field for field, value in values.items() if isinstance(value, str) and not value.strip()]
+    if 0 < len(empty) < len(values):
+        tally[EMPTY] += len(empty)
+        read = {field: text_field(record, field, task, tally) for field in values if field not in empty}
+        return {field: read.get(field, values[field]) for field in values}
+    return {field: text_field(record, field, task, tally) for field in values}
 
 
 def words_field(record: Record, field: str) -> list[str]:

@@ -11,7 +11,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, escaped
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
-from bert_jax.tasks.kinds.records import is_missing_label, record_id
+from bert_jax.tasks.kinds.records import EmptyTextError, is_missing_label, record_id
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.dev_split import choose_dev_rows
 from bert_jax.tasks.reading.files import find_task_files
@@ -51,7 +51,9 @@ def read_task_examples(
     kind = KINDS[task.kind]
     tally: Counter[str] = Counter()
     if config.dev_fraction and split in ("train", "dev"):
-        records = _records_of_split(_read_labeled_records(task, config, "train", tally), task, config, split)
+        # The counts of the file are reported once, with the training set.
+        of_file = tally if split == "train" else Counter[str]()
+        records = _records_of_split(_read_labeled_records(task, config, "train", of_file), task, config, split)
         records = _with_required_labels(records, task, config, split, tally)
     else:
         records = _read_labeled_records(task, config, split, tally)
@@ -97,12 +99,26 @@ class _LabeledRecord(NamedTuple):
 
 
 def _read_labeled_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> list[_LabeledRecord]:
-    """Return the index, the record and the example of each row of a set, as `_with_required_labels` returns them."""
+    """Return the index, the record and the example of each row of a set, as `_with_required_labels` returns them.
+
+    Raises:
+        UserError: a row has an error; the message lists all rows with an empty text.
+    """
     kind = KINDS[task.kind]
-    records = [
-        _LabeledRecord(row, record, kind.make_example(record, task, tally))
-        for row, record in enumerate(read_records(task, config, split, tally))
-    ]
+    records: list[_LabeledRecord] = []
+    empty: list[EmptyTextError] = []
+    for row, record in enumerate(read_records(task, config, split, tally)):
+        try:
+            records.append(_LabeledRecord(row, record, kind.make_example(record, task, tally)))
+        except EmptyTextError as error:
+            empty.append(error)
+    if len(empty) > 1:
+        raise UserError(
+            f"{len(empty):,} rows have an empty {' or '.join(sorted({error.field for error in empty}))}: "
+            f"{summarize_locations([error.where for error in empty])}; fill it, or leave the rows out"
+        )
+    if empty:
+        raise empty[0]
     return _with_required_labels(records, task, config, split, tally)
 
 

@@ -138,8 +138,8 @@ def _read_located_rows(path: str, data: bytes, separator: str, quoted: bool) -> 
             lines = data.split(b"\n")[row.first_line - 1 : row.last_line]
             if row.problem == BROKEN_CSV and any(b"\r" in line.removesuffix(b"\r") for line in lines):
                 raise UserError(
-                    f"{where}: a carriage return inside of a row; give all rows the same line end, and put texts with "
-                    "line breaks into quotes"
+                    f"{where}: a carriage return inside of a row; save the file with line ends LF or CRLF, and put "
+                    "texts with line breaks into quotes"
                 )
             raise UserError(
                 f"{where}: unbalanced quotes in this row; write a quote inside a quoted value twice, "
