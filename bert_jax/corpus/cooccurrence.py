@@ -104,7 +104,7 @@ def bilinear_factors(information: scipy.sparse.csr_matrix, vectors: np.ndarray) 
 
 
 class NeighborCounts(NamedTuple):
-    """How often pairs of a token and a context occur, float64 sparse matrices `[vocab_size tokens, contexts]`."""
+    """Counts of the pairs of a token and a context, float64 sparse matrices `[vocab_size tokens, contexts]`."""
 
     pairs: scipy.sparse.csr_matrix
     discounted: scipy.sparse.csr_matrix  # `pairs` less DISCOUNT, per source
@@ -115,7 +115,7 @@ def neighbor_counts(
 ) -> dict[int, NeighborCounts]:
     """Return the counts of the pairs whose context follows the token at each distance from 1 to `max_distance`.
 
-    Both tokens of a pair are in one record of `split`. The arguments are those of `count_cooccurrences`.
+    Both tokens of a pair are in one record of `split`; `count_cooccurrences` explains the arguments.
     """
     nothing = scipy.sparse.csr_matrix((vocab_size, vocab_size))
     totals = dict.fromkeys(range(1, max_distance + 1), NeighborCounts(nothing, nothing))
@@ -132,12 +132,12 @@ def neighbor_counts(
                 )
                 indices = np.divmod(pairs, vocab_size)
                 counts[distance] += scipy.sparse.csr_matrix((occurrences, indices), (vocab_size, vocab_size))
-        for distance, found in counts.items():
-            discounted = found.copy()
+        for distance, pairs_of_source in counts.items():
+            discounted = pairs_of_source.copy()
             discounted.data = discounted.data - DISCOUNT
             total = totals[distance]
             totals[distance] = NeighborCounts(
-                total.pairs + sample.weight * found, total.discounted + sample.weight * discounted
+                total.pairs + sample.weight * pairs_of_source, total.discounted + sample.weight * discounted
             )
     return totals
 

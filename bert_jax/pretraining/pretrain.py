@@ -129,10 +129,8 @@ def pretrain_in_directory(
     )
     check_divisible_by_mesh(plan.mesh, objective, phases, config.evaluate.batch_size)
 
-    # The rules of sequences, and how often an epoch reads each source of the text.
     rules, train_split = sequence_rules(config, tokenizer), corpus.split("train")
     passes = passes_per_source(train_split, rules, phases)
-
     # Read the weights to start from; None: random weights, or the weights of the checkpoint that is resumed.
     copies_teacher = bool(teacher.config) and config.distillation.copy_layers
     params = None
