@@ -207,8 +207,6 @@ class Checkpoints:
         self._alone = ocp.options.MultiprocessingOptions(
             primary_host=process, active_processes={process}, barrier_sync_key_prefix=f"process_{process}"
         )
-        reading = ocp.CheckpointManagerOptions(read_only=True, create=False, multiprocessing_options=self._alone)
-        self._reader = ocp.CheckpointManager(self.directory, options=reading)
 
     def complete_steps(self) -> list[int]:
         """Return the steps with a complete checkpoint, newest first; every process returns the result of process 0."""
@@ -269,7 +267,9 @@ class Checkpoints:
         _raise_on_all_processes(damage)
         check(record)
         try:
-            state = self._reader.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
+            reading = ocp.CheckpointManagerOptions(read_only=True, create=False, multiprocessing_options=self._alone)
+            with contextlib.closing(ocp.CheckpointManager(self.directory, options=reading)) as reader:
+                state = reader.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
         except Exception as error:  # Orbax raises whatever its storage layers raise
             damage = CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}")
         _raise_on_all_processes(damage)
@@ -366,7 +366,6 @@ class Checkpoints:
 
     def close(self) -> None:
         """Wait for pending writes and release threads."""
-        self._reader.close()
         with checkpoint_errors_as_user_errors(self.directory):
             self._manager.close()
 
