@@ -178,6 +178,7 @@ def test_the_scores_of_a_resumed_moving_average_are_scores_alone(world, tmp_path
     assert {frozenset(run["scores"]) for run in results["runs"]} == {frozenset({"accuracy", "macro_f1"})}
 
 
+@pytest.mark.slow
 def test_a_student_learns_from_a_teacher_of_the_task(grid, world, tmp_path, monkeypatch, capsys):
     """From a teacher alone, at a low rate, the student comes closer to its teacher; stopped and resumed likewise."""
     teacher = grid[0]
