@@ -7,7 +7,8 @@ MINUTES ?= 2
 SCRATCH ?= /tmp
 # Versions of Python that the project supports; setup.cfg and .github/workflows/ci.yml name the same.
 PYTHONS := 3.11 3.12 3.13
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --editable
+# Python compiles the modules that are imported, which are a small part of the installed modules.
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --editable
 # The tests of `make test-matrix` and `make test-floors`: the core on JAX, without torch and without other processes.
 QUICK := tests/config tests/test_console.py tests/test_layout.py tests/test_wheel.py tests/batches/test_hashing.py \
          tests/batches/test_order.py tests/corpus/test_store.py tests/models/test_dropout.py tests/models/test_packing.py \

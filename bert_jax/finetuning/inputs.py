@@ -45,7 +45,7 @@ from bert_jax.objectives.base import Objective
 from bert_jax.objectives.frozen_encoder import with_frozen_encoder
 from bert_jax.objectives.tasks import make_task_objective, task_head
 from bert_jax.scoring.ranking import MEASURES
-from bert_jax.scoring.retrieval_files import Collection, read_collection
+from bert_jax.scoring.retrieval_files import Collection, collection_digest, read_collection
 from bert_jax.tasks.batching import Feed, choose_buckets
 from bert_jax.tasks.class_weights import SCHEMES, add_label_weights, label_weights, oversample_rare_labels
 from bert_jax.tasks.kinds import KINDS
@@ -91,6 +91,7 @@ class TaskInputs:
             "tokenizer": self.tokenizer.sha256,
             "weights": digest_of_config_and_params(self.weights),
         }
+        digests |= {"retrieval": collection_digest(self.collection)} if self.collection else {}
         return digests | ({"teacher": self.teacher.digest} if self.teacher else {})
 
 

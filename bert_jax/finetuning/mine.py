@@ -133,10 +133,10 @@ def mine_negatives(
     identity = {
         "the pairs": sha256_of(pairs),
         "the corpus": _texts_digest([text for document in read for text in document]),
-        "the model": opened and [weights_digest(opened.params), repr(opened.sentences)],
+        "the model": opened and [*_identity_of_model(opened), repr(opened.sentences)],
         "the cross-encoder": judge
         and predictor
-        and [weights_digest({"encoder": judge.params}), repr((judge.labels, judge.activation, predictor.settings))],
+        and [*_identity_of_model(judge), repr((judge.labels, judge.activation, predictor.settings))],
         "the settings": [*rule],
         "the program": [__version__, DOCUMENT_BLOCK, PAIR_BLOCK],
     }
@@ -163,13 +163,12 @@ def mine_negatives(
                 scores_of_pairs,
             )
             written = [
-                json.dumps(
+                strict_json.json_line(
                     {
                         **line.fields,
                         NEGATIVE: [documents[index] for index in negatives.indices],
                         **({SCORES: negatives.scores} if negatives.scores else {}),
-                    },
-                    ensure_ascii=False,
+                    }
                 )
                 + "\n"
                 for line, negatives in zip(lines[block], chosen, strict=True)
@@ -255,6 +254,11 @@ def _join_and_map_vectors(finished: FinishedBlocks, num_documents: int) -> np.nd
         for key in finished.in_order():
             file.write(finished.path(key, VECTORS).read_bytes())
     return np.memmap(path, np.float32, "r").reshape(num_documents, -1)
+
+
+def _identity_of_model(opened: OpenModel) -> list[str]:
+    """Return a digest of all weights, the architecture, and a digest of the tokenizer."""
+    return [weights_digest({"encoder": opened.params}), repr(opened.config), opened.tokenizer.sha256]
 
 
 def _texts_digest(texts: Sequence[str]) -> str:

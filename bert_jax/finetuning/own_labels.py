@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_jax.config import TaskConfig
@@ -60,11 +60,15 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     further = {field.strip(): name.strip() for field, _, name in (part.partition("=") for part in parts)}
     format_name = further.get(FORMAT, "")
     columns = {f"text {index}": name for index, name in enumerate(file.text, 1)} | {"label": file.label}
-    rows = [
-        record.fields for record in read_file_records(path, format_name, {}, columns, (), None, notes, file.delimiter)
-    ]
-    labels = [row["label"] for row in rows if not is_missing_label(row["label"])]
+
+    def read_rows(optional: Sequence[str]) -> list[Mapping[str, Any]]:
+        records = read_file_records(path, format_name, {}, columns, optional, None, notes, file.delimiter)
+        return [record.fields for record in records]
+
+    rows = read_rows(("label",))  # objects without a label may have no key of the label
+    labels = [row["label"] for row in rows if not is_missing_label(row.get("label"))]
     if not labels:
+        read_rows(())  # raises UserError if no row has the column
         raise UserError(f"{file.path}: no row has a value in the column '{file.label}'")
     # A row without a text is refused later, with its line.
     first_text = next((row["text 1"] for row in rows if isinstance(row["text 1"], (str, list))), rows[0]["text 1"])

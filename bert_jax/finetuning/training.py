@@ -245,5 +245,6 @@ def export_best_model(
 def remove_best_models_except(directory: pathlib.Path, kept_steps: Container[int]) -> None:
     """Remove each directory `best-STEP`, except for the steps to keep."""
     for path in directory.glob("best-*"):
-        if int(path.name.removeprefix("best-")) not in kept_steps:
+        step = path.name.removeprefix("best-")
+        if step.isdecimal() and int(step) not in kept_steps:  # a user may have a copy
             shutil.rmtree(path, ignore_errors=True)

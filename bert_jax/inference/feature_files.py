@@ -112,10 +112,10 @@ def sparse_file_writer(path: pathlib.Path, num_texts: int, tokens: Sequence[str]
 
 
 def check_projector_arguments(directory: pathlib.Path, source: str, output: pathlib.Path) -> None:
-    """Raise UserError for vectors of tokens, for texts on standard input, and for a directory that is not empty."""
+    """Raise UserError for vectors of tokens, for texts from a pipe, and for a directory that is not empty."""
     if output.suffix != ".npy":
         raise UserError(f"--projector {directory}: the projector shows vectors of texts; leave out --pooling tokens")
-    if source == STDIN:
+    if source == STDIN or pathlib.Path(source).is_fifo():
         raise UserError(
             f"--projector {directory}: the projector needs to read the texts twice; give them as --input FILE"
         )

@@ -126,7 +126,7 @@ def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike
         yield source
         return
     with tempfile.TemporaryDirectory() as directory:
-        copy = pathlib.Path(directory, source_name(source)).with_name(f"content{pathlib.Path(source).suffix}")
+        copy = pathlib.Path(directory, f"content{pathlib.Path(source).suffix}")
         with _open_source(source) as stream, copy.open("wb") as file:
             shutil.copyfileobj(stream, file)
         yield copy

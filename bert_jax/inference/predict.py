@@ -368,9 +368,10 @@ def _read_record(line: Input, kind: TaskKind, trained: FieldsOfTraining) -> Reco
             field = min(absent, absent_names, key=len)[0]
             column = f", in the column '{trained.columns[field]}'" if trained.columns[field] != field else ""
             raise UserError(f"{line.where}: has no '{field}'{column}; this model needs {', '.join(required)}")
-    record = Record(line.where, {"id": line.fields.get("id")} | values)
-    if record.fields["id"] == "":  # a table has no other value for a missing id
-        record.fields["id"] = None
-    if record.fields["id"] is not None:
+    fields = {"id": line.fields.get("id")} | values
+    if fields["id"] == "":  # a table has no other value for a missing id
+        fields["id"] = None
+    record = Record(line.where, fields)
+    if fields["id"] is not None:
         record_id(record)  # raises UserError for a bad id
     return record

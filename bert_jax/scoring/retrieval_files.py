@@ -5,6 +5,8 @@ NanoBEIR is a set of small parts of BEIR's collections, stored as Parquet files 
 
 import dataclasses
 import gzip
+import hashlib
+import json
 import pathlib
 import re
 import zlib
@@ -109,6 +111,12 @@ def read_collection(directory: pathlib.Path, split: str = "test") -> Collection:
     )
 
 
+def collection_digest(collection: Collection) -> str:
+    """Return the hex SHA-256 of the documents, the judged queries and the judgments of a collection."""
+    parts = (collection.document_ids, collection.documents, collection.query_ids, collection.queries)
+    return hashlib.sha256(json.dumps([*map(list, parts), collection.judgments]).encode()).hexdigest()
+
+
 def sort_in_tie_order(document_ids: Iterable[str]) -> list[str]:
     """Return document ids in descending byte order, the order in which trec_eval ranks documents with equal scores."""
     return sorted(document_ids, key=str.encode, reverse=True)
@@ -180,6 +188,8 @@ def _texts_by_id(
         identifier = fields.get("_id") if needs_id else where
         if not isinstance(identifier, str):
             raise UserError(f"{where}: no _id with a string; each line needs {needed}")
+        if any("\ud800" <= character <= "\udfff" for character in identifier):
+            raise UserError(f"{where}: the _id has half of a surrogate pair, which is no character; remove it")
         if identifier in texts:
             raise UserError(f"{where}: the _id '{identifier}' occurs twice; give each line an id of its own")
         try:
@@ -212,7 +222,10 @@ def _read_parquet_judgments(directory: pathlib.Path, split: str) -> dict[str, di
         query, document, relevance = (fields.get(name, 1) for name in JUDGMENT_FIELDS)
         if not isinstance(query, str) or not isinstance(document, str) or type(relevance) is not int:
             raise UserError(f"{where}: give texts as query-id and corpus-id, and an integer as score")
-        judgments.setdefault(query, {})[document] = relevance
+        of_query = judgments.setdefault(query, {})
+        if document in of_query:
+            raise UserError(f"{where}: a second judgment of document '{document}' for query '{query}'; remove it")
+        of_query[document] = relevance
     if not judgments:
         raise UserError(f"{directory} holds no judgment")
     return judgments

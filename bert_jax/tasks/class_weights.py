@@ -50,7 +50,7 @@ def label_weights(
     for index, count in counts.items():
         weights[index] = SCHEMES[spec](total / count if exclusive else max(total - count, 1) / count)
     if exclusive:
-        weights *= total / sum(count * weights[index] for index, count in counts.items())
+        weights[list(counts)] *= total / sum(count * weights[index] for index, count in counts.items())
     return weights.astype(np.float32)
 
 

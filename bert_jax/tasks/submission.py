@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bert_jax.errors import writing
 from bert_jax.files import new_file
+from bert_jax.strict_json import json_line
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Values
 from bert_jax.tasks.task import Example, Task
@@ -94,7 +95,7 @@ def _json_lines_text(task: Task, examples: Examples, predictions: Values) -> str
         {"id": example["id"]} | to_json(task.labels, example, prediction)
         for example, prediction in zip(examples, predictions, strict=True)
     ]
-    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    return "".join(json_line(line) + "\n" for line in lines)
 
 
 def _prediction_lines(task: Task, examples: Examples, predictions: Values, details: Values | None) -> Iterator[str]:
@@ -109,7 +110,7 @@ def _prediction_lines(task: Task, examples: Examples, predictions: Values, detai
         if kind.label in example:
             (*_, line["gold"]) = kind.to_json(task.labels, example, kind.gold(example)).values()
         line |= {"input": dict(example["row"])} if "row" in example else {}
-        yield json.dumps(line, ensure_ascii=False, default=str) + "\n"
+        yield json_line(line, str) + "\n"
 
 
 FORMATS: dict[str, Callable[[Task, Examples, Values], str]] = {

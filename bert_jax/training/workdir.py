@@ -30,7 +30,12 @@ WRITTEN = ("run.json", "tokenizer", "*.lock", "metrics.jsonl", "result.json", "r
 SHA256_DIGITS = 64
 MAX_NAMED = 3  # maximum number of differences in a message; if there are more, the message has two and their number
 # Part of the fingerprint -> config keys of its path, of which the first that is set counts.
-PATH_KEYS = {"corpus": ("data.corpus",), "task": ("task.data", "task.train"), "weights": ("init_from",)}
+PATH_KEYS = {
+    "corpus": ("data.corpus",),
+    "task": ("task.data", "task.train"),
+    "weights": ("init_from",),
+    "retrieval": ("task.retrieval",),
+}
 
 Values = dict[str, Any]  # a config as `to_json` writes it
 Fingerprint = dict[str, str]  # digests of the inputs that a resumed run must find again: corpus, tokenizer, ...

@@ -14,10 +14,13 @@ from bert_jax.config import TaskConfig, refuse_fields_without_effect
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.finetuning.inputs import refuse_settings_of_other_kinds
-from bert_jax.finetuning.training import read_finished_result
+from bert_jax.finetuning.task_data import read_split, splits_digest
+from bert_jax.finetuning.training import read_finished_result, remove_best_models_except
 from bert_jax.objectives.vector_losses import VECTOR_LOSSES
 from bert_jax.tasks.class_weights import SCHEMES
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.table import resolve_task
+from bert_jax.tokenizer import load_tokenizer
 from tests.helpers.finetuning_runs import finetune_command, lines, make_world, write_lines
 from tests.helpers.tiny_models import save
 
@@ -238,3 +241,21 @@ def test_a_changed_score_of_a_finished_training_is_damage(tmp_path: pathlib.Path
     assert out.getvalue().count("damaged (its seal does not match)") == 1
     path.write_text(json.dumps(result))
     assert read_finished_result(path, Console(out)) is None
+
+
+def test_a_digest_covers_the_answers_of_a_dev_set(world):
+    """The features of a dev set of questions have no targets."""
+    settings = TaskConfig(name="custom", kind="question_answering", data=str(world / "question_answering"))
+    settings = dataclasses.replace(settings, train="train.jsonl", dev="dev.jsonl", max_seq_len=48, max_query_length=10)
+    task, tokenizer = resolve_task(settings), load_tokenizer(world / "start")
+    split = read_split(task, settings, "dev", tokenizer, Console(silent=True))
+    changed_examples = [dict(example) for example in split.examples]
+    changed_examples[2]["answers"] = [{**changed_examples[2]["answers"][0], "text": "another answer"}]
+    assert splits_digest([split]) != splits_digest([split._replace(examples=changed_examples)])
+
+
+def test_a_copy_of_a_best_model_stays(tmp_path: pathlib.Path) -> None:
+    for name in ("best-5", "best-10", "best-10-copy"):
+        (tmp_path / name).mkdir()
+    remove_best_models_except(tmp_path, [10])
+    assert {path.name for path in tmp_path.iterdir()} == {"best-10", "best-10-copy"}

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -198,6 +199,44 @@ def test_changed_settings_start_over(world, tmp_path) -> None:
     said = []
     mine_negatives(*arguments, ranks=(0, 4), say=said.append)
     assert said == [f"{tmp_path / 'mined.jsonl'}: starts over, as the settings changed since it was interrupted"]
+
+
+@pytest.mark.parametrize("change", ["tokenizer", "config"])
+def test_another_tokenizer_or_config_of_equal_weights_starts_over(world, tmp_path, change) -> None:
+    directory, _, _ = world
+    model = shutil.copytree(directory / "model", tmp_path / "model")
+    arguments = (directory / "pairs.jsonl", directory / "corpus.jsonl", tmp_path / "mined.jsonl")
+
+    def stop(task: str, num_done: int, total: int) -> None:
+        if (task, num_done) == ("mining", 8):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mine_negatives(*arguments, model=model, ranks=(0, 3), progress=stop)
+    if change == "config":
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps(config | {"layer_norm_eps": 0.5}))
+    else:
+        tokenizer = json.loads((model / "tokenizer.json").read_text())
+        vocab = tokenizer["model"]["vocab"]
+        *_, first, second = vocab
+        vocab[first], vocab[second] = vocab[second], vocab[first]
+        (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    said = []
+    mine_negatives(*arguments, model=model, ranks=(0, 3), say=said.append)
+    assert "starts over, as the model changed" in said[0]
+
+
+def test_half_a_character_is_written_as_it_was_read(tmp_path) -> None:
+    """JSON can express half of a surrogate pair, and UTF-8 cannot."""
+    corpus = write_lines(tmp_path / "corpus.jsonl", [{"text": f"cats word{n} \ud83d"} for n in range(4)])
+    rows = [{"id": "\ud83d", "text": "cats", "text_pair": "cats word1 \ud83d"}]
+    with pytest.raises(UserError, match="'text_pair' has half of a surrogate pair"):
+        mine_negatives(write_lines(tmp_path / "pairs.jsonl", rows), corpus, tmp_path / "mined.jsonl", ranks=(0, 1))
+    rows[0]["text_pair"] = "cats word1"
+    mine_negatives(write_lines(tmp_path / "pairs.jsonl", rows), corpus, tmp_path / "mined.jsonl", ranks=(0, 1))
+    (line,) = lines_of(tmp_path / "mined.jsonl")
+    assert (line["id"], line["negative"][0][-1]) == ("\ud83d", "\ud83d")
 
 
 def test_another_head_of_the_cross_encoder_starts_over(world, tmp_path) -> None:

@@ -1,7 +1,9 @@
 """Inputs of every form through one reader, and lines that are refused by name."""
 
 import io
+import os
 import sys
+import threading
 
 import pytest
 
@@ -69,6 +71,17 @@ def test_standard_input_can_be_read_twice(stdin):
     with readable_twice("-") as source:
         assert found(source) == found(source) == [(1, {"text": "one"}), (2, {"text": "two"})]
     assert sys.stdin.buffer.read() == b""
+
+
+def test_a_pipe_can_be_read_twice_and_no_file_beside_it_changes(tmp_path):
+    (tmp_path / "content.txt").write_text("of the user")
+    os.mkfifo(tmp_path / "pipe.txt")
+    writer = threading.Thread(target=(tmp_path / "pipe.txt").write_text, args=("one\ntwo\n",))
+    writer.start()
+    with readable_twice(tmp_path / "pipe.txt") as source:
+        writer.join()
+        assert found(source) == found(source) == [(1, {"text": "one"}), (2, {"text": "two"})]
+    assert (tmp_path / "content.txt").read_text() == "of the user"
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,7 @@ def test_contents_of_a_collection(files) -> None:
         ("queries.jsonl", '{"_id": "0"}', "queries.jsonl:1: no text with a string"),
         ("queries.jsonl", '{"_id": "0", "text": "a"}\n' * 2, "queries.jsonl:2: the _id '0' occurs twice"),
         ("queries.jsonl", '{"_id": "0", "text": " "}', "the query '0' is empty"),
+        ("queries.jsonl", '{"_id": "\\ud83d", "text": "a"}', "queries.jsonl:1: the _id has half of a surrogate pair"),
         ("corpus.jsonl.gz", "plain", "corpus.jsonl.gz: not a whole gzip file"),
     ],
 )
@@ -233,6 +234,14 @@ def write_nano(directory: pathlib.Path) -> pathlib.Path:
         (directory / name).mkdir(parents=True)
         parquet.write_table(pyarrow.table(columns), directory / name / "train-00000-of-00001.parquet")
     return directory
+
+
+def test_a_second_judgment_in_parquet_is_refused(tmp_path) -> None:
+    columns = {"query-id": ["0", "0"], "corpus-id": ["1", "1"], "score": [1, 0]}
+    path = write_nano(tmp_path) / "qrels" / "train-00000-of-00001.parquet"
+    parquet.write_table(pyarrow.table(columns), path)
+    with pytest.raises(UserError, match="row 2: a second judgment of document '1' for query '0'"):
+        read_collection(tmp_path)
 
 
 def test_a_collection_in_the_layout_of_nano(tmp_path) -> None:

@@ -81,7 +81,7 @@ BAD = {
         '{"txt": "x", "label": "no"}',
         r"a.jsonl:1: no key 'text' for text; did you mean 'txt'",
     ),
-    "a list over lines": (TEXTS, "a.json", '[{"text": ["x"]\n, "n": 1}]', "a.json: item 0: no key 'label'"),
+    "a list over lines": (TEXTS, "a.json", '[{"text": "x"\n, "n": [1]}]', "a.json: item 0: no key 'label'"),
     "no second text": (  # the first one is no help
         TEXTS | {"columns": "text=text,text_pair=text_pair,label=label"},
         "a.jsonl",

@@ -34,6 +34,8 @@ def test_schemes(scheme):
         expected /= expected[GOLD].mean()
     np.testing.assert_allclose(weights, expected, rtol=1e-6)
     assert weights[GOLD].mean() == pytest.approx(1.0)
+    with_absent_label = label_weights(scheme, "abcde", collections.Counter(GOLD.tolist()), 100, exclusive=True)
+    np.testing.assert_array_equal(with_absent_label, [*weights, 1])
     of_sets = label_weights(scheme, "abcd", {0: 80, 1: 20}, 100, exclusive=False)
     power = {"balanced": 1, "inverse_square_root": 0.5}[scheme]
     np.testing.assert_allclose(of_sets, [(20 / 80) ** power, (80 / 20) ** power, 1, 1], rtol=1e-6)

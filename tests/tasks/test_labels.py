@@ -150,6 +150,16 @@ def test_rows_without_a_label_are_all_listed_or_left_out_and_counted(tmp_path):
     assert lines == ["custom train: 3 rows without a label are left out"]
 
 
+def test_objects_without_a_key_of_the_label_are_rows_without_a_label(tmp_path):
+    rows = '{"text": "x", "label": "a"}\n{"text": "y"}\n{"text": "z", "label": "b"}\n{"text": "v"}\n'
+    with pytest.raises(UserError, match=r"^2 rows have no label: \S*a\.jsonl:2, 4; .*--skip_unlabeled"):
+        read(tmp_path, "a.jsonl", rows)
+    _, examples = read(tmp_path, "a.jsonl", rows, skip_unlabeled=True)
+    assert [example["text"] for example in examples] == ["x", "z"]
+    with pytest.raises(UserError, match=r"a\.jsonl:1: no key 'label' for label; did you mean 'labl'"):
+        read(tmp_path, "a.jsonl", '{"text": "x", "labl": "a"}\n')
+
+
 def test_rows_left_out_of_a_file_are_counted_once(tmp_path):
     """The training and the dev set are parts of one file."""
     (tmp_path / "a.csv").write_text(

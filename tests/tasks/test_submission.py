@@ -111,6 +111,15 @@ def test_json_lines_of_every_kind(task, fields, predictions, line, tmp_path):
     assert json.loads(written) == {"id": "x"} | line
 
 
+def test_columns_that_no_other_json_can_hold_are_written(tmp_path):
+    """Half of a surrogate pair, which UTF-8 has not, and a number that is not finite, which JSON has not."""
+    task = resolve_task(TaskConfig(name="custom", kind="sequence_classification", labels="a,b", train="a.csv"))
+    row = {"text": "x", "note": "\ud83d", "weight": float("nan")}
+    write_submission(task, examples("0", label=0, row=row), np.array([0]), tmp_path / "a.jsonl", np.array([[0.9, 0.1]]))
+    (line,) = (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["input"] == {"text": "x", "note": "\ud83d", "weight": None}
+
+
 def test_a_file_of_many_labels_is_written_an_example_at_a_time(tmp_path):
     """10^5 examples with 10^3 labels would need tens of gigabytes."""
     labels = tuple(f"label {n}" for n in range(500))

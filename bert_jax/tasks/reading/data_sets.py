@@ -54,7 +54,7 @@ def _with_class_names(value: Any, names: Sequence[str]) -> Any:
     if not names:
         return value
     if isinstance(value, list):
-        return [names[index] for index in value]
+        return [_with_class_names(index, names) for index in value]
     return names[value] if value >= 0 else None
 
 

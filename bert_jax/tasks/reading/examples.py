@@ -189,17 +189,35 @@ def existing_sets(task: Task, config: TaskConfig, split: str) -> tuple[str, ...]
 def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> Iterator[Record]:
     """Yield the records of a set from files or TFDS; records of splits in `TaskKind.unlabeled` may have no labels.
 
-    A column that the user names must exist, except for the labels of a test set.
+    A column that the user names must exist, except for the labels of a test set. In a file of objects, some records of
+    other sets may have no key of the label, but not all of them.
 
     Raises:
         UserError: a file has an error, or the set is missing.
     """
     kind = KINDS[task.kind]
+    if _reads_tfds(config) or _split_of_set(split) in kind.unlabeled:
+        yield from _read_records(task, config, split, tally)
+        return
+    has_label = False
+    for record in _read_records(task, config, split, tally, is_label_optional=True):
+        has_label = has_label or any(field in record.fields for field in kind.label_fields)
+        yield record
+    if not has_label:
+        for _ in _read_records(task, config, split, Counter()):  # raises UserError if no record has the key
+            pass
+
+
+def _read_records(
+    task: Task, config: TaskConfig, split: str, tally: Counter[str], is_label_optional: bool = False
+) -> Iterator[Record]:
+    """Yield the records of a set; if `is_label_optional` is True, records may have no labels."""
+    kind = KINDS[task.kind]
     source = task.sets.get(split)
     if source is None:
         raise UserError(f"task '{task.name}' has no {split} set (there is {', '.join(task.sets)})")
-    labels = kind.label_fields if _split_of_set(split) in kind.unlabeled else ()
-    named = set(source.given) - set(labels if _split_of_set(split) == "test" else ())
+    labels = kind.label_fields if is_label_optional or _split_of_set(split) in kind.unlabeled else ()
+    named = set(source.given) - set(labels if is_label_optional or _split_of_set(split) == "test" else ())
     optional = [field for field in (*kind.optional_fields, *labels) if field not in named]
     override = getattr(config, split, None)
     if _reads_tfds(config):
