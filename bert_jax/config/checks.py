@@ -3,7 +3,7 @@
 import dataclasses
 import importlib
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax.config.field import ReadBy
@@ -95,10 +95,15 @@ def refuse_fields_without_effect(
         condition, chosen = unmet.condition, unmet.choice
         if condition.recipe_may_set and unmet.setting.key.removeprefix(f"{path}.") not in given:
             continue
-        fix = f"change {chosen.key}" if condition.not_values else ""
-        fix = f"{chosen.key} to {' or '.join(map(str, condition.values))}" if condition.values else fix
+        of_phase = f"{unmet.setting.key.rpartition('.')[0]}.{condition.choice}"  # a phase may choose more than the run
+        fix_key = of_phase if of_phase in settings else chosen.key
+        fix = f"change {fix_key}" if condition.not_values else ""
+        fix = f"{fix_key} to {' or '.join(map(str, condition.values))}" if condition.values else fix
         default = unmet.setting.field.default
         raise no_effect_error(unmet.setting.key, f"{chosen.key}={chosen.value}", default, fix)
+    objectives = [settings[f"{path}.train.phases[{index}].objective"] for index in phases]
+    if objectives and all(objective.value for objective in objectives):
+        _refuse_fields_that_no_phase_reads(settings, objectives, with_tables)
     for setting in (settings[f"{path}.{key}"] for key in given):
         metadata = setting.field.metadata
         replacing = metadata["replaced_by"] and _choice_of(settings, path, setting, metadata["replaced_by"])
@@ -113,6 +118,19 @@ def refuse_fields_without_effect(
                 f"{setting.key} has no effect: every phase has its own {name}; set "
                 f"{path}.train.phases[{min(phases)}].{setting.field.name}"
             )
+
+
+def _refuse_fields_that_no_phase_reads(
+    settings: Mapping[str, FieldValue], objectives: Sequence[FieldValue], with_tables: bool
+) -> None:
+    """Raise UserError if a field of the run is set, and none of the phases' own objectives reads the field."""
+    first = objectives[0]
+    for setting in settings.values():
+        is_set = setting.value != setting.field.default and ".phases[" not in setting.key
+        conditions = [condition for condition in setting.read_by if is_set and condition.choice == "objective"]
+        for condition in conditions:
+            if not any(_is_met(condition, objective, with_tables) for objective in objectives):
+                raise no_effect_error(setting.key, f"{first.key}={first.value}", setting.field.default)
 
 
 class UnmetCondition(NamedTuple):

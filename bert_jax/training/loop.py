@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -149,7 +150,7 @@ class _TrainingLoop:
                         compiled_at = step
                     self._arm_watchdog(step, compiled_at)
                     if self.profile and self.profile.begins_at(step):
-                        self._begin_or_end_trace(self.profile.begin)
+                        self._begin_or_end_trace(functools.partial(self.profile.begin, step))
                     named = self.profile.annotation(step) if self.profile else contextlib.nullcontext()
                     with named, out_of_memory_as_user_error(settings):
                         state, metrics = programs[key](state, batch)

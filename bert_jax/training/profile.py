@@ -42,6 +42,7 @@ class Profile:
         if jax.process_count() > 1:
             self._directory /= f"process_{jax.process_index()}"
         self._is_tracing = False
+        self._first = steps.start  # the first step of the trace
 
     def begins_at(self, step: int) -> bool:
         """Return whether the trace begins before `step` is launched."""
@@ -57,12 +58,12 @@ class Profile:
         """Return whether the trace ends when all steps before `step` are computed."""
         return self._is_tracing and step not in self._steps
 
-    def begin(self) -> None:
-        """Begin to trace this process and its devices."""
+    def begin(self, step: int) -> None:
+        """Begin to trace this process and its devices before `step` is launched."""
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0  # every call of a Python function would hide the devices' work
         jax.profiler.start_trace(self._directory, profiler_options=options)
-        self._is_tracing = True
+        self._is_tracing, self._first = True, step
 
     def end(self) -> None:
         """Write the trace; do nothing if no trace was begun."""
@@ -70,6 +71,6 @@ class Profile:
             self._is_tracing = False
             jax.profiler.stop_trace()
             self._say(
-                f"a profile of steps {self._steps.start:,} to {self._steps.stop - 1:,} is in {self._directory}: open "
+                f"a profile of steps {self._first:,} to {self._steps.stop - 1:,} is in {self._directory}: open "
                 f"it with `xprof --logdir {self._directory}`, or its .trace.json.gz on https://ui.perfetto.dev"
             )

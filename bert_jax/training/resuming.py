@@ -39,9 +39,10 @@ def refused_changes(saved: Values, wanted: Values, step: int) -> list[str]:
     if rescheduled := [line for line in changed if line not in refused]:
         same = num_equal_first_steps(saved, wanted, step)
         if same < step:
+            earlier = f"; go back to a checkpoint of step {same:,} or before, in a copy without the later checkpoints"
             refused.append(
-                f"{', '.join(rescheduled)}: would have changed step {same + 1:,} of the {step:,} done; go back to a "
-                f"checkpoint of step {same:,} or before, in a copy of the directory without the later checkpoints"
+                f"{', '.join(rescheduled)}: would have changed step {same + 1:,} of the {step:,} done"
+                f"{earlier if same else ''}"
             )
     return refused
 

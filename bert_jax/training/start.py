@@ -91,6 +91,9 @@ def restore_start(plan: Plan, checkpoints: Checkpoints, console: Console) -> Sta
         is_training_of_many = plan.root != plan.workdir
         advice = f"; to train further from {plan.workdir}, use another --workdir and --config.init_from"
         console.say(f"finished: all {step:,} steps are done{'' if is_training_of_many else advice}")
+    if plan.profiled_steps and step >= plan.profiled_steps.stop:
+        steps = f"{plan.profiled_steps.start}:{plan.profiled_steps.stop}"
+        console.say(f"warning: no effect of config.profile.steps={steps}, as these steps are done")
     means = {name: Mean(*parts) for name, parts in record["means"].items()}
     return Start(step=step, state=state, means=means, metrics_digest=record["metrics"])
 

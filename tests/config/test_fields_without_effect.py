@@ -43,6 +43,30 @@ def test_settings_of_masks_are_refused_without_masks(override: str, default: str
     assert str(error.value).endswith(f"set it to {default}")
 
 
+@pytest.mark.parametrize(
+    ("override", "default"),
+    [("data.masking=span", "token"), ("data.mask_probability=0.3", "0.15"), ("data.rarity_power=0.5", "0.0")],
+)
+def test_settings_of_masks_are_refused_where_no_phase_has_masks(override: str, default: str) -> None:
+    first, second = (
+        [f"train.phases[{phase}].{value}" for value in ("objective=left_to_right", *unset)]
+        for phase, unset in enumerate([("mask_probability=None", "mask_probability_end=None")] * 2)
+    )
+    refuse_fields_without_effect(config("small_cpu", override, *first))
+    refuse_fields_without_effect(config("small_cpu", *first, *second))
+    with pytest.raises(UserError) as error:
+        refuse_fields_without_effect(config("small_cpu", override, *first, *second))
+    choice = "config.train.phases[0].objective=left_to_right"
+    assert str(error.value) == f"config.{override.partition('=')[0]} has no effect with {choice}; set it to {default}"
+
+
+def test_the_fix_names_the_field_of_the_phase_where_a_phase_may_choose_more() -> None:
+    fraction = "train.phases[0].left_to_right_fraction=0.25"
+    with pytest.raises(UserError, match=r", or config\.train\.phases\[0\]\.objective to hybrid$"):
+        refuse_fields_without_effect(config("small_cpu", fraction))
+    refuse_fields_without_effect(config("small_cpu", fraction, "train.phases[0].objective=hybrid"))
+
+
 def test_a_recipe_with_unused_masks_names_the_field_to_unset() -> None:
     unset = [f"train.phases[{phase}].mask_probability{end}=None" for phase in (0, 1) for end in ("", "_end")]
     with pytest.raises(UserError, match=r"phases\[0\]\.mask_probability has no effect .*; set it to None"):

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import pathlib
+import shutil
 
 import pytest
 
@@ -53,3 +54,19 @@ def test_other_steps_are_refused(text: str) -> None:
     with pytest.raises(UserError, match=r"config\.profile\.steps=.*: give FIRST:END with 0 <= FIRST < END <= 10"):
         profiled_steps(text, 10)
     assert profiled_steps("9:10", 10) == range(9, 10)
+
+
+def test_a_resumed_run_traces_the_steps_that_are_left(tmp_path: pathlib.Path) -> None:
+    config = tiny_config(steps=4, phases=ONE_PHASE)
+    assert train(config, synthetic_data(config), tmp_path, Console(io.StringIO()))
+    for saved in sorted((tmp_path / "checkpoints").iterdir())[1:]:
+        shutil.rmtree(saved)
+    (first,) = (int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+    assert 0 < first < 4
+    said = io.StringIO()
+    traced = with_profile(config, "0:4")
+    assert train(traced, synthetic_data(traced), tmp_path, Console(said))
+    assert f"a profile of steps {first} to 3 is in" in said.getvalue()
+    assert "no effect" not in said.getvalue()
+    assert train(traced, synthetic_data(traced), tmp_path, Console(said))
+    assert "warning: no effect of config.profile.steps=0:4, as these steps are done" in said.getvalue()
