@@ -146,7 +146,11 @@ def read_initial_weights(
             part_params = part.sharing.begin(params, draw_missing(part.config, part.heads, {}, key))
         else:
             weights = read_weights(path, part.heads, key, console, part=None if part.init_from else name)
-            weights = fit(weights, part.config, f"the {name} in {path}", name)
+            try:
+                weights = fit(weights, part.config, f"the {name} in {path}", name)
+            except UserError as error:
+                settings = "config.model and config.replaced_tokens"
+                raise UserError(f"{error}; {settings} decide the architecture of the {name}") from None
             print_initial_weights_summary(path, weights, console.say)
             part_params = weights.params
         params = part.sharing.join(params, part_params)

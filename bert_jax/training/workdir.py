@@ -108,7 +108,7 @@ def _refuse_different_run(
     if changed:
         named = changed if len(changed) <= MAX_NAMED else [*changed[:2], f"and {len(changed) - 2} more"]
         raise UserError(
-            f"{workdir} holds a run that differs ({'; '.join(named)}); give its settings and data, or another --workdir"
+            f"{workdir} holds a run that differs ({'; '.join(named)}); restore them, or use another --workdir"
         )
 
 

@@ -138,7 +138,7 @@ def test_a_resumed_run_sees_the_same_batches_or_is_refused(world, tmp_path, monk
     with monkeypatch.context() as patch:
         patch.setattr(batch_shapes, "row_limits", lambda *_: None)  # as on a device where padding is cheaper
         assert main(finetune_command(world, tmp_path / "twice", "sequence_classification", *in_rows)) == 2
-    assert "(batches: sequences in rows -> sequences padded to the longest); give its" in capsys.readouterr().err
+    assert "(batches: sequences in rows -> sequences padded to the longest); restore them" in capsys.readouterr().err
     finetune(world, tmp_path / "twice", "sequence_classification", *in_rows, "train.grad_accum_steps=2")
     once, twice = (tensors(tmp_path / name / "model") for name in ("once", "twice"))
     assert all(np.abs(once[name] - twice[name]).max() < 1e-4 for name in once)

@@ -296,7 +296,7 @@ def test_changed_rows_are_said_to_be_changed(tmp_path, capfd):
     assert "custom dev: warning: no example of 'c'; macro F1 counts 0 for each" in capfd.readouterr().err
     path.write_text(path.read_text().replace("y 3,", "b 3,"))
     assert main(argv) == 2
-    changed = rf"\(task: {path} has other content, \w{{12}} -> \w{{12}}\); give its settings and data, or another"
+    changed = rf"\(task: {path} has other content, \w{{12}} -> \w{{12}}\); restore them, or use another"
     assert re.search(changed, capfd.readouterr().err)
 
 

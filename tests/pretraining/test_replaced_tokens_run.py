@@ -231,6 +231,7 @@ def test_a_missing_or_different_generator_is_refused(world: pathlib.Path, tmp_pa
     for more, words in (
         ((place,), "generator_from needs config.init_from"),
         (narrower, f"the generator in {world / 'run'} has another architecture: generator.hidden_size=16 (weights: 8)"),
+        (narrower, "; config.model and config.replaced_tokens decide the architecture of the generator"),
     ):
         assert main(command(world, tmp_path / "other", *more)) == 2
         assert words in capsys.readouterr().err
