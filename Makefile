@@ -104,10 +104,10 @@ test-gcs:
 	.venv-gcs/bin/python $(PIP_INSTALL) '.[storage,tasks]' pytest
 	.venv-gcs/bin/python -m pytest -m gcs tests/gcs
 
-# An environment of its own: s3fs and moto agree on few versions of botocore.
+# An environment of its own: s3fs and moto agree on few versions of botocore, which pip takes half an hour to find.
 test-s3:
-	test -x .venv-s3/bin/python || $(PYTHON) -m venv .venv-s3
-	.venv-s3/bin/python $(PIP_INSTALL) '.[storage]' pytest 'moto[server]'
+	test -x .venv-s3/bin/uv || { $(PYTHON) -m venv .venv-s3 && .venv-s3/bin/python -m pip install --quiet uv; }
+	.venv-s3/bin/uv pip install --quiet --python .venv-s3/bin/python --editable '.[storage]' pytest 'moto[server]'
 	.venv-s3/bin/python -m pytest -m s3 tests/s3
 
 lint: $(VENV)/.installed-test $(VENV)/.installed-dev
