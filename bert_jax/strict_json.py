@@ -76,6 +76,11 @@ def json_line(value: Any, default: Callable[[Any], Any] | None = None) -> str:
     return _TERMINAL_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
+def has_surrogate(text: str) -> bool:
+    """Return whether a text has half of a surrogate pair, which JSON can express and UTF-8 cannot."""
+    return not text.isascii() and re.search("[\ud800-\udfff]", text) is not None
+
+
 def _with_null_for_not_finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None

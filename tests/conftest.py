@@ -50,7 +50,13 @@ if worker and workers and hasattr(os, "sched_setaffinity"):
 
 # With `--no-loadscope-reorder`, workers begin with these files. Otherwise one worker would run the last of these files
 # alone, because xdist sorts files by the number of tests.
-LONG_FILES = {"test_distributed.py", "test_docs.py", "test_finetune_trainings.py", "test_record.py", "test_sharding.py"}
+LONG_FILES = {
+    "test_distributed.py",
+    "test_finetune_trainings.py",
+    "test_record.py",
+    "test_resume.py",
+    "test_sharding.py",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -120,26 +120,33 @@ def neighbor_counts(
     nothing = scipy.sparse.csr_matrix((vocab_size, vocab_size))
     totals = dict.fromkeys(range(1, max_distance + 1), NeighborCounts(nothing, nothing))
     for sample in samples_of_sources(split, passes_per_source, max_tokens):
-        counts = dict.fromkeys(totals, nothing)
-        for begin in range(0, len(sample.records), _RECORDS_AT_ONCE):
-            chunk = sample.records[begin : begin + _RECORDS_AT_ONCE]
-            tokens = split.read(chunk).tokens.astype(np.int64)
-            record = np.repeat(np.arange(len(chunk)), split.tokens_per_record[chunk])
-            for distance in counts:
-                same = record[:-distance] == record[distance:]
-                pairs, occurrences = np.unique(
-                    tokens[:-distance][same] * vocab_size + tokens[distance:][same], return_counts=True
-                )
-                indices = np.divmod(pairs, vocab_size)
-                counts[distance] += scipy.sparse.csr_matrix((occurrences, indices), (vocab_size, vocab_size))
-        for distance, pairs_of_source in counts.items():
-            discounted = pairs_of_source.copy()
+        for distance, pairs in _count_pairs(split, sample.records, vocab_size, max_distance).items():
+            discounted = pairs.copy()
             discounted.data = discounted.data - DISCOUNT
             total = totals[distance]
             totals[distance] = NeighborCounts(
-                total.pairs + sample.weight * pairs_of_source, total.discounted + sample.weight * discounted
+                total.pairs + sample.weight * pairs, total.discounted + sample.weight * discounted
             )
     return totals
+
+
+def _count_pairs(
+    split: ReadableSplit, records: np.ndarray, vocab_size: int, max_distance: int
+) -> dict[int, scipy.sparse.csr_matrix]:
+    """Return, by distance, how often each context follows each token in some records, `[vocab_size, vocab_size]`."""
+    counts = dict.fromkeys(range(1, max_distance + 1), scipy.sparse.csr_matrix((vocab_size, vocab_size)))
+    for begin in range(0, len(records), _RECORDS_AT_ONCE):
+        chunk = records[begin : begin + _RECORDS_AT_ONCE]
+        tokens = split.read(chunk).tokens.astype(np.int64)
+        record = np.repeat(np.arange(len(chunk)), split.tokens_per_record[chunk])
+        for distance in counts:
+            same = record[:-distance] == record[distance:]
+            pairs, occurrences = np.unique(
+                tokens[:-distance][same] * vocab_size + tokens[distance:][same], return_counts=True
+            )
+            indices = np.divmod(pairs, vocab_size)
+            counts[distance] += scipy.sparse.csr_matrix((occurrences, indices), (vocab_size, vocab_size))
+    return counts
 
 
 def positive_mutual_information(counts: NeighborCounts) -> scipy.sparse.csr_matrix:

@@ -218,7 +218,7 @@ def token_counts(
     counts = np.zeros(vocab_size)
     for sample in samples_of_sources(split, passes_per_source, limit):
         for begin in range(0, len(sample.records), _RECORDS_AT_ONCE):
-            tokens, *_ = split.read(sample.records[begin : begin + _RECORDS_AT_ONCE])
+            tokens = split.read(sample.records[begin : begin + _RECORDS_AT_ONCE]).tokens
             counts += sample.weight * np.bincount(tokens, minlength=vocab_size)
     return counts
 

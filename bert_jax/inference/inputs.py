@@ -14,6 +14,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from bert_jax.errors import UserError, file_error
 from bert_jax.readers.rows import check_json_object, parse_json, read_lines, read_text_lines, utf8_stream
+from bert_jax.strict_json import has_surrogate
 
 STDIN = "-"
 OBJECT_LINES, TEXT_LINES = ".jsonl", ".txt"
@@ -114,7 +115,7 @@ def texts_by_key(line: Input, keys: Sequence[str] = ("text", "text_pair")) -> di
     for key, text in texts.items():
         if not isinstance(text, str):
             raise UserError(f"{line.where}: '{key}' is {text!r:.40}; give a text")
-        if any("\ud800" <= character <= "\udfff" for character in text):
+        if has_surrogate(text):
             raise UserError(f"{line.where}: '{key}' has half of a surrogate pair, which is no character; remove it")
     return texts
 

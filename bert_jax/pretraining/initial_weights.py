@@ -149,8 +149,9 @@ def read_initial_weights(
             try:
                 weights = fit(weights, part.config, f"the {name} in {path}", name)
             except UserError as error:
-                settings = "config.model and config.replaced_tokens"
-                raise UserError(f"{error}; {settings} decide the architecture of the {name}") from None
+                raise UserError(
+                    f"{error}; config.model and config.replaced_tokens decide the architecture of the {name}"
+                ) from None
             print_initial_weights_summary(path, weights, console.say)
             part_params = weights.params
         params = part.sharing.join(params, part_params)

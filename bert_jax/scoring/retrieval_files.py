@@ -17,6 +17,7 @@ from bert_jax.errors import UserError
 from bert_jax.files import open_regular_file
 from bert_jax.readers.hub import download_data_set
 from bert_jax.readers.rows import check_json_object, parse_json, read_rows, read_text_lines
+from bert_jax.strict_json import has_surrogate
 from bert_jax.tasks.reading.formats import read_parquet
 
 MAX_LINE_BYTES = 64 << 20
@@ -188,7 +189,7 @@ def _texts_by_id(
         identifier = fields.get("_id") if needs_id else where
         if not isinstance(identifier, str):
             raise UserError(f"{where}: no _id with a string; each line needs {needed}")
-        if any("\ud800" <= character <= "\udfff" for character in identifier):
+        if has_surrogate(identifier):
             raise UserError(f"{where}: the _id has half of a surrogate pair, which is no character; remove it")
         if identifier in texts:
             raise UserError(f"{where}: the _id '{identifier}' occurs twice; give each line an id of its own")
@@ -215,6 +216,16 @@ def _read_parquet_rows(
             yield record.where, record.fields
 
 
+def _add_judgment(judgments: dict[str, dict[str, int]], where: str, query: str, document: str, relevance: int) -> None:
+    """Add the judgment of the row at `where`; raise UserError if the query already has a judgment of the document."""
+    of_query = judgments.setdefault(query, {})
+    if document in of_query:
+        raise UserError(
+            f"{where}: a second judgment of document '{document}' for query '{query}'; keep a single judgment"
+        )
+    of_query[document] = relevance
+
+
 def _read_parquet_judgments(directory: pathlib.Path, split: str) -> dict[str, dict[str, int]]:
     """Return query id -> document id -> relevance from Parquet files; the relevance of a row without score is 1."""
     judgments: dict[str, dict[str, int]] = {}
@@ -222,10 +233,7 @@ def _read_parquet_judgments(directory: pathlib.Path, split: str) -> dict[str, di
         query, document, relevance = (fields.get(name, 1) for name in JUDGMENT_FIELDS)
         if not isinstance(query, str) or not isinstance(document, str) or type(relevance) is not int:
             raise UserError(f"{where}: give texts as query-id and corpus-id, and an integer as score")
-        of_query = judgments.setdefault(query, {})
-        if document in of_query:
-            raise UserError(f"{where}: a second judgment of document '{document}' for query '{query}'; remove it")
-        of_query[document] = relevance
+        _add_judgment(judgments, where, query, document, relevance)
     if not judgments:
         raise UserError(f"{directory} holds no judgment")
     return judgments
@@ -271,11 +279,7 @@ def _read_tsv_judgments(path: pathlib.Path) -> dict[str, dict[str, int]]:
                 if row.first_line == 1 and not re.search(r"[0-9]", relevance):
                     continue  # the header
                 raise UserError(f"{where}: the relevance '{relevance}' is no integer")
-            if document in judgments.setdefault(query, {}):
-                raise UserError(
-                    f"{where}: a second judgment of document '{document}' for query '{query}'; keep a single judgment"
-                )
-            judgments[query][document] = int(relevance)
+            _add_judgment(judgments, where, query, document, int(relevance))
     if not judgments:
         raise UserError(f"{path} holds no judgment")
     return judgments

@@ -321,14 +321,17 @@ def test_heads_of_a_causal_model_predict_the_next_token(
     check_heads(split, rows, value, output, (-2, -3))
 
 
-def test_a_run_starts_with_the_vectors(directory: pathlib.Path, split: Split, tmp_path: pathlib.Path) -> None:
-    """The rate is 0; tokens without neighbors, such as [MASK], have random rows."""
+def test_a_run_starts_with_the_vectors(
+    directory: pathlib.Path, split: Split, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rate is 0; tokens without neighbors, such as [MASK], have random rows. No step leaves the plateau."""
     (tmp_path / "recipe.py").write_text(RECIPE)
     command = ["pretrain", f"--config={tmp_path / 'recipe.py'}", f"--config.data.corpus={directory}"]
     tensors = {}
     for name in (True, False):
         workdir = tmp_path / str(name)
         assert main([*command, f"--workdir={workdir}", f"--config.corpus_vectors={name}"]) == 0
+        assert ("plateau" in capsys.readouterr().err) == (not name)
         assert main(["export", f"--workdir={workdir}", f"--output={workdir / 'model'}"]) == 0
         tensors[name] = safetensors.numpy.load_file(workdir / "model" / "model.safetensors")
     tables = {name: tensors[name]["encoder.embeddings.token"][:VOCAB_SIZE] for name in tensors}

@@ -95,6 +95,12 @@ def test_evaluations_search_a_collection_and_choose_the_best_model(tmp_path, vec
         assert prompt_of_role(sentences.prompts, sentences.prompt, QUERIES) == query
         assert prompt_of_role(sentences.prompts, sentences.prompt, DOCUMENTS) == ""
 
+    # A resumed training must find the judgments that it began with.
+    before = inputs.fingerprint
+    (collection / "qrels" / "test.tsv").write_text("q0\td1\t1\n")
+    after = inputs_of(config)[0].fingerprint
+    assert [name for name in before if before[name] != after[name]] == ["retrieval"]
+
     config.task.retrieval = str(tmp_path)
     with pytest.raises(UserError, match="no corpus"):
         bert_jax.finetune(config, tmp_path / "other", console=Console(silent=True))

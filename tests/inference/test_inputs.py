@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from bert_jax.errors import UserError
+from bert_jax.inference.feature_files import check_projector_arguments
 from bert_jax.inference.inputs import num_inputs, read_inputs, readable_twice, texts_by_key
 
 
@@ -82,6 +83,13 @@ def test_a_pipe_can_be_read_twice_and_no_file_beside_it_changes(tmp_path):
         writer.join()
         assert found(source) == found(source) == [(1, {"text": "one"}), (2, {"text": "two"})]
     assert (tmp_path / "content.txt").read_text() == "of the user"
+
+
+def test_the_projector_refuses_texts_that_can_be_read_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    for source in ("-", str(tmp_path / "pipe.txt")):
+        with pytest.raises(UserError, match="the projector needs to read the texts twice"):
+            check_projector_arguments(tmp_path / "projector", source, tmp_path / "vectors.npy")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
+from bert_jax.tasks.reading.data_sets import _with_class_names
 from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.table import resolve_task
 
@@ -116,3 +117,8 @@ def test_the_message_without_tfds_names_the_packages_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(UserError, match="pip install tensorflow-datasets importlib_resources"):
         load("dev", name="sst2", data="tfds:")
+
+
+def test_a_class_number_below_0_is_no_label():
+    assert _with_class_names([0, -1, 1], ("O", "B-PER")) == ["O", None, "B-PER"]
+    assert _with_class_names(-1, ("O", "B-PER")) is None

@@ -181,6 +181,12 @@ def test_one_text_of_a_pair_may_be_empty_and_is_counted(tmp_path):
     assert lines == ["custom train: 2 texts are empty"]
 
 
+def test_a_pair_for_vectors_needs_both_texts(tmp_path):
+    rows = '{"text": "x", "text_pair": ""}\n{"text": "y", "text_pair": "z"}\n{"text": " ", "text_pair": "v"}\n'
+    with pytest.raises(UserError, match=r"^2 rows have an empty text or text_pair: \S*a\.jsonl:1, 3; fill it"):
+        read(tmp_path, "a.jsonl", rows, kind="similarity")
+
+
 def test_rows_without_a_text_are_all_listed(tmp_path):
     with pytest.raises(
         UserError, match=r"^3 rows have an empty text: \S*a\.csv:2, 4-5; fill it, or leave the rows out$"

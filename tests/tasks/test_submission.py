@@ -111,7 +111,7 @@ def test_json_lines_of_every_kind(task, fields, predictions, line, tmp_path):
     assert json.loads(written) == {"id": "x"} | line
 
 
-def test_columns_that_no_other_json_can_hold_are_written(tmp_path):
+def test_values_that_json_or_utf_8_cannot_hold_are_written(tmp_path):
     """Half of a surrogate pair, which UTF-8 has not, and a number that is not finite, which JSON has not."""
     task = resolve_task(TaskConfig(name="custom", kind="sequence_classification", labels="a,b", train="a.csv"))
     row = {"text": "x", "note": "\ud83d", "weight": float("nan")}

@@ -1,12 +1,12 @@
 """Checks of the values of a record, for all kinds of tasks; a check returns the value or raises UserError."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from bert_jax.errors import UserError, did_you_mean
+from bert_jax.strict_json import has_surrogate
 from bert_jax.tasks.labels import labels_text
 from bert_jax.tasks.task import Record, Task
 
@@ -35,13 +35,18 @@ def text_field(record: Record, field: str, task: Task, tally: Counter[str]) -> s
     return check_task_text(record, field, record.fields[field], task, tally)
 
 
-def check_task_text(record: Record, field: str, value: Any, task: Task, tally: Counter[str]) -> str:
-    """Return the text `value`; count an empty text of published files, raise EmptyTextError in a user's own files."""
+def check_task_text(
+    record: Record, field: str, value: Any, task: Task, tally: Counter[str], may_be_empty: bool = False
+) -> str:
+    """Return the text `value`; raise UserError if the value is not a text.
+
+    An empty text is counted if it may be empty, or if the task has published files. Otherwise it raises EmptyTextError.
+    """
     if not isinstance(value, str):
         raise UserError(f"{record.where}: {field} is {value!r:.40}, not a text; fix it")
     check_characters(record, field, value)
     if not value.strip():
-        if not task.published:
+        if not (may_be_empty or task.published):
             raise EmptyTextError(record, field)
         tally[EMPTY] += 1
     return value
@@ -49,19 +54,18 @@ def check_task_text(record: Record, field: str, value: Any, task: Task, tally: C
 
 def check_characters(record: Record, field: str, value: str) -> None:
     """Raise UserError for an unpaired surrogate, which JSON can express but no tokenizer reads."""
-    if not value.isascii() and re.search("[\ud800-\udfff]", value):
+    if has_surrogate(value):
         raise UserError(f"{record.where}: {field} has half of a surrogate pair, which is not a character; fix it")
 
 
 def text_fields(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
-    """Return the fields `text` and, if the record has a second text, `text_pair`; count one empty text of a pair."""
+    """Return the fields `text` and, if the record has a second text, `text_pair`; one text of a pair may be empty."""
     values = {field: record.fields[field] for field in ("text", "text_pair") if field in record.fields}
-    empty = [field for field, value in values.items() if isinstance(value, str) and not value.strip()]
-    if 0 < len(empty) < len(values):
-        tally[EMPTY] += len(empty)
-        read = {field: text_field(record, field, task, tally) for field in values if field not in empty}
-        return {field: read.get(field, values[field]) for field in values}
-    return {field: text_field(record, field, task, tally) for field in values}
+    has_text = any(str(value).strip() for value in values.values())
+    return {
+        field: check_task_text(record, field, value, task, tally, may_be_empty=has_text)
+        for field, value in values.items()
+    }
 
 
 def words_field(record: Record, field: str) -> list[str]:

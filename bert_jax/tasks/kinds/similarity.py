@@ -33,6 +33,9 @@ NEGATIVE, SCORES = "negative", "scores"
 
 def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
     example = REGRESSION.make_example(record, task, tally)
+    for field in ("text", "text_pair"):  # an empty text has no meaning to compare
+        if not task.published and not example[field].strip():
+            raise records.EmptyTextError(record, field)
     if NEGATIVE in record.fields:
         value = record.fields[NEGATIVE]
         texts = value if isinstance(value, list) else [value]
