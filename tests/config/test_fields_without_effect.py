@@ -53,6 +53,7 @@ def test_settings_of_masks_are_refused_where_no_phase_has_masks(override: str, d
         for phase, unset in enumerate([("mask_probability=None", "mask_probability_end=None")] * 2)
     )
     refuse_fields_without_effect(config("small_cpu", override, *first))
+    refuse_fields_without_effect(config("small_cpu", override, *first, "train.phases[1].objective=masked_tokens"))
     refuse_fields_without_effect(config("small_cpu", *first, *second))
     with pytest.raises(UserError) as error:
         refuse_fields_without_effect(config("small_cpu", override, *first, *second))

@@ -13,6 +13,7 @@ import pytest
 import safetensors.numpy
 import scipy.sparse
 
+from bert_jax.api import pretrain
 from bert_jax.cli.main import main
 from bert_jax.config import PretrainConfig, read_config, with_vocab_size
 from bert_jax.console import Console
@@ -24,6 +25,7 @@ from bert_jax.corpus.cooccurrence import (
 )
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.corpus.store import ReadableSplit, RecordArrays, Split, open_corpus
+from bert_jax.errors import UserError
 from bert_jax.objectives import make_objective
 from bert_jax.pretraining.corpus_weights import (
     HeadKernels,
@@ -212,6 +214,39 @@ def test_tokens_without_neighbors_have_no_vectors(records: list[list[int]], num_
     vectors = vectors_of(records_of(records), SIZE)
     assert np.isfinite(vectors).all()
     assert np.count_nonzero(vectors.any(axis=1)) == num_vectors
+
+
+def test_a_token_that_the_singular_vectors_do_not_explain_has_no_vector() -> None:
+    """A pair that is half of the text is no surprise, so its singular values are the smallest."""
+    text = records_of([range(20)] * 10 + [[30, 31]] * 100)
+    matrix = np.hstack([weight * information_by_loops(text, VOCAB_SIZE, d) for d, weight in WEIGHTS.items()])
+    left, values, _ = np.linalg.svd(matrix)
+    explained = np.linalg.norm(left[:, :10] * values[:10], axis=1)
+    assert matrix[30:32].any(axis=1).all()
+    np.testing.assert_allclose(explained[30:32], 0.0, atol=1e-9)
+    vectors = vectors_of(text, 10)
+    assert not vectors[30:32].any()
+    assert vectors[:20].any(axis=1).sum() >= 10
+
+
+def test_a_mixture_counts_as_it_is_read(
+    directory: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A corpus with the weight 0 is not read; an epoch has as many sequences as both corpora."""
+    other = generated_corpus(tmp_path / "text", documents=30, vocab_size=VOCAB_SIZE)
+    (tmp_path / "recipe.py").write_text(RECIPE)
+
+    def count(*arguments: object) -> None:
+        raise UserError(f"passes {arguments[4]}")
+
+    monkeypatch.setattr("bert_jax.pretraining.pretrain.random_weights_with_corpus_vectors", count)
+    config = read_config(
+        PretrainConfig,
+        str(tmp_path / "recipe.py"),
+        [f"--config.data.corpus={directory},{other}", "--config.data.weights=0,1"],
+    )
+    with pytest.raises(UserError, match=r"passes \[0\. 2\.\]"):
+        pretrain(config, tmp_path / "run", console=Console(silent=True))
 
 
 def test_the_bilinear_form_is_the_least_squares_fit() -> None:

@@ -285,6 +285,12 @@ def test_a_bad_first_row_does_not_decide_the_kind(tmp_path):
         read_task_examples(resolve_task(settings), settings, "train")
 
 
+def test_objects_without_a_key_of_the_label_are_counted_as_rows(tmp_path):
+    rows = '{"text": "u"}\n{"text": "x", "label": "a"}\n{"text": "y", "label": "b"}\n{"text": "z", "label": "b"}\n'
+    (tmp_path / "a.jsonl").write_text(rows)
+    assert "a.jsonl: 4 rows; texts in text, labels in 3 rows of label" in describe(tmp_path / "a.jsonl").content
+
+
 def test_changed_rows_are_said_to_be_changed(tmp_path, capfd):
     path = tmp_path / "a.csv"
     rows = [f"{letter} {number},{'ab'[number % 2]}\n" for number in range(20) for letter in "xy"]
