@@ -79,9 +79,9 @@ class _RepeatedTokens(MemorySplit):
     """A corpus of few token ids, of which some are more frequent; two sources, whose frequencies differ."""
 
     def read(self, records):
-        tokens, lengths, sentences = super().read(records)
-        digit, is_first = tokens % 10, self.document_of(tokens) < self.source_documents[1]
-        return FIRST_TOKEN + np.where(is_first, digit**2 // 10, 5 + digit // 4), lengths, sentences
+        arrays = super().read(records)
+        digit, is_first = arrays.tokens % 10, self.document_of(arrays.tokens) < self.source_documents[1]
+        return arrays._replace(tokens=FIRST_TOKEN + np.where(is_first, digit**2 // 10, 5 + digit // 4))
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0])
@@ -93,7 +93,7 @@ def test_frequencies_are_counted_in_the_text_that_an_epoch_reads(power):
     counts = np.zeros(split.vocab_size)
     for source, (begin, end) in enumerate(itertools.pairwise(split.source_documents)):
         for record in range(split.first_record[begin], split.first_record[end]):
-            for token in split.read(np.array([record]))[0]:
+            for token in split.read(np.array([record])).tokens:
                 counts[token] += sequences.num_per_source[source] / sequences.num_items[source]
     weight_of = (counts + np.count_nonzero(counts) / len(counts)) ** -power
     batch = sequences.batch(np.arange(20_000))

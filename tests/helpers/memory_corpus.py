@@ -4,6 +4,7 @@ import numpy as np
 
 from bert_jax.batches.masking import Vocabulary
 from bert_jax.batches.pipeline import Symbols
+from bert_jax.corpus.store import RecordArrays
 
 PAD, CLS, SEP, MASK = range(4)
 FIRST_TOKEN = 4
@@ -41,11 +42,11 @@ class MemorySplit:
         self._sentence_start = np.cumsum([0] + [len(record) for record in self.sentences])
         self._lengths = np.array([length for record in self.sentences for length in record], np.int32)
 
-    def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def read(self, records: np.ndarray) -> RecordArrays:
         """Return records as `Split.read`."""
         tokens = (FIRST_TOKEN + _ranges(self._record_start, records)).astype(np.uint32)
         lengths = self._lengths[_ranges(self._sentence_start, records)]
-        return tokens, lengths, np.diff(self._sentence_start)[records].astype(np.int32)
+        return RecordArrays(tokens, lengths, np.diff(self._sentence_start)[records].astype(np.int32))
 
     def symbols(self, separators: int = 1) -> Symbols:
         """Return symbols with a vocabulary in which every second token continues a word."""
