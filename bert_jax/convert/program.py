@@ -74,7 +74,7 @@ def write_program(
 
 def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) -> str:
     """Return README.md of a program that the row `runtime` of RUNTIMES runs."""
-    sentences = weights.sentences
+    sentences, max_positions = weights.sentences, weights.config.max_positions
     kind = answer_kind(weights.heads, weights.problem, weights.activation, sentences)
     classes = max((head.classes for head in weights.heads), default=0)
     code = usage_code(
@@ -82,7 +82,7 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
         kind,
         load_tokenizer(weights.directory),
         has_token_types=weights.config.num_token_types > 1,
-        max_length=(sentences.max_seq_len if sentences else None) or weights.config.max_positions,
+        max_length=min((sentences.max_seq_len if sentences else None) or max_positions, max_positions),
         labels=weights.labels or [f"LABEL_{i}" for i in range(classes)],
         thresholds=read_task_file(task_file_path(weights)).get("thresholds"),
         sentences=sentences,

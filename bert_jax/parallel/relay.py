@@ -73,9 +73,15 @@ def run_relay(host: str, port: int, seconds: float) -> None:
 def connect_with_retries(
     host: str, port: int, seconds: float, check_stop: Callable[[], None] = lambda: None
 ) -> socket.socket:
-    """Return a connection to `host:port`, retried until the port listens; raise TimeoutError after `seconds`.
+    """Return a connection to `host:port`, and try again until the port listens.
 
-    `check_stop` is called before each try, at least every `TRY_SECONDS`, and may raise an exception.
+    Args:
+        host, port: the address.
+        seconds: time after which no further try is made.
+        check_stop: function that is called before each try, at least every `TRY_SECONDS`; it may raise an exception.
+
+    Raises:
+        TimeoutError: the last try failed.
     """
     end = time.monotonic() + seconds
     while True:

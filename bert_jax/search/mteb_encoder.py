@@ -64,13 +64,13 @@ class MtebEncoder:
         """The name, the size and other facts of the model, which `mteb` saves with the scores."""
         from mteb.models import ModelMeta
 
-        directory = self._model.directory
+        directory, config, sentences = self._model.directory, self._model.config, self._model.sentences
         return ModelMeta.create_empty(
             {
                 "name": f"{directory.parent.name or 'local'}/{directory.name}",
                 "framework": ["JAX"],
-                "embed_dim": self._model.config.hidden_size,
-                "max_tokens": self._model.sentences.max_seq_len or self._model.config.max_positions,
+                "embed_dim": config.vocab_size if sentences.is_sparse else sentences.vector_width or config.hidden_size,
+                "max_tokens": min(sentences.max_seq_len or config.max_positions, config.max_positions),
                 "similarity_fn_name": similarity_of(self._model).name,
             }
         )

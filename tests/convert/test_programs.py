@@ -5,6 +5,7 @@ The reference is torch with the original weights, through transformers or senten
 
 import ast
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -17,12 +18,13 @@ import sentence_transformers
 import torch
 
 import bert_jax
+from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.cli.main import main
 from bert_jax.convert.expected_outputs import FILE, read_expected_outputs
 from bert_jax.convert.export import FORMATS
 from bert_jax.convert.export_readme import FENCE, PROGRAM_CODE, _code_of_texts
 from bert_jax.convert.latency import repeat_first_row_to_batch
-from bert_jax.convert.program import run_readme_code
+from bert_jax.convert.program import program_readme, run_readme_code
 from bert_jax.convert.runtimes import RUNTIMES, open_runtime, select_outputs
 from bert_jax.files import SUMS
 from bert_jax.interop.onnx_file import convert_to_openvino, quantize_onnx
@@ -170,6 +172,16 @@ def test_verify_runs_sentence_vectors_in_every_runtime(vectors, capsys, name):
     assert compared == (
         [False, True] if name == "huggingface" else [True] * len(compared)
     )  # transformers has no vectors
+
+
+def test_the_readme_truncates_texts_to_the_positions_of_the_encoder(vectors, tmp_path):
+    """The files of sentence-transformers may name a longer length than the encoder has positions."""
+    shutil.copytree(vectors[0] / "theirs", tmp_path / "long")
+    (path,) = (tmp_path / "long").glob("sentence_bert_config.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"max_seq_length": 10_000}))
+    weights = read_weights(tmp_path / "long")
+    readme = program_readme(weights, "title", "onnxruntime", is_int8=False)
+    assert f"enable_truncation({weights.config.max_positions})" in readme
 
 
 def test_python_returns_the_checks_that_the_command_prints(vectors, capsys):

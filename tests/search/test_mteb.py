@@ -1,6 +1,8 @@
 """The adapter of mteb, with a task of local files; `pip install mteb` makes the test run."""
 
 import os
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from bert_jax.scoring.retrieval import score_retrieval
 from bert_jax.search.mteb_encoder import mteb_encoder
 from tests.finetuning.test_mine import write_lines
 from tests.helpers import tiny_models
+from tests.interop import test_multi_vector_encoders, test_sparse_encoders
 
 
 @pytest.mark.slow
@@ -69,3 +72,17 @@ def test_mteb_computes_the_same_scores(tmp_path, monkeypatch) -> None:
     row = score_retrieval(open_model(tmp_path / "model", HEADS), tmp_path).rows["model"]
     for theirs, ours in (("ndcg_at_10", "ndcg@10"), ("recall_at_10", "recall@10"), ("recall_at_100", "recall@100")):
         assert scores[theirs] == pytest.approx(row[ours], abs=1e-5), ours  # mteb rounds to five digits
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("module", [test_sparse_encoders, test_multi_vector_encoders])
+def test_the_metadata_have_the_width_of_the_vectors_and_the_length_of_texts(tmp_path, monkeypatch, module):
+    models = types.SimpleNamespace(ModelMeta=types.SimpleNamespace(create_empty=lambda fields: fields))
+    monkeypatch.setitem(sys.modules, "mteb", types.ModuleType("mteb"))
+    monkeypatch.setitem(sys.modules, "mteb.models", models)
+    tiny_models.save(tmp_path / "model", "bert")
+    theirs = module.save_theirs(tmp_path / "model", tmp_path / "theirs")
+    encoder = mteb_encoder(tmp_path / "theirs")
+    metadata, vectors = encoder.mteb_model_meta, encoder.encode([{"text": ["a b"]}])
+    assert metadata["embed_dim"] == vectors.shape[-1]
+    assert metadata["max_tokens"] == theirs.max_seq_length
