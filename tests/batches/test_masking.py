@@ -173,7 +173,7 @@ def test_every_masking_rule_has_a_counterpart_in_plain_python():
 )
 @pytest.mark.parametrize("continuing", [0.3, 0.8])
 def test_walk_in_plain_python(kind, config, continuing):
-    examples = make_examples(150, shortest=3, longest=90, continuing=continuing)
+    examples = make_examples(60, shortest=3, longest=90, continuing=continuing)
     found = split(examples, mask(examples, kind, seed=5, **config))
     for one, (begin, end) in enumerate(itertools.pairwise(examples.starts)):
         ids, maskable = examples.ids[begin:end].tolist(), examples.maskable[begin:end].tolist()

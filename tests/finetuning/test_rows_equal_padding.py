@@ -20,6 +20,7 @@ from tests.helpers.rows_and_padding import (
     make_task,
     padded_reference,
 )
+from tests.helpers.slow_cases import quick
 from tests.helpers.tiny_models import MAX_POSITIONS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -48,7 +49,7 @@ def test_every_kind_is_compared():
     assert {kind for kind, _ in CASES} == set(KINDS)
 
 
-@pytest.mark.parametrize(("kind", "family"), CASES)
+@pytest.mark.parametrize(("kind", "family"), quick(CASES, *CASES[::3]))
 def test_outputs_loss_and_gradients_equal_padding(tmp_path, kind, family):
     model, objective, params, feed, features, batches = make_task(tmp_path, kind, family, RowShape(MAX_POSITIONS, 1))
     apply = jax.jit(lambda params, batch: model.apply(params, batch, None))

@@ -319,13 +319,8 @@ def test_the_others_name_a_lost_process(
         assert re.search(message, run.said(other)), run.all_said()
 
 
-@pytest.mark.parametrize(
-    ("absent", "name"),
-    [
-        (0, r"process 0 \(the coordinator, .+\)"),
-        pytest.param(1, "process 1 of 3", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("absent", "name"), [(0, r"process 0 \(the coordinator, .+\)"), (1, "process 1 of 3")])
 def test_the_others_name_a_process_that_never_started(
     recipe: pathlib.Path, tmp_path: pathlib.Path, absent: int, name: str
 ) -> None:

@@ -4,6 +4,7 @@ import pathlib
 
 import numpy as np
 import pytest
+import pytest
 import safetensors.numpy
 import torch
 import transformers
@@ -64,6 +65,7 @@ def test_causal_weights_start_a_run_with_masks_and_the_reverse(
         assert transformers.AutoConfig.from_pretrained(tmp_path / name / "model").architectures == [kind]
 
 
+@pytest.mark.slow
 def test_a_decoder_takes_the_causal_detour(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     """At a rate of 0, the exported ModernBERT has the decoder's weights."""
     tokenizer, random = tokenizer_of("modernbert"), np.random.default_rng(0)

@@ -1,20 +1,16 @@
 """The behavior of the code equals the recorded behavior: see README.md."""
 
 import pathlib
-from collections.abc import Iterable
 
 import pytest
 
+from tests.helpers.slow_cases import quick
 from tests.record import batches, exports, formats, texts, training
 from tests.record.compare import check, check_entries, check_texts
 from tests.record.world import make_world
 
 RECIPES = batches.recipes()
-
-
-def quick(names: Iterable[str], *quick_names: str) -> list:
-    """Return pytest parameters; all but the named ones are marked as slow."""
-    return [name if name in quick_names else pytest.param(name, marks=pytest.mark.slow) for name in names]
+QUICK_FAMILIES = ("bert", "albert", "modernbert", "research")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,12 +60,12 @@ def test_trainings_are_these() -> None:
     check_entries("finetuning", training.TASKS)
 
 
-@pytest.mark.parametrize("family", exports.families())
+@pytest.mark.parametrize("family", quick(exports.families(), *QUICK_FAMILIES))
 def test_exports(family: str, tmp_path: pathlib.Path) -> None:
     check("exports", family, exports.exported_classes(family, tmp_path))
 
 
-@pytest.mark.parametrize("family", exports.families())
+@pytest.mark.parametrize("family", quick(exports.families(), *QUICK_FAMILIES))
 def test_answers(family: str, tmp_path: pathlib.Path) -> None:
     check("answers", family, exports.answers(family, tmp_path))
 
