@@ -4,7 +4,6 @@ import pathlib
 
 import numpy as np
 import pytest
-import pytest
 import safetensors.numpy
 import torch
 import transformers
