@@ -22,16 +22,20 @@ def with_longer_positions(weights: Weights, wanted: EncoderConfig, console: Cons
     scheme = POSITIONS[weights.config.positions]
     if new <= old or wanted.positions != weights.config.positions:
         return weights
-    params, rotary_base = weights.params, weights.config.rotary_base
+    params, rotary_base, local_base = weights.params, weights.config.rotary_base, weights.config.local_rotary_base
     message = f"{old:,} positions extended to {new:,}"
     if scheme.embed:
         params = _repeat_position_table(params, weights.config.position_offset, new)
         message += ", by repeating their table"
     if scheme.angles and wanted.rotary_base != rotary_base:
         message += f", with the rotary base {wanted.rotary_base:,g} instead of {rotary_base:,g}"
+        if local_base is None and wanted.local_rotary_base is not None:  # local attention keeps its base
+            local_base = rotary_base
         rotary_base = wanted.rotary_base
     console.say(message)
-    config = dataclasses.replace(weights.config, max_positions=new, rotary_base=rotary_base)
+    config = dataclasses.replace(
+        weights.config, max_positions=new, rotary_base=rotary_base, local_rotary_base=local_base
+    )
     return dataclasses.replace(weights, config=config, params=params)
 
 

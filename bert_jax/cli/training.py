@@ -222,10 +222,10 @@ def run_pretrain(args: argparse.Namespace) -> None:
             made = text_as_corpus(config.data, config.model.vocab_size, session.console)
         with made as (data, preparation):
             config = dataclasses.replace(config, data=data)
-            for line in () if args.budget else phase_warnings(config, given):
-                session.console.say(line)
             if args.budget:
                 config = config_for_budget(config, args.budget, workdir, session.console, given)
+            for line in phase_warnings(config, given):
+                session.console.say(line)
             return pretrain_in_directory(config, workdir, session, preparation)
 
     finished, first = _run_in_processes(args, PretrainConfig, run)

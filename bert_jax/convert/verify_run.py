@@ -93,8 +93,17 @@ def read_or_compute_expected_outputs(directory: pathlib.Path, console: Console) 
 def check_runtime(
     name: str, directory: pathlib.Path, expected: ExpectedOutputs, tolerance: float | None
 ) -> tuple[RuntimeCheck, Run]:
-    """Run a directory in a runtime; return the comparison with the expected outputs, and the opened program."""
-    run = RUNTIMES[name].open(directory, 0)
+    """Run a directory in a runtime; return the comparison with the expected outputs, and the opened program.
+
+    Raise UserError if the runtime cannot open the directory.
+    """
+    try:
+        run = RUNTIMES[name].open(directory, 0)
+    except UserError:
+        raise
+    except Exception as error:  # each runtime has errors of its own
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"{directory}: {name} cannot open it ({reason}); export the model again") from None
     wanted = {output: x for output, x in expected.outputs.items() if RUNTIMES[name].returns(output)}
     padded = select_outputs(run(expected.batch), wanted, expected.batch)
     difference, by_padding = largest_relative_difference(wanted, padded, expected.batch), 0.0

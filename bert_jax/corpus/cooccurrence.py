@@ -68,8 +68,8 @@ def cooccurrence_vectors(cooccurrence: Cooccurrence, size: int) -> np.ndarray:
     ).tocsr()
     vocab_size = matrix.shape[0]
     vectors = np.zeros((vocab_size, size), np.float32)
-    if matrix.nnz:
-        rank = min(size, vocab_size - 1)
+    rank = min(size, vocab_size - 1)
+    if matrix.nnz and rank:
         # Left singular vectors are eigenvectors of the matrix times its transpose. The seed makes the result equal in
         # all runs on a machine.
         transposed = matrix.T.tocsr()

@@ -5,6 +5,7 @@ import fcntl
 import functools
 import hashlib
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -102,6 +103,8 @@ def mine_negatives(
             f"--ranks {rule.first}:{rule.end} and --number {num_negatives}: give a range such as 10:50, and from 1 to "
             "as many negatives as the range has ranks"
         )
+    if margin is not None and not math.isfinite(margin):
+        raise UserError(f"--margin {margin}: give a finite number, or leave it out")
     check_not_input(output, [pairs], "--pairs")
     check_not_input(output, [corpus, *pathlib.Path(corpus).glob("corpus.jsonl*")], "--corpus")
     lines, read = _read_pairs(pathlib.Path(pairs)), read_corpus_documents(pathlib.Path(corpus))

@@ -107,7 +107,7 @@ class Summary:
     truncated: int  # number of texts that were cut
     spelled: int  # number of texts that contain the text of a special token, such as [SEP]
     unknown: int  # number of texts with more unknown tokens than known tokens
-    empty: int  # number of texts without a character, which have only special tokens
+    empty: int  # number of texts without a character other than spaces
     width: int
 
 
@@ -458,7 +458,7 @@ def _count_tokens(
 
     def inputs_with_progress() -> Iterator[Input]:
         for count, line in enumerate(inputs, 1):
-            counts["empty_texts"] += not line.fields.get("text")
+            counts["empty_texts"] += not any(str(line.fields.get(key) or "").strip() for key in ("text", "text_pair"))
             progress("counting", count, None)
             yield line
 

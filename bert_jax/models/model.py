@@ -298,9 +298,9 @@ def _has_contradiction_by_message(config: EncoderConfig) -> dict[str, bool]:
         f"{config.hidden_size}; set model.embedding_size below model.hidden_size": (
             config.masked_extra_table and config.table_width >= config.hidden_size
         ),
-        f"model.initialization={config.initialization} starts heads by rotary positions, or by learned positions as "
-        f"wide as the blocks; it has no effect with model.positions={config.positions}, model.embedding_size="
-        f"{config.embedding_size}: set model.initialization=identity_head": (
+        f"model.initialization={config.initialization} needs rotary positions, or learned positions as wide as the "
+        f"blocks (model.positions={config.positions}, model.embedding_size={config.embedding_size}), a norm before the "
+        "first attention, and 2 features a head: set model.initialization=identity_head": (
             init_scales(config).neighbors and not can_init_neighbor_heads(config)
         ),
         f"model.initialization={config.initialization} starts a head by the two texts of a pair; it needs rotary "

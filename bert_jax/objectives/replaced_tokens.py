@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 
 from bert_jax.config import EncoderConfig, ReplacedTokensConfig
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, with_message
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.models.dropout import dropout_seeds, random_uint32
 from bert_jax.objectives import masked_tokens
@@ -138,7 +138,10 @@ def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
             "the embeddings of the model"
         )
     discriminator = make_model(model, ingredients.compute, HEADS)
-    generator = make_model(generator_config(model, settings), ingredients.compute, GENERATOR_HEADS)
+    try:
+        generator = make_model(generator_config(model, settings), ingredients.compute, GENERATOR_HEADS)
+    except UserError as error:  # the user has not set the architecture of the generator
+        raise with_message(error, f"the generator of config.objective=replaced_tokens: {error}") from None
     sharing = EMBEDDING_SHARINGS[settings.embedding_sharing]
 
     def init(rng: jax.Array) -> Params:

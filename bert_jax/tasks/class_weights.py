@@ -73,6 +73,8 @@ def _parse_user_weights(spec: str, labels: Sequence[str], counts: Mapping[int, i
         if not (0 < weight < math.inf):
             raise UserError(f"config.task.class_weights: the weight of '{name}' is '{written}'; give a number above 0")
         index = labels.index(name)
+        if index in weights:
+            raise UserError(f"config.task.class_weights: '{name}' has two weights; give one")
         if not counts.get(index):
             raise UserError(f"config.task.class_weights: no training example has the label '{name}'; leave it out")
         weights[index] = weight
@@ -108,7 +110,7 @@ def oversample_rare_labels(kind: TaskKind, examples: Sequence[Example], features
     depend on the seed of a training, so all trainings of a run have the same training set.
     """
     counts = Counter(label for example in examples for label in set(kind.label_indices(example)))
-    most = max(counts.values())
+    most = max(counts.values(), default=1)
     rarest = [min((counts[label] for label in kind.label_indices(example)), default=most) for example in examples]
     ratios = most / np.array(rarest)
     repeats = np.floor(ratios + uniform_floats(random_bits(0, Stream.ORDER, 1, np.arange(len(examples))))).astype(int)

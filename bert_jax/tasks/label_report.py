@@ -26,7 +26,8 @@ def label_report(
             each example or word has exactly one label, and the task has at most `MAX_CONFUSION` labels.
         calibration: `ece`, the expected calibration error (Guo et al. 2017), and a list `bins`; each bin has the mean
             confidence, the fraction of right decisions and the number of decisions. A decision is the predicted label
-            of an example or word; for sets of labels, each label of an example is a decision, yes or no.
+            of an example or word; for sets of labels, each label of an example is a decision, yes or no, at 0.5 and not
+            at the tuned threshold.
         errors: the wrongly predicted examples whose gold labels have the lowest probabilities, each with its id, text,
             gold label, predicted label and probability; token classification has no errors in the report.
     """

@@ -36,7 +36,7 @@ def lengths(world: World, lines: list[str]) -> list[int]:
 
 def test_embed_prints_a_summary_of_its_output(world, tmp_path, embed, run) -> None:
     """What enters the first layer at [CLS] is the same for every text."""
-    lines = [*vocabulary()[:5], ""]
+    lines = [*vocabulary()[:5], " "]
     tokens, made = sum(lengths(world, lines)), tmp_path / "out" / "vectors.npy"
     status, out, err = run(*embed(lines, "--pooling", "cls", "--layers", 0, "--batch_size", 4))
     assert (status, err) == (0, "")

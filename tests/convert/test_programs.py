@@ -4,6 +4,7 @@ The reference is torch with the original weights, through transformers or senten
 """
 
 import ast
+import dataclasses
 import importlib.util
 import json
 import os
@@ -20,12 +21,18 @@ import torch
 import bert_jax
 from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.cli.main import main
-from bert_jax.convert.expected_outputs import FILE, read_expected_outputs
+from bert_jax.convert.expected_outputs import (
+    FILE,
+    largest_relative_difference,
+    read_expected_outputs,
+    serialize_expected_outputs,
+)
 from bert_jax.convert.export import FORMATS
 from bert_jax.convert.export_readme import FENCE, PROGRAM_CODE, _code_of_texts
 from bert_jax.convert.latency import repeat_first_row_to_batch
 from bert_jax.convert.program import program_readme, run_readme_code
 from bert_jax.convert.runtimes import RUNTIMES, open_runtime, select_outputs
+from bert_jax.errors import UserError
 from bert_jax.files import SUMS
 from bert_jax.interop.onnx_file import convert_to_openvino, quantize_onnx
 from bert_jax.interop.sentence_modules import SentenceModules
@@ -172,6 +179,33 @@ def test_verify_runs_sentence_vectors_in_every_runtime(vectors, capsys, name):
     assert compared == (
         [False, True] if name == "huggingface" else [True] * len(compared)
     )  # transformers has no vectors
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("onnx", "model.onnx"), ("stablehlo", "model.stablehlo"), ("stablehlo", "manifest.json")]
+)
+def test_a_program_that_its_runtime_cannot_open_is_named(vectors, tmp_path, name, file):
+    """Part of a copy; from Python, no digests are compared."""
+    shutil.copytree(vectors[0] / name, tmp_path / name)
+    os.truncate(tmp_path / name / file, 100)
+    with pytest.raises(UserError, match=r"cannot open it \(.*\); export the model again"):
+        bert_jax.verify_run(tmp_path / name)
+
+
+def test_expected_outputs_that_compare_nothing_are_refused(vectors, tmp_path):
+    expected = read_expected_outputs(vectors[0] / "onnx" / FILE)
+    for change in (lambda x: np.full_like(x, np.nan), lambda x: x[:2]):
+        changed = dataclasses.replace(expected, outputs={name: change(x) for name, x in expected.outputs.items()})
+        (tmp_path / FILE).write_bytes(serialize_expected_outputs(changed))
+        with pytest.raises(UserError, match="export the model again"):
+            read_expected_outputs(tmp_path / FILE)
+
+
+def test_outputs_of_any_size_are_compared():
+    """Only the logits of answers have a value for tokens that are in no answer."""
+    batch, wanted = {"attention_mask": np.ones((3, 2), np.int32)}, np.full((3, 2), -2e5, np.float32)
+    assert largest_relative_difference({"sequence_logits": wanted}, {"sequence_logits": 0 * wanted}, batch) == 1.0
+    assert largest_relative_difference({"start_logits": wanted}, {"start_logits": 0 * wanted}, batch) == 0.0
 
 
 def test_the_readme_truncates_texts_to_the_positions_of_the_encoder(vectors, tmp_path):

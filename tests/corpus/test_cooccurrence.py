@@ -216,6 +216,13 @@ def test_tokens_without_neighbors_have_no_vectors(records: list[list[int]], num_
     assert np.count_nonzero(vectors.any(axis=1)) == num_vectors
 
 
+def test_vectors_without_entries() -> None:
+    """A token table of one feature leaves no feature beside the common vector; a vocabulary may have one token."""
+    assert vectors_of(records_of([[5, 6] * 40]), 0).shape == (VOCAB_SIZE, 0)
+    one_token = count_cooccurrences(records_of([[0] * 20]), 1, max_tokens=1_000)
+    assert not cooccurrence_vectors(one_token, SIZE).any()
+
+
 def test_a_token_that_the_singular_vectors_do_not_explain_has_no_vector() -> None:
     """A pair that is half of the text is no surprise, so its singular values are the smallest."""
     text = records_of([range(20)] * 10 + [[30, 31]] * 100)

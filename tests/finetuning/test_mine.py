@@ -1,6 +1,7 @@
 """Mined negatives beside brute force; a killed command that continues; bad files."""
 
 import json
+import math
 import pathlib
 import re
 import shutil
@@ -350,6 +351,7 @@ def test_scores_of_a_cross_encoder_equal_transformers(world, tmp_path) -> None:
         ({"text": "ab", "text_pair": "cd", "label": 0}, {}, "pairs.jsonl:1: has label"),
         ({"text": "ab", "text_pair": "cd", "negative": "ef"}, {}, "pairs.jsonl:1: has negative"),
         ({"text": "ab", "text_pair": "cd"}, {"margin": 0.5}, "text_pair is no document of"),
+        ({"text": "ab", "text_pair": "cd"}, {"margin": math.nan}, "--margin nan: give a finite number"),
         ({"text": "ab", "text_pair": "cd"}, {"ranks": (50, 10)}, "--ranks 50:10 and --number 1: give a range"),
         ({"text": "ab", "text_pair": "cd"}, {"num_negatives": 41}, "--ranks 10:50 and --number 41"),
         ({"text": "zz", "text_pair": "cd"}, {}, "no pair has 1 negatives"),

@@ -80,9 +80,14 @@ def test_neighbors_are_read_through_a_projection(embedding_size: int) -> None:
     [
         {"positions": "relative", "local_rotary_base": None},
         {"positions": "learned", "local_rotary_base": None, "embedding_size": 64},
+        {"embedding_norm": False},
+        {"embedding_norm": False, "norm_position": "post", "first_attention_norm": True},
+        {"norm": "no_norm"},
+        {"num_heads": CONFIG.hidden_size, "positions": "learned", "local_rotary_base": None},
     ],
+    ids=str,
 )
-def test_an_architecture_without_phases_or_shared_waves_is_refused(change) -> None:
+def test_an_architecture_whose_heads_would_not_read_neighbors_is_refused(change) -> None:
     config = dataclasses.replace(CONFIG, initialization="neighbors", **change)
-    with pytest.raises(UserError, match=r"model.initialization=neighbors starts heads by rotary positions, or by"):
+    with pytest.raises(UserError, match=r"model.initialization=neighbors needs rotary positions, or learned positions"):
         make_model(config, ComputeConfig(), ())

@@ -320,6 +320,10 @@ def test_both_models_begin_with_the_same_embeddings_and_joining_is_the_inverse_o
     [
         ({"data.sentence_pairs": "next_sentence"}, "no head for config.data.sentence_pairs=next_sentence"),
         ({"replaced_tokens.generator_size": 0.4}, "a generator of 13 features"),
+        (
+            {"model.initialization": "neighbors", "model.embedding_size": None},
+            "the generator of config.objective=replaced_tokens: model.initialization=neighbors needs rotary positions",
+        ),
     ],
 )
 def test_refused_before_anything_is_allocated(values: dict[str, object], words: str) -> None:

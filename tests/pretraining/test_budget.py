@@ -11,6 +11,7 @@ import pytest
 
 from bert_jax import api
 from bert_jax import config as c
+from bert_jax.cli.main import main
 from bert_jax.config import PretrainConfig, read_config, with_vocab_size
 from bert_jax.console import Console
 from bert_jax.corpus.store import open_corpus
@@ -117,13 +118,24 @@ def test_steps_and_batch_grow_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step_tokens", "seq_len", "devices"), [(2048, 64, 1), (2**17, 512, 8), (2048, 512, 8), (4096, 96, 4)]
+    ("step_tokens", "seq_len", "devices", "parts"),
+    [
+        (2048, 64, 1, 1),
+        (2**17, 512, 8, 1),
+        (2048, 512, 8, 1),
+        (4096, 96, 4, 1),
+        (2**17, 512, 2, 16),
+        (2**17, 2048, 1, 16),
+        (2048, 256, 1, 16),
+    ],
 )
-def test_batches_divide_over_devices_and_micro_batches(step_tokens: int, seq_len: int, devices: int) -> None:
-    sequences, micro_batches = sequences_and_micro_batches(step_tokens, seq_len, devices)
-    assert sequences % (micro_batches * devices) == 0
-    assert sequences * seq_len / micro_batches / devices <= 2**14
-    if step_tokens >= seq_len * devices:
+def test_batches_divide_over_devices_and_micro_batches(
+    step_tokens: int, seq_len: int, devices: int, parts: int
+) -> None:
+    sequences, micro_batches = sequences_and_micro_batches(step_tokens, seq_len, devices, parts)
+    assert sequences % (micro_batches * devices * parts) == 0
+    assert sequences * seq_len / micro_batches / devices <= max(2**14, seq_len * parts)
+    if step_tokens >= seq_len * devices * parts:
         assert math.isclose(sequences * seq_len, step_tokens, rel_tol=0.2)
 
 
@@ -313,6 +325,22 @@ def test_a_warmup_longer_than_the_run_is_refused_before_anything_is_written(corp
     with pytest.raises(UserError, match=r"optimizer\.warmup_steps=1000, but the run has"):
         config_for_budget(config, "20K tokens", tmp_path / "run", Console(io.StringIO()), given=(key,))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_warmup_of_a_phase_longer_than_the_phase_is_refused(corpus, tmp_path) -> None:
+    config, key = small(corpus), "train.phases[0].warmup_steps"
+    phases = (dataclasses.replace(config.train.phases[0], peak_learning_rate=1e-3, warmup_steps=1_000),)
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=phases))
+    with pytest.raises(UserError, match=r"phases\[0\]\.warmup_steps=1000, but the phase has"):
+        config_for_budget(config, "20K tokens", tmp_path / "run", Console(io.StringIO()), given=(key,))
+
+
+def test_a_field_that_a_phase_replaces_is_named(corpus, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("bert_jax.pretraining.pretrain.pretrain_in_directory", lambda *_: None)
+    words = ["--config=small_cpu", "--budget=20K tokens", f"--workdir={tmp_path / 'run'}"]
+    second = [f"--config.train.phases[1].{name}=None" for name in ("mask_probability", "mask_probability_end")]
+    assert main(["pretrain", *words, f"--corpus={corpus}", "--config.data.mask_probability=0.4", *second]) == 0
+    assert "warning: no effect of config.data.mask_probability in phase 1" in capsys.readouterr().err
 
 
 def test_fields_that_the_budget_chooses_cannot_be_given(corpus, tmp_path) -> None:

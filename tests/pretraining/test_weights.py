@@ -222,6 +222,11 @@ def test_a_teacher_has_no_rows_that_no_token_uses(world, padded):
             {"max_positions": 4000, "rotary_base": 160_000.0},
             "16 positions extended to 4,000, with the rotary base 160,000 instead of 10,000",
         ),
+        (
+            {"positions": "rotary", "local_window": 4},
+            {"max_positions": 40, "rotary_base": 160_000.0, "local_rotary_base": 10_000.0},
+            "16 positions extended to 40, with the rotary base 160,000 instead of 10,000",
+        ),
         ({}, {"max_positions": 16}, ""),
         ({}, {"max_positions": 8}, ""),
         ({"positions": "rotary"}, {"rotary_base": 5.0}, ""),

@@ -54,6 +54,7 @@ def test_own_weights():
         ("a=0", "the weight of 'a' is '0'; give a number above 0"),
         ("a=inf", "the weight of 'a' is 'inf'"),
         ("a=much", "the weight of 'a' is 'much'"),
+        ("a=2,b=1,a=3", "'a' has two weights; give one"),
     ],
 )
 def test_refusals(spec, says):
@@ -107,3 +108,9 @@ def test_rare_labels_are_repeated():
         assert {*counts} <= {70 // size, -(-70 // size)}
         assert sum(counts) == pytest.approx(70, abs=9)
     assert repeated == oversample_rare_labels(KINDS["sequence_classification"], examples, features)
+
+
+def test_sets_without_labels_are_not_repeated():
+    examples = [{"id": str(n), "label": np.zeros(2, bool)} for n in range(4)]
+    features = [Features(np.zeros(3, np.int32), 3, n) for n in range(4)]
+    assert oversample_rare_labels(KINDS["multilabel_classification"], examples, features) == features

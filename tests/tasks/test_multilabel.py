@@ -80,6 +80,13 @@ def test_thresholds_are_the_best_of_all(seed):
     assert f1(threshold) == pytest.approx(max(f1(cut) for cut in probabilities))
 
 
+def test_thresholds_of_sure_predictions_are_probabilities():
+    one, below = np.float32(1), np.nextafter(np.float32(1), np.float32(0))
+    threshold = best_f1_threshold(np.array([one, below]), np.array([True, False]))
+    assert below < threshold < 1
+    assert best_f1_threshold(np.zeros(2, np.float32), np.array([True, False])) == 0.5
+
+
 @pytest.mark.parametrize("per_label", [False, True])
 def test_both_kinds_of_thresholds_are_reported_and_the_chosen_kind_is_used(per_label):
     rng = np.random.default_rng(0)

@@ -15,10 +15,10 @@ from bert_jax.config import (
     EncoderConfig,
     PretrainConfig,
     check_choices,
-    check_warmup,
     refuse_fields_without_effect,
     with_vocab_size,
 )
+from bert_jax.config.checks import check_pretraining
 from bert_jax.console import Console, format_seconds
 from bert_jax.corpus.build.prepare_parts import estimate_text_tokens
 from bert_jax.corpus.mixture import open_mixture
@@ -38,6 +38,7 @@ from bert_jax.pretraining.budget.rule import (
     Candidate,
     Choice,
     choose_size_and_steps,
+    parts_of_micro_batches,
     sequences_and_micro_batches,
 )
 from bert_jax.pretraining.data import sequence_rules, training_batches
@@ -120,7 +121,7 @@ def config_for_budget(
             budget, tokens, candidate_sizes(config), longest * jax.device_count(), measured_rate, console
         )
         choice = dataclasses.replace(choice, devices=jax.device_count())
-        check_warmup(apply_choice(config, choice, given).optimizer, choice.steps)  # before anything is written
+        check_pretraining(apply_choice(config, choice, given))  # before anything is written
         if jax.process_index() == 0:
             _write_choice(directory, text, choice, rates)
     else:
@@ -161,7 +162,9 @@ def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] 
     devices = choice.devices or jax.device_count()
     phases = []
     for index, phase in enumerate(train.phases):
-        sequences, micro_batches = sequences_and_micro_batches(choice.step_tokens, phase.seq_len, devices)
+        sequences, micro_batches = sequences_and_micro_batches(
+            choice.step_tokens, phase.seq_len, devices, parts=parts_of_micro_batches(phase)
+        )
         phases.append(dataclasses.replace(phase, batch_size=sequences, batch_stages=1, grad_accum_steps=micro_batches))
         if phase.warmup_steps is not None and f"train.phases[{index}].warmup_steps" not in given:
             phases[-1] = dataclasses.replace(phases[-1], warmup_steps=round(phase.warmup_steps * scale))

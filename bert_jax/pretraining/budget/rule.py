@@ -16,10 +16,12 @@ The constants are rules of thumb, not fits.
 """
 
 import dataclasses
+import fractions
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from bert_jax.config import PhaseConfig
 from bert_jax.pretraining.budget.amounts import Budget
 
 # (layers, width) of each size, the smallest first. Heads have 64 features; the recipe sets the proportion of the MLP.
@@ -121,16 +123,25 @@ class StepSizes(NamedTuple):
     num_micro_batches: int
 
 
-def sequences_and_micro_batches(step_tokens: int, seq_len: int, devices: int) -> StepSizes:
+def sequences_and_micro_batches(step_tokens: int, seq_len: int, devices: int, parts: int = 1) -> StepSizes:
     """Return the numbers of sequences and micro-batches of a step of about `step_tokens` tokens.
 
-    Both numbers are chosen so that the devices share each micro-batch evenly.
+    Both numbers are chosen so that the devices share each micro-batch evenly, and `parts` divides the number of
+    sequences that a device reads at a time.
     """
-    sequences = max(1, round(step_tokens / seq_len / devices)) * devices
+    smallest = devices * parts
+    sequences = max(1, round(step_tokens / seq_len / smallest)) * smallest
     micro_batches = 1
     while (
         sequences * seq_len / micro_batches > MAX_MICRO_BATCH_TOKENS * devices
-        and sequences % (2 * micro_batches * devices) == 0
+        and sequences % (2 * micro_batches * smallest) == 0
     ):
         micro_batches *= 2
     return StepSizes(sequences, micro_batches)
+
+
+def parts_of_micro_batches(phase: PhaseConfig) -> int:
+    """Return the number that must divide the sequences of a micro-batch: 16 for a hybrid phase with a fraction 1/16."""
+    if phase.objective != "hybrid":
+        return 1
+    return fractions.Fraction(phase.left_to_right_fraction).limit_denominator(1_000).denominator

@@ -10,13 +10,12 @@ from bert_jax.config import TaskConfig
 from bert_jax.tasks.features import Features, FeaturesAndCounts
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind, Threshold, Tuned
-from bert_jax.tasks.kinds.multilabel_score import best_f1_threshold, multilabel_scores
+from bert_jax.tasks.kinds.multilabel_score import DEFAULT_THRESHOLD, best_f1_threshold, multilabel_scores
 from bert_jax.tasks.kinds.texts import round_for_json, stack_in_example_order, text_features
 from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "sequence_logits"
-DEFAULT_THRESHOLD = 0.5  # as in transformers
 
 
 def _label_names(record: Record, task: Task) -> list[str]:

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+DEFAULT_THRESHOLD = 0.5  # as in transformers
+
 
 def multilabel_scores(gold: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     """Return micro, macro and sample F1, and the fraction of examples whose labels are all right.
@@ -27,16 +29,18 @@ def best_f1_threshold(probabilities: np.ndarray, gold: np.ndarray) -> float:
     """Return the threshold of probabilities that gives the best F1; of equally good thresholds, return the highest.
 
     A probability above the threshold means "yes". The threshold is midway between the lowest probability that becomes a
-    "yes" and the highest probability that becomes a "no".
+    "yes" and the highest probability that becomes a "no", so it is above 0 and below 1; it is 0.5 if all probabilities
+    are 0.
 
     Args:
         probabilities: float `[n]`, from 0 to 1.
         gold: bool `[n]`.
     """
     order = np.argsort(-probabilities, kind="stable")
-    sorted_probabilities = np.append(probabilities[order], 0.0)
+    # In float32, the middle of 1 and the largest number below 1 is 1.
+    sorted_probabilities = np.append(probabilities[order].astype(np.float64), 0.0)
     scores = 2 * np.cumsum(gold[order]) / (np.arange(1, len(gold) + 1) + gold.sum())
     # No threshold separates equal probabilities.
     scores[sorted_probabilities[:-1] == sorted_probabilities[1:]] = -1.0
     best = int(scores.argmax())
-    return float((sorted_probabilities[best] + sorted_probabilities[best + 1]) / 2)
+    return float((sorted_probabilities[best] + sorted_probabilities[best + 1]) / 2) or DEFAULT_THRESHOLD
