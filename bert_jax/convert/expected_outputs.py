@@ -127,7 +127,7 @@ def compute_outputs_of_bert_jax(weights: Weights, format_name: str) -> ExpectedO
     for name, x in arrays.items():
         if not np.isfinite(x).all():
             raise UserError(
-                f"{weights.directory}: {name} of a random text is not finite; give a model whose weights are smaller"
+                f"{weights.directory}: {name} of a random text is not finite: the weights are damaged or too large"
             )
     return ExpectedOutputs(format_name, batch, arrays)
 

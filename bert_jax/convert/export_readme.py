@@ -13,7 +13,7 @@ from bert_jax.interop.onnx_file import OPENVINO_FILE
 from bert_jax.interop.sentence_modules import VECTORS, SentenceModules
 from bert_jax.models import Head
 from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, prompt_of_role
-from bert_jax.tasks.kinds.multilabel_classification import DEFAULT_THRESHOLD
+from bert_jax.tasks.kinds.multilabel_score import DEFAULT_THRESHOLD
 from bert_jax.tokenizer import Tokenizer
 
 FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

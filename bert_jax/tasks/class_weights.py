@@ -74,7 +74,7 @@ def _parse_user_weights(spec: str, labels: Sequence[str], counts: Mapping[int, i
             raise UserError(f"config.task.class_weights: the weight of '{name}' is '{written}'; give a number above 0")
         index = labels.index(name)
         if index in weights:
-            raise UserError(f"config.task.class_weights: '{name}' has two weights; give one")
+            raise UserError(f"config.task.class_weights: '{name}' has two weights; remove a weight")
         if not counts.get(index):
             raise UserError(f"config.task.class_weights: no training example has the label '{name}'; leave it out")
         weights[index] = weight

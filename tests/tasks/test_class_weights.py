@@ -54,7 +54,7 @@ def test_own_weights():
         ("a=0", "the weight of 'a' is '0'; give a number above 0"),
         ("a=inf", "the weight of 'a' is 'inf'"),
         ("a=much", "the weight of 'a' is 'much'"),
-        ("a=2,b=1,a=3", "'a' has two weights; give one"),
+        ("a=2,b=1,a=3", "'a' has two weights; remove a weight"),
     ],
 )
 def test_refusals(spec, says):
