@@ -31,7 +31,7 @@ LONG = random_documents(14, 25, (100, 250), (5, 40))
 PREDICTIONS = ("positions", "labels", "weights")
 
 
-@pytest.mark.parametrize("seq_len", [128, 512])
+@pytest.mark.parametrize("seq_len", [128, pytest.param(512, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "documents",
     [LONG, LONG + MIDDLE + FEW + ONE, LONG[:5] + 10 * ONE, LONG[:5] + 5 * FEW, MIDDLE + FEW + ONE, FEW + ONE],

@@ -13,6 +13,7 @@ from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.models import Head, make_model
 from tests.helpers import tokenizer_directories
+from tests.helpers.slow_cases import quick
 
 TINY = dataclasses.replace(PRESETS["tiny"], family="research", vocab_size=101, max_positions=32, num_heads=4)
 MODERN = dataclasses.replace(PRESETS["modern_tiny"], family="research", vocab_size=101)
@@ -36,15 +37,15 @@ PAIRS = ("masked_token", "next_sentence")
 HEADS = (("next_token",), ("replaced_token",), ("sequence_classification",), ("question_answering",), ("pooled",))
 
 
-@pytest.mark.parametrize(
-    ("what", "names"),
-    [
-        *((what, PAIRS) for what in CONFIGS if not CONFIGS[what].bilstm),
-        *(("query-key norm", names) for names in HEADS),
-        *(("with a BiLSTM", names) for names in HEADS[2:4]),
-        ("blocks", ("question_answering",)),
-    ],
-)
+CASES = [
+    *((what, PAIRS) for what in CONFIGS if not CONFIGS[what].bilstm),
+    *(("query-key norm", names) for names in HEADS),
+    *(("with a BiLSTM", names) for names in HEADS[2:4]),
+    ("blocks", ("question_answering",)),
+]
+
+
+@pytest.mark.parametrize(("what", "names"), quick(CASES, *CASES[::3]))
 def test_every_parameter_returns(what, names, tmp_path) -> None:
     config = CONFIGS[what]
     heads = tuple(Head(name, 3 if name.endswith("_classification") else 0) for name in names)

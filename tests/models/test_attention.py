@@ -56,7 +56,7 @@ def random_inputs(shape, dtype=jnp.float32, packed=False):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("rate", [0.0, 0.1])
+@pytest.mark.parametrize("rate", [pytest.param(0.0, marks=pytest.mark.slow), 0.1])
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_kernels_equal_plain_attention(name, rate, packed):
     inputs, gradient = random_inputs(SHAPES[name], packed=packed)

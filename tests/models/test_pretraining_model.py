@@ -120,7 +120,7 @@ WAYS = [
     ComputeConfig(scan_layers=False),
     pytest.param(ComputeConfig(remat=True), marks=pytest.mark.slow),
     pytest.param(ComputeConfig(scan_layers=False, remat=True), marks=pytest.mark.slow),
-    ComputeConfig(attention="xla"),
+    pytest.param(ComputeConfig(attention="xla"), marks=pytest.mark.slow),
 ]
 
 

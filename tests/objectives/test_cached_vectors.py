@@ -49,7 +49,7 @@ def small_network(params, frozen, batch, rngs):
     return vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
-@pytest.mark.parametrize("steps", [2, 12])
+@pytest.mark.parametrize("steps", [2, pytest.param(12, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("name", "options"),
     [

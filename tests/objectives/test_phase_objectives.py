@@ -54,7 +54,12 @@ def two_phases(corpus: pathlib.Path | None = None, **first: object) -> PretrainC
 
 @pytest.mark.parametrize(
     ("first", "causal_fraction"),
-    [({}, 1.0), ({"objective": "hybrid", "left_to_right_fraction": 0.25, "grad_accum_steps": 2}, 0.25)],
+    [
+        ({}, 1.0),
+        pytest.param(
+            {"objective": "hybrid", "left_to_right_fraction": 0.25, "grad_accum_steps": 2}, 0.25, marks=pytest.mark.slow
+        ),
+    ],
     ids=["left_to_right", "hybrid"],
 )
 def test_losses_and_weights_of_both_phases_follow_torch(

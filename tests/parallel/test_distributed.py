@@ -331,7 +331,8 @@ def test_the_others_name_a_process_that_never_started(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
 def test_sigterm_ends_the_wait_for_a_missing_process(recipe: pathlib.Path, tmp_path: pathlib.Path, victim: int) -> None:
     run = pretrain(recipe, tmp_path / "run", 3, absent=2)
     port = run.processes[0].args[run.processes[0].args.index("--coordinator") + 1].rpartition(":")[2]

@@ -45,12 +45,12 @@ def test_configs() -> None:
     check_entries("configs", found)
 
 
-@pytest.mark.parametrize("name", quick(training.OBJECTIVES, "masked_tokens", "next_sentence"))
+@pytest.mark.parametrize("name", quick(training.OBJECTIVES, "masked_tokens"))
 def test_pretraining(name: str, world: pathlib.Path) -> None:
     check("pretraining", name, training.of_objective(name, world))
 
 
-@pytest.mark.parametrize("kind", quick(training.TASKS, "sequence_classification"))
+@pytest.mark.parametrize("kind", quick(training.TASKS))
 def test_finetuning(kind: str, world: pathlib.Path) -> None:
     check("finetuning", kind, training.of_task(kind, world))
 
