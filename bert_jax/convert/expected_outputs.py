@@ -150,7 +150,7 @@ def read_expected_outputs(path: pathlib.Path) -> ExpectedOutputs:
         {name.removeprefix(part): x for name, x in arrays.items() if name.startswith(part)}
         for part in ("inputs/", "outputs/")
     )
-    has_rows = all(len(x) == ROWS for x in arrays.values() if x.ndim) and all(x.ndim for x in arrays.values())
+    has_rows = all(x.shape[:1] == (ROWS,) for x in arrays.values())
     is_finite = all(np.isfinite(x).all() for x in outputs.values())
     if not outputs or not {"input_ids", "attention_mask"} <= inputs.keys() or not has_rows or not is_finite:
         raise UserError(f"{path}: holds no inputs and outputs of a model; export the model again")

@@ -33,6 +33,7 @@ from bert_jax.pretraining.budget.rule import (
     sequences_and_micro_batches,
 )
 from bert_jax.training.schedules import plan_phases
+from bert_jax.training.step import check_divisible_by_mesh
 from tests.helpers.generated_corpus import generated_corpus
 from tests.helpers.run_data import batches_of
 
@@ -325,6 +326,24 @@ def test_a_warmup_longer_than_the_run_is_refused_before_anything_is_written(corp
     with pytest.raises(UserError, match=r"optimizer\.warmup_steps=1000, but the run has"):
         config_for_budget(config, "20K tokens", tmp_path / "run", Console(io.StringIO()), given=(key,))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_hybrid_phase_has_whole_fractions_of_each_batch(corpus, tmp_path) -> None:
+    """2,048 tokens, the smallest step, are 8 sequences of 256 tokens, which have no sixteenth."""
+    config = small(corpus)
+    phases = (dataclasses.replace(config.train.phases[0], seq_len=256, objective="hybrid"),)
+    config = dataclasses.replace(
+        config,
+        train=dataclasses.replace(config.train, phases=phases),
+        model=dataclasses.replace(config.model, max_positions=256),
+        data=dataclasses.replace(config.data, sentence_pairs="full_sentences"),
+    )
+    config = config_for_budget(config, "40K tokens", tmp_path, Console(io.StringIO()))
+    (phase,) = plan_phases(config.train)
+    assert phase.batch_size == 16
+    assert 36_000 < phase.batch_size * 256 * (phase.end - phase.begin) < 44_000
+    mesh = sharding.make_mesh(config.mesh)
+    check_divisible_by_mesh(mesh, make_objective(config), (phase,), config.evaluate.batch_size)
 
 
 def test_a_warmup_of_a_phase_longer_than_the_phase_is_refused(corpus, tmp_path) -> None:

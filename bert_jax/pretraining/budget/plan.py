@@ -116,9 +116,9 @@ def config_for_budget(
     recorded = _broadcast_choice(_read_recorded_choice(directory, text) if jax.process_index() == 0 else None)
     if recorded is None:
         refuse_fields_without_effect(config)
-        longest = max(phase.seq_len for phase in config.train.used_phases.values())
+        smallest = max(phase.seq_len * parts_of_micro_batches(phase) for phase in config.train.used_phases.values())
         choice, rates = _choose_by_measuring_sizes(
-            budget, tokens, candidate_sizes(config), longest * jax.device_count(), measured_rate, console
+            budget, tokens, candidate_sizes(config), smallest * jax.device_count(), measured_rate, console
         )
         choice = dataclasses.replace(choice, devices=jax.device_count())
         check_pretraining(apply_choice(config, choice, given))  # before anything is written
