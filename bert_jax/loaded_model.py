@@ -103,7 +103,9 @@ class LoadedModel:
         normalize: bool | None = None,
         prompt_name: str | None = None,
     ) -> np.ndarray | Any:
-        """Return the vectors of texts, float32 `[texts, hidden]`; `EmbedOptions` documents the arguments.
+        """Return the vectors of texts, float32 `[texts, width]`; `EmbedOptions` documents the arguments.
+
+        The width is the width of the model, or four times as much with `layers="concat4"`.
 
         If the directory names a head for sparse or token vectors, the result is a container of inference/vectors.py,
         and not an array. A type checker cannot know this, so it accepts the result as an array.

@@ -31,6 +31,7 @@ from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_mod
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, copy_shared_parts, missing_heads_advice
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
 from bert_jax.objectives import OBJECTIVES
+from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
@@ -178,8 +179,14 @@ def _read_dense_kernel(folder: pathlib.Path) -> np.ndarray:
 
 
 def _with_labels_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Loaded:
-    """Return the merged model of a `peft` directory with the labels of the adapter's task, where the head fits them."""
-    labels = tuple(read_task_file(directory / TASK_FILE).get("labels", ()))
+    """Return the merged model of a `peft` directory as its task file describes it, where the head fits the file.
+
+    The task file gives the labels, and the problem type and the activation of the task's kind.
+    """
+    task = read_task_file(directory / TASK_FILE)
+    kind, labels = KINDS.get(str(task.get("kind"))), tuple(task.get("labels", ()))
+    if kind and kind.head in {head.name for head in loaded.heads} and not loaded.new:
+        loaded = dataclasses.replace(loaded, problem=kind.problem, activation=kind.activation)
     classes = {head.classes for head in loaded.heads}
     return (
         dataclasses.replace(loaded, labels=labels) if labels and len(labels) in classes and not loaded.new else loaded

@@ -137,9 +137,13 @@ def multiply_mlp_features_by_gates(flat: Flat, gates: jax.Array) -> Flat:
 
 
 def remove_mlp_features(config: EncoderConfig, flat: Flat, importance: np.ndarray, amount: float) -> SmallerModel:
-    """Remove the least important features; all MLPs keep the same number of features."""
+    """Remove the least important features; all MLPs keep the same number of features, a multiple of 8."""
     size = max(FEATURE_MULTIPLE, round((1 - amount) * config.mlp_size / FEATURE_MULTIPLE) * FEATURE_MULTIPLE)
-    _num_to_remove((config.mlp_size - size) / config.mlp_size, config.mlp_size, "MLP features")
+    if size >= config.mlp_size:
+        raise UserError(
+            f"--amount {amount:g} removes none of {config.mlp_size} MLP features, because a multiple of "
+            f"{FEATURE_MULTIPLE} stays; give a larger fraction"
+        )
     removed, mlps = Flat(), _mlp_parameter_prefixes(flat)
     for mlp, importance_of_mlp in zip(mlps, np.split(importance, len(mlps), axis=1), strict=True):
         features = _most_important_gates(importance_of_mlp, size)

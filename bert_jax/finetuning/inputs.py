@@ -34,7 +34,6 @@ from bert_jax.finetuning.training_sets import order_of_batches, settings_of_sets
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model import check_token_ids, load_matching_tokenizer
 from bert_jax.interop.huggingface.model_config import model_config_fields
-from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import make_adapter
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, heads_as_stored, model_class_for_heads
@@ -55,7 +54,6 @@ from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training.schedules import Phase
-from bert_jax.training.workdir import resolve_model_dir
 
 MAX_NARROW_WIDTH = 256  # of an encoder for which the learning rates of the recipes are too low
 MIN_NARROW_RATE = 3e-4
@@ -163,7 +161,7 @@ def read_task_inputs(
     if settings.bilstm:
         weights = _with_bilstm(weights, tokenizer, rng)
     if adapter and adapter.rank is not None:
-        _check_adapter_settings(init_from, settings, freeze_encoder)
+        _check_adapter_settings(init_from, weights, settings, freeze_encoder)
     teacher = read_task_teacher(settings, task, head, weights.config, tokenizer, console)
 
     # The sets of the task.
@@ -388,7 +386,7 @@ def _warn_about_shared_texts(
             )
 
 
-def _check_adapter_settings(init_from: str, settings: TaskConfig, freeze_encoder: bool) -> None:
+def _check_adapter_settings(init_from: str, weights: Weights, settings: TaskConfig, freeze_encoder: bool) -> None:
     """Raise UserError for settings that have no effect with an adapter, and for weights that are an adapter."""
     if freeze_encoder:
         raise no_effect_error(
@@ -396,7 +394,7 @@ def _check_adapter_settings(init_from: str, settings: TaskConfig, freeze_encoder
         )
     if settings.random_weights:
         raise UserError("config.adapter.rank with config.task.random_weights: an adapter changes trained weights")
-    if (resolve_model_dir(init_from) / PEFT_CONFIG).is_file():
+    if weights.adapter_directory is not None:
         raise UserError(
             f"config.init_from={init_from} is an adapter, and `peft` opens no adapter of an adapter; merge it with "
             "`bert-jax export`, and start from the output"

@@ -6,6 +6,7 @@ import json
 import math
 import pathlib
 import shutil
+import tempfile
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.custom import with_columns_of_examples
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tokenizer.save import copy_tokenizer
 from bert_jax.training.checkpoint import saved_steps
 from bert_jax.training.loop import fit
 from bert_jax.training.metrics import NOT_SCORES, read_metrics
@@ -226,6 +228,8 @@ def export_best_model(
         on_host = {**on_host, "encoder": weights.params["encoder"]}
         if peft_can_open(weights):
             files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, weights.directory)
+            if KINDS[task.kind].reads_words:  # else the tokenizer of the base model fits
+                files |= _files_of_tokenizer(weights.directory)
             extra |= {f"{FOLDER}/{name}": content for name, content in {**files, **extra}.items()}
         on_host = merge_adapter_into_weights(inputs.adapter, on_host)
     huggingface.export_model(
@@ -240,6 +244,13 @@ def export_best_model(
         problem=KINDS[task.kind].problem,
         spaces_words=KINDS[task.kind].reads_words,
     )
+
+
+def _files_of_tokenizer(source: pathlib.Path) -> dict[str, bytes]:
+    """Return the name and the content of each file of a tokenizer for lists of words; see `copy_tokenizer`."""
+    with tempfile.TemporaryDirectory() as scratch:
+        copy_tokenizer(source, scratch, spaces_words=True)
+        return {path.name: path.read_bytes() for path in pathlib.Path(scratch).iterdir()}
 
 
 def remove_best_models_except(directory: pathlib.Path, kept_steps: Container[int]) -> None:

@@ -23,7 +23,8 @@ def _read_json_lines(path: pathlib.Path) -> Iterator[Item]:
     """
     for line in read_inputs(path):
         texts = texts_by_key(line, (GOOD,)) | texts_by_key(line, (BAD,))
-        yield Item(line.where, str(line.fields.get(PARADIGM, path.stem)), (texts[GOOD], texts[BAD]))
+        paradigm = line.fields.get(PARADIGM)
+        yield Item(line.where, path.stem if paradigm is None else str(paradigm), (texts[GOOD], texts[BAD]))
 
 
 def _read_alternating_lines(path: pathlib.Path) -> Iterator[Item]:

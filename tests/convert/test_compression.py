@@ -203,11 +203,18 @@ def test_transformers_opens_a_nomic_bert_without_heads(tmp_path) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "amount"), [("heads", 0.01), ("heads", 1.0), ("mlp", 0.01), ("layers", 1.0)])
+@pytest.mark.parametrize(("name", "amount"), [("heads", 0.01), ("heads", 1.0), ("layers", 1.0)])
 def test_nothing_and_everything_are_refused(name: str, amount: float) -> None:
     shape = (3, *TARGETS[name].gate_shape(CONFIG))
     with pytest.raises(UserError, match=r"--amount .* give a fraction that leaves some"):
         TARGETS[name].remove(CONFIG, {"encoder/layers/mlp_down/kernel": np.ones((3, 16, 8))}, np.ones(shape), amount)
+
+
+@pytest.mark.parametrize(("mlp_size", "amount"), [(64, 0.05), (21, 0.04)])
+def test_a_fraction_of_less_than_a_multiple_of_mlp_features_is_refused(mlp_size: int, amount: float) -> None:
+    config = dataclasses.replace(CONFIG, mlp_size=mlp_size)
+    with pytest.raises(UserError, match=rf"--amount {amount} removes none of {mlp_size} MLP features"):
+        TARGETS["mlp"].remove(config, {}, np.ones((3, mlp_size)), amount)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "accuracy_mismatched"])

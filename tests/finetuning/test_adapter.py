@@ -244,6 +244,15 @@ def test_an_exported_adapter_predicts_as_its_model(run, tmp_path):
     assert main(["export", "--workdir", str(output), "--format", "peft", "--output", str(tmp_path / "no")]) == 2
 
 
+@pytest.mark.slow
+def test_an_adapter_of_words_has_the_tokenizer_of_its_training(world, tmp_path):
+    """The tokenizer of the base encodes a word like the first word of a text."""
+    finetune(world, tmp_path / "run", "token_classification", *SETTINGS)
+    files = {path.name for path in (tmp_path / "run" / "model" / "adapter").iterdir()}
+    assert {"tokenizer.json", "tokenizer_config.json"} <= files
+    assert load_tokenizer(tmp_path / "run" / "model" / "adapter").vocab_size
+
+
 def test_an_architecture_that_transformers_lacks_has_no_adapter_for_peft(tmp_path):
     """`compress --method heads` makes such a model of a BERT."""
     save(tmp_path, "bert", "ForSequenceClassification", num_labels=3)

@@ -126,6 +126,27 @@ def test_settings_of_peft(tmp_path, settings):
     compare_merged(model, tmp_path / "adapter")
 
 
+def test_an_adapter_keeps_the_problem_and_the_activation_of_its_base(tmp_path):
+    save_peft(tmp_path, "bert", modules_to_save=["pooler"])
+    config = tmp_path / "base" / "config.json"
+    identity = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    more = {"problem_type": "multi_label_classification", "sentence_transformers": identity}
+    config.write_text(json.dumps(json.loads(config.read_text()) | more))
+    weights = read_weights(tmp_path / "adapter")
+    assert (weights.problem, weights.activation) == ("multi_label_classification", "identity")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [("multilabel_classification", ("multi_label_classification", "")), ("regression", ("", "identity"))],
+)
+def test_an_adapter_has_the_problem_and_the_activation_of_its_task(tmp_path, kind, fields):
+    save_peft(tmp_path, "bert", modules_to_save=["pooler"])
+    (tmp_path / "adapter" / "task.json").write_text(json.dumps({"kind": kind}))
+    weights = read_weights(tmp_path / "adapter")
+    assert (weights.problem, weights.activation) == fields
+
+
 @pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers` to `True`:UserWarning")
 @pytest.mark.parametrize("saved", [["pooler"], ["word_embeddings", "pooler"]], ids=len)
 def test_tokens_that_the_training_added(tmp_path, saved):

@@ -153,6 +153,15 @@ def test_words_on_a_page(model: OpenModel, found: TextAttention) -> None:
     assert "<script>alert" in page.text  # as text
 
 
+def test_words_of_a_byte_level_vocabulary(tmp_path: pathlib.Path) -> None:
+    """The first word of each text has no mark of a space."""
+    save(tmp_path, "roberta")
+    model = open_model(tmp_path)
+    found = text_attention(model, "ab c", "d e")
+    words = attention_between_words(model, found).tokens
+    assert [word.replace(" ", "") for word in words] == ["<s>", "ab", "c", "</s>", "</s>", "d", "e", "</s>"]
+
+
 def test_a_window_of_a_long_text(model: OpenModel, found: TextAttention) -> None:
     """Tokens 2 to 5 read: the end of one word, two words of one token, and the beginning of another word."""
     rows = [layer[:, 2:6] for layer in found.weights]

@@ -92,9 +92,9 @@ def test_ties_count_half():
 
 
 def test_the_uid_of_a_line_is_its_paradigm(tmp_path):
-    lines = [{"sentence_good": "a", "sentence_bad": "b", "UID": name} for name in ("x", "y", "x")]
+    lines = [{"sentence_good": "a", "sentence_bad": "b", "UID": name} for name in ("x", "y", "x", None)]
     (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    assert [item.group for item in read("pairs", tmp_path / "own.jsonl")] == ["x", "y", "x"]
+    assert [item.group for item in read("pairs", tmp_path / "own.jsonl")] == ["x", "y", "x", "own"]
 
 
 def test_a_fraction_is_drawn_from_each_group_and_always_the_same():

@@ -20,6 +20,7 @@ from bert_jax.tasks.labels import (
     sort_labels_naturally,
 )
 from bert_jax.tasks.reading.examples import read_task_examples, summarize_locations
+from bert_jax.tasks.reading.formats import read_delimited, read_parquet
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Record, Task
 
@@ -317,6 +318,37 @@ def test_parquet_is_read_like_json(tmp_path):
         read(tmp_path, "a.parquet", content, columns="text=titel")
     with pytest.raises(UserError, match="broken Parquet file"):
         read(tmp_path, "b.parquet", content[:-9], columns="text=meta.title")
+
+
+def test_parquet_columns_that_python_cannot_hold(tmp_path):
+    """No field reads the times, but a prediction may copy them."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    end = 253_402_300_799 * 10**6  # 9999-12-31 23:59:59, which is the year 10,000 in Tokyo
+    columns = {
+        "text": ["a"],
+        "label": ["x"],
+        "until": pyarrow.array([end], pyarrow.timestamp("us", tz="Asia/Tokyo")),
+        "far": pyarrow.array([10**7], pyarrow.date32()),
+        "fine": pyarrow.array([1], pyarrow.timestamp("ns")),
+        "long": pyarrow.array([1], pyarrow.duration("ns")),
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    (record,) = read_parquet(str(tmp_path / "a.parquet"), {"text": "text"}, [])
+    assert record.row["fine"] == "1970-01-01 00:00:00.000000001"
+    assert {name: type(value) for name, value in record.row.items()} == dict.fromkeys(columns, str) | {"long": int}
+    columns["inner"] = pyarrow.array([{"at": 2**62}], pyarrow.struct({"at": pyarrow.timestamp("us")}))
+    parquet.write_table(pyarrow.table(columns), tmp_path / "b.parquet")
+    with pytest.raises(UserError, match=r"b.parquet: the column 'inner' cannot be read \(.*\); leave it out"):
+        list(read_parquet(str(tmp_path / "b.parquet"), {"text": "text"}, []))
+
+
+def test_every_column_of_a_row_is_kept(tmp_path):
+    (tmp_path / "a.csv").write_text("text,note,note,,,note_3\nhello,first,second,x,y,z\n")
+    (record,) = read_delimited(str(tmp_path / "a.csv"), {"text": "text"}, [], separator=",", quoted=True)
+    assert list(record.row.values()) == ["hello", "first", "second", "x", "y", "z"]
+    assert list(record.row) == ["text", "note", "note_3_", "column_4", "column_5", "note_3"]
 
 
 # evaluate-v1.1.py of SQuAD and the notebook of JaQuAD, written out.

@@ -270,7 +270,9 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
     if (table := next(module.name for module in family.encoder if module.kind == VOCABULARY)) in saved:
         encoder = dataclasses.replace(encoder, vocab_size=len(saved[table]))  # the training added tokens
     described = described._replace(
-        encoder=encoder, architecture=model_class.name, labels=Labels(names, classes or of_base.classes)
+        encoder=encoder,
+        architecture=model_class.name,
+        labels=of_base._replace(names=names, classes=classes or of_base.classes),
     )
     return PeftDirectory(described, where, merged, base)
 

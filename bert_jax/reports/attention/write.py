@@ -22,7 +22,7 @@ def write_attention_file(
     head: int | None = None,
     first_token: int = 0,
 ) -> str:
-    """Write the attention in a text, or in a pair of texts, to the file `output`, and return `x`.
+    """Write the attention in a text, or in a pair of texts, to the file `output`; return its path.
 
     Args:
         model_dir: directory of the model.

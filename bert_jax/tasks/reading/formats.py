@@ -75,7 +75,7 @@ def read_delimited(
     names = [name.strip() for name in first] if header else [str(column) for column in range(width)]
     if not header:
         rows = itertools.chain([_LocatedRow(where, first)], rows)
-    indices = {}
+    keys_of_row, indices = _distinct_names(names), {}
     for field, name in columns.items():
         if names.count(name) == 1:
             indices[field] = names.index(name)
@@ -87,7 +87,7 @@ def read_delimited(
         notes[f"columns, separated by {NAMES_OF_SEPARATORS.get(separator, repr(separator))}"] = width
     for where, values in rows:
         if len(values) == width:
-            row = dict(zip(names, values, strict=True))
+            row = dict(zip(keys_of_row, values, strict=True))
             yield Record(where, {field: values[index] for field, index in indices.items()}, row)
         elif skipped is not None:
             skipped["rows with a wrong number of columns are skipped"] += 1
@@ -96,6 +96,18 @@ def read_delimited(
                 f"{where}: {len(values)} columns, but the first row has {width}; "
                 "fix the row (a separator, a line break or a quote inside a text?)"
             )
+
+
+def _distinct_names(names: Sequence[str]) -> list[str]:
+    """Return a different name for each column: a repeated name gets the number of its column, as in `note_3`."""
+    distinct = list[str]()
+    for number, name in enumerate(names, 1):
+        is_first = bool(name) and name not in names[: number - 1]
+        key = name if is_first else f"{name or 'column'}_{number}"
+        while key in distinct or (not is_first and key in names):
+            key += "_"
+        distinct.append(key)
+    return distinct
 
 
 def _find_separator(data: bytes, usual: str, required: Set[str]) -> str:
@@ -281,12 +293,30 @@ def read_parquet(
                 raise absent_column_error(path, "column", field, columns, names)
         index = 0
         for batch in table.iter_batches():
-            for item in batch.to_pylist():
+            for item in _rows_of_batch(path, batch):
                 index += 1
                 yield _object_record(f"{path}: row {index}", item, columns, optional)
     except (pyarrow.ArrowException, ValueError) as error:
         line = str(error).partition("\n")[0]
         raise UserError(f"{path}: broken Parquet file ({line}); write it again") from None
+
+
+def _rows_of_batch(path: str, batch: Any) -> list[dict[str, Any]]:
+    """Return the rows of an Arrow batch; times and dates are texts, because Python cannot hold all of them."""
+    import pyarrow
+
+    columns = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            if pyarrow.types.is_duration(column.type):
+                column = column.cast(pyarrow.int64())
+            elif pyarrow.types.is_temporal(column.type):
+                column = column.cast(pyarrow.string())
+            columns[name] = column.to_pylist()
+        except (pyarrow.ArrowException, ValueError, OverflowError, LookupError) as error:
+            line = str(error).partition("\n")[0]
+            raise UserError(f"{path}: the column '{name}' cannot be read ({line}); leave it out of the file") from None
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 class _LocatedValue(NamedTuple):
