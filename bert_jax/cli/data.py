@@ -487,7 +487,7 @@ INSPECT = Verb(
     summary="show a corpus and training sequences made from it",
     description=(
         "Prints statistics, warns of likely problems, and shows sequences as text. Masks, pairs and packed "
-        "examples have colors on a terminal, and marks in other outputs. Every field of config.data can be "
+        "examples have colors on a terminal, and marks in other outputs. Every field that shapes sequences can be "
         "overridden, as in --config.data.masking=span."
     ),
     example="corpus/",
