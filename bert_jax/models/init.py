@@ -223,13 +223,8 @@ def can_init_neighbor_heads(config: EncoderConfig) -> bool:
     scheme = NEIGHBOR_SCHEMES.get(config.positions)
     if config.bottleneck_size or config.trigram_embeddings:  # heads do not read the sum of the tables
         return False
-    # Without a norm before the heads, the scores of neighbors are too small.
-    has_norm = config.norm != "no_norm" and (
-        config.embedding_norm or (config.norm_position == "pre" and config.first_attention_norm)
-    )
-    if not has_norm or config.head_dim < 2:
-        return False
-    return scheme is not None and (scheme.any_table_width or config.embedding_size is None)
+    fits = scheme is not None and (scheme.any_table_width or config.embedding_size is None)
+    return fits and config.head_dim >= 2
 
 
 SAME_TOKEN_SCORE = 15.0  # nats, of a token and itself

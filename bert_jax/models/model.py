@@ -41,7 +41,7 @@ from bert_jax.models.init import (
     init_scales,
 )
 from bert_jax.models.layers import ACTIVATIONS, ADAPTER
-from bert_jax.models.norms import NORMS
+from bert_jax.models.norms import NORMS, no_norm
 from bert_jax.models.positions import POSITIONS
 
 Params = dict[str, Any]  # nested, leaves float32 arrays
@@ -280,6 +280,12 @@ def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tu
             raise UserError(message)
 
 
+def _has_norm_before_attention(config: EncoderConfig) -> bool:
+    """Return whether a norm scales the input of the first attention. Otherwise the scores of neighbors are too small."""
+    reads_norm = BLOCKS[config.norm_position].norm_reads_input and config.first_attention_norm
+    return NORMS[config.norm] is not no_norm and (config.embedding_norm or reads_norm)
+
+
 def _has_contradiction_by_message(config: EncoderConfig) -> dict[str, bool]:
     """Return a message for each pair of contradictory fields, and whether the config has the contradiction."""
     window, windows = config.local_window, config.local_windows
@@ -301,7 +307,8 @@ def _has_contradiction_by_message(config: EncoderConfig) -> dict[str, bool]:
         f"model.initialization={config.initialization} needs rotary positions, or learned positions as wide as the "
         f"blocks (model.positions={config.positions}, model.embedding_size={config.embedding_size}), a norm before the "
         "first attention, and 2 features a head: set model.initialization=identity_head": (
-            init_scales(config).neighbors and not can_init_neighbor_heads(config)
+            init_scales(config).neighbors
+            and not (can_init_neighbor_heads(config) and _has_norm_before_attention(config))
         ),
         f"model.initialization={config.initialization} starts a head by the two texts of a pair; it needs rotary "
         "positions, tables as wide as the blocks, model.num_token_types=2 and at least 32 features a head: set "

@@ -94,15 +94,17 @@ class PhaseObjectiveRow(NamedTuple):
     Attributes:
         make: function (ingredients, objective of the run, settings of the phase) -> the objective of the phase
         has_masks: True if the objective needs masked tokens
+        splits_batch: True if `left_to_right_fraction` divides each batch into two parts
     """
 
     make: Callable[[Ingredients, Objective, PhaseConfig], Objective]
     has_masks: bool
+    splits_batch: bool = False
 
 
 PHASE_OBJECTIVES: dict[str, PhaseObjectiveRow] = {
     "left_to_right": PhaseObjectiveRow(left_to_right.make_left_to_right_phase, has_masks=False),
-    "hybrid": PhaseObjectiveRow(hybrid.make_hybrid_phase, has_masks=True),
+    "hybrid": PhaseObjectiveRow(hybrid.make_hybrid_phase, has_masks=True, splits_batch=True),
 }
 
 

@@ -1,6 +1,7 @@
 """The config of a run for a recipe and a budget; the work directory records the choice for a resumed run."""
 
 import dataclasses
+import fractions
 import json
 import pathlib
 from collections.abc import Callable, Collection, Sequence
@@ -13,6 +14,7 @@ from jax.experimental import multihost_utils
 from bert_jax import strict_json
 from bert_jax.config import (
     EncoderConfig,
+    PhaseConfig,
     PretrainConfig,
     check_choices,
     refuse_fields_without_effect,
@@ -24,7 +26,7 @@ from bert_jax.corpus.build.prepare_parts import estimate_text_tokens
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError, writing
 from bert_jax.files import read_file, write_text
-from bert_jax.objectives import OBJECTIVES, make_objective
+from bert_jax.objectives import OBJECTIVES, PHASE_OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.budget.amounts import Budget, parse_budget
 from bert_jax.pretraining.budget.measure import measure_flops_per_second
@@ -38,7 +40,6 @@ from bert_jax.pretraining.budget.rule import (
     Candidate,
     Choice,
     choose_size_and_steps,
-    parts_of_micro_batches,
     sequences_and_micro_batches,
 )
 from bert_jax.pretraining.data import sequence_rules, training_batches
@@ -154,6 +155,13 @@ def candidate_sizes(config: PretrainConfig) -> list[Candidate]:
     if refused and not possible:
         raise refused
     return possible
+
+
+def parts_of_micro_batches(phase: PhaseConfig) -> int:
+    """Return the number that must divide the sequences of a micro-batch: 16 for a hybrid phase with a fraction 1/16."""
+    if phase.objective is None or not PHASE_OBJECTIVES[phase.objective].splits_batch:
+        return 1
+    return fractions.Fraction(phase.left_to_right_fraction).limit_denominator(1_000).denominator
 
 
 def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] = ()) -> PretrainConfig:

@@ -16,12 +16,10 @@ The constants are rules of thumb, not fits.
 """
 
 import dataclasses
-import fractions
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bert_jax.config import PhaseConfig
 from bert_jax.pretraining.budget.amounts import Budget
 
 # (layers, width) of each size, the smallest first. Heads have 64 features; the recipe sets the proportion of the MLP.
@@ -138,10 +136,3 @@ def sequences_and_micro_batches(step_tokens: int, seq_len: int, devices: int, pa
     ):
         micro_batches *= 2
     return StepSizes(sequences, micro_batches)
-
-
-def parts_of_micro_batches(phase: PhaseConfig) -> int:
-    """Return the number that must divide the sequences of a micro-batch: 16 for a hybrid phase with a fraction 1/16."""
-    if phase.objective != "hybrid":
-        return 1
-    return fractions.Fraction(phase.left_to_right_fraction).limit_denominator(1_000).denominator
