@@ -281,7 +281,7 @@ def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tu
 
 
 def _has_norm_before_attention(config: EncoderConfig) -> bool:
-    """Return whether a norm scales the input of the first attention. Otherwise the scores of neighbors are too small."""
+    """Return whether a norm scales the input of the first attention; else the scores of neighbors are too small."""
     reads_norm = BLOCKS[config.norm_position].norm_reads_input and config.first_attention_norm
     return NORMS[config.norm] is not no_norm and (config.embedding_norm or reads_norm)
 
