@@ -70,7 +70,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.mark.slow
 def test_every_verb(environment: str, writable: pathlib.Path, world: pathlib.Path) -> None:
-    from benchmarks.odd_places import HONEST
+    from benchmarks.odd_place_commands import HONEST
 
     assert {row.split()[0] for row in HONEST} == set(VERBS) - {"completion"}  # reads no file
     program = ["-m", "tests.helpers.odd_environments", str(world), str(writable)]

@@ -195,10 +195,10 @@ PATHS = {"GLOB", "DIR", "FILE", "PATH", "PLACE", "CORPUS", "RECIPE", "WORKDIR"}
 
 
 def test_the_trials_give_odd_paths_to_every_option() -> None:
-    """`benchmarks/odd_places.py` has a row for each option of each verb that takes a path."""
+    """`benchmarks/odd_place_commands.py` has a row for each option of each verb that takes a path."""
     import argparse
 
-    odd_places = pytest.importorskip("benchmarks.odd_places")
+    odd_places = pytest.importorskip("benchmarks.odd_place_commands")
     rows = {*odd_places.INPUTS, *odd_places.OUTPUTS}
     for name, verb in cli.VERBS.items():
         parser = argparse.ArgumentParser()

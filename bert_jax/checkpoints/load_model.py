@@ -132,7 +132,7 @@ def read_weights(
             loaded = dataclasses.replace(loaded, activation=sentences.activation)
         if is_adapter:
             return Weights(
-                **vars(_with_labels_of_adapter(directory, loaded)),
+                **vars(_with_task_of_adapter(directory, loaded)),
                 directory=_tokenizer_of_adapter(directory),
                 adapter_directory=directory,
                 sentences=sentences,
@@ -178,19 +178,21 @@ def _read_dense_kernel(folder: pathlib.Path) -> np.ndarray:
     return tensors["linear.weight"].T
 
 
-def _with_labels_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Loaded:
-    """Return the merged model of a `peft` directory as its task file describes it, where the head fits the file.
+def _with_task_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Loaded:
+    """Return the merged model of a `peft` directory as the adapter's task file describes it.
 
-    The task file gives the labels, and the problem type and the activation of the task's kind.
+    The kind of the task gives the problem type and the activation. The labels are the labels of the task, if the head
+    has as many classes. A head that is not in the adapter has no task.
     """
+    if loaded.new:
+        return loaded
     task = read_task_file(directory / TASK_FILE)
     kind, labels = KINDS.get(str(task.get("kind"))), tuple(task.get("labels", ()))
-    if kind and kind.head in {head.name for head in loaded.heads} and not loaded.new:
+    if kind and kind.head in {head.name for head in loaded.heads}:
         loaded = dataclasses.replace(loaded, problem=kind.problem, activation=kind.activation)
-    classes = {head.classes for head in loaded.heads}
-    return (
-        dataclasses.replace(loaded, labels=labels) if labels and len(labels) in classes and not loaded.new else loaded
-    )
+    if labels and len(labels) in {head.classes for head in loaded.heads}:
+        loaded = dataclasses.replace(loaded, labels=labels)
+    return loaded
 
 
 def _tokenizer_of_adapter(directory: pathlib.Path) -> pathlib.Path:

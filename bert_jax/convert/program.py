@@ -82,7 +82,7 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
         kind,
         load_tokenizer(weights.directory),
         has_token_types=weights.config.num_token_types > 1,
-        max_length=min((sentences.max_seq_len if sentences else None) or max_positions, max_positions),
+        max_length=sentences.max_tokens(max_positions) if sentences else max_positions,
         labels=weights.labels or [f"LABEL_{i}" for i in range(classes)],
         thresholds=read_task_file(task_file_path(weights)).get("thresholds"),
         sentences=sentences,

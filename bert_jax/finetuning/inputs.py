@@ -161,7 +161,7 @@ def read_task_inputs(
     if settings.bilstm:
         weights = _with_bilstm(weights, tokenizer, rng)
     if adapter and adapter.rank is not None:
-        _check_adapter_settings(init_from, weights, settings, freeze_encoder)
+        _check_adapter_settings(init_from, weights.adapter_directory is not None, settings, freeze_encoder)
     teacher = read_task_teacher(settings, task, head, weights.config, tokenizer, console)
 
     # The sets of the task.
@@ -386,7 +386,7 @@ def _warn_about_shared_texts(
             )
 
 
-def _check_adapter_settings(init_from: str, weights: Weights, settings: TaskConfig, freeze_encoder: bool) -> None:
+def _check_adapter_settings(init_from: str, is_adapter: bool, settings: TaskConfig, freeze_encoder: bool) -> None:
     """Raise UserError for settings that have no effect with an adapter, and for weights that are an adapter."""
     if freeze_encoder:
         raise no_effect_error(
@@ -394,7 +394,7 @@ def _check_adapter_settings(init_from: str, weights: Weights, settings: TaskConf
         )
     if settings.random_weights:
         raise UserError("config.adapter.rank with config.task.random_weights: an adapter changes trained weights")
-    if weights.adapter_directory is not None:
+    if is_adapter:
         raise UserError(
             f"config.init_from={init_from} is an adapter, and `peft` opens no adapter of an adapter; merge it with "
             "`bert-jax export`, and start from the output"

@@ -229,7 +229,7 @@ def export_best_model(
         if peft_can_open(weights):
             files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, weights.directory)
             if KINDS[task.kind].reads_words:  # else the tokenizer of the base model fits
-                files |= _files_of_tokenizer(weights.directory)
+                files |= _files_of_word_tokenizer(weights.directory)
             extra |= {f"{FOLDER}/{name}": content for name, content in {**files, **extra}.items()}
         on_host = merge_adapter_into_weights(inputs.adapter, on_host)
     huggingface.export_model(
@@ -246,8 +246,11 @@ def export_best_model(
     )
 
 
-def _files_of_tokenizer(source: pathlib.Path) -> dict[str, bytes]:
-    """Return the name and the content of each file of a tokenizer for lists of words; see `copy_tokenizer`."""
+def _files_of_word_tokenizer(source: pathlib.Path) -> dict[str, bytes]:
+    """Return a dict from file name to content: the tokenizer in `source`, set to encode lists of words.
+
+    See `spaces_words` of `copy_tokenizer`.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         copy_tokenizer(source, scratch, spaces_words=True)
         return {path.name: path.read_bytes() for path in pathlib.Path(scratch).iterdir()}

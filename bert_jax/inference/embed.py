@@ -234,8 +234,7 @@ class _Embedder:
         self._model, self._options = model, options
         self._modules = _sentence_modules_with_options(model, options)
         self.pools = POOLINGS[self._modules.pooling] is not None
-        longest = model.config.max_positions
-        self.max_seq_len = min(self._modules.max_seq_len or longest, longest)
+        self.max_seq_len = self._modules.max_tokens(model.config.max_positions)
         vector_head = self._modules.vector_head if options.pooling is None else "dense"
         self._row = VECTOR_HEADS[vector_head]
         if self._row.has_token_vectors:
@@ -389,8 +388,8 @@ class _MarkerAndLength(NamedTuple):
 def _token_marker_and_length(model: OpenModel, rules: TokenRules, options: EmbedOptions) -> _MarkerAndLength:
     """Return the function that marks tokens of queries if the prompt is `query`, else tokens of documents."""
     is_query = options.prompt_name == QUERY
-    limits = (model.config.max_positions, options.max_seq_len, model.sentences.max_seq_len)
-    longest = min(limit for limit in limits if limit)
+    longest = model.sentences.max_tokens(model.config.max_positions)
+    longest = min(longest, options.max_seq_len or longest)
     if is_query and rules.expands and (rules.query_length or 0) > longest:
         raise UserError(f"{model.directory}: queries have {rules.query_length} tokens, but the model reads {longest}")
     longest = min(longest, (rules.query_length if is_query else rules.document_length) or longest)

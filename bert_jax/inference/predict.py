@@ -148,7 +148,7 @@ def _settings_of_sentence_modules(loaded: OpenModel) -> dict[str, Any]:
             "lowercase the texts, and set do_lower_case to false in sentence_bert_config.json"
         )
     return {
-        "max_seq_len": modules.max_seq_len or loaded.config.max_positions,
+        "max_seq_len": modules.max_tokens(loaded.config.max_positions),
         **({"query_prompt": modules.prompt} if modules.prompt else {}),
     }
 

@@ -109,6 +109,10 @@ class SentenceModules:
         """True if the model turns each text into one sparse vector."""
         return VECTOR_HEADS[self.vector_head].is_sparse
 
+    def max_tokens(self, max_positions: int) -> int:
+        """Return the maximum number of tokens of a text for an encoder with `max_positions` positions."""
+        return min(self.max_seq_len or max_positions, max_positions)
+
     @property
     def prompt(self) -> str:
         """The prompt that is put before every text."""

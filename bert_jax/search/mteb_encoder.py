@@ -70,7 +70,7 @@ class MtebEncoder:
                 "name": f"{directory.parent.name or 'local'}/{directory.name}",
                 "framework": ["JAX"],
                 "embed_dim": config.vocab_size if sentences.is_sparse else sentences.vector_width or config.hidden_size,
-                "max_tokens": min(sentences.max_seq_len or config.max_positions, config.max_positions),
+                "max_tokens": sentences.max_tokens(config.max_positions),
                 "similarity_fn_name": similarity_of(self._model).name,
             }
         )

@@ -36,14 +36,14 @@ def lengths(world: World, lines: list[str]) -> list[int]:
 
 def test_embed_prints_a_summary_of_its_output(world, tmp_path, embed, run) -> None:
     """What enters the first layer at [CLS] is the same for every text."""
-    lines = [*vocabulary()[:5], " "]
+    lines = [*vocabulary()[:5], "", " "]
     tokens, made = sum(lengths(world, lines)), tmp_path / "out" / "vectors.npy"
     status, out, err = run(*embed(lines, "--pooling", "cls", "--layers", 0, "--batch_size", 4))
     assert (status, err) == (0, "")
-    assert out == f"6 texts, 1 of them empty, {tokens} tokens, {WIDTH} features -> {made}\n"
+    assert out == f"7 texts, 2 of them empty, {tokens} tokens, {WIDTH} features -> {made}\n"
     vectors = np.load(made)
-    assert (vectors.dtype, vectors.shape) == (np.float32, (6, WIDTH))
-    np.testing.assert_allclose(vectors, vectors[:1].repeat(6, 0), rtol=0, atol=1e-6)
+    assert (vectors.dtype, vectors.shape) == (np.float32, (7, WIDTH))
+    np.testing.assert_allclose(vectors, vectors[:1].repeat(7, 0), rtol=0, atol=1e-6)
     made.unlink()
     assert run(*embed(lines))[0] == 0
     assert len(np.unique(np.load(made).round(5), axis=0)) == 6

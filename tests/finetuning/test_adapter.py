@@ -15,12 +15,14 @@ import peft
 import pytest
 import sentence_transformers
 import torch
+import transformers
 
 from bert_jax import config as c
 from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.cli.main import main
 from bert_jax.config import ComputeConfig
 from bert_jax.finetuning.inputs import peft_can_open
+from bert_jax.finetuning.training import _files_of_word_tokenizer
 from bert_jax.finetuning.training_sets import TrainingSet, task_training_batches
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.huggingface.peft import find_adapter_targets
@@ -246,11 +248,23 @@ def test_an_exported_adapter_predicts_as_its_model(run, tmp_path):
 
 @pytest.mark.slow
 def test_an_adapter_of_words_has_the_tokenizer_of_its_training(world, tmp_path):
-    """The tokenizer of the base encodes a word like the first word of a text."""
     finetune(world, tmp_path / "run", "token_classification", *SETTINGS)
-    files = {path.name for path in (tmp_path / "run" / "model" / "adapter").iterdir()}
-    assert {"tokenizer.json", "tokenizer_config.json"} <= files
-    assert load_tokenizer(tmp_path / "run" / "model" / "adapter").vocab_size
+    files = _files_of_word_tokenizer(world / "start")
+    assert {"tokenizer.json", "tokenizer_config.json"} <= files.keys()
+    for name, content in files.items():
+        assert (tmp_path / "run" / "model" / "adapter" / name).read_bytes() == content
+
+
+def test_a_tokenizer_of_words_encodes_each_word_as_inside_a_sentence(tmp_path):
+    save(tmp_path / "base", "roberta")
+    (tmp_path / "words").mkdir()
+    for name, content in _files_of_word_tokenizer(tmp_path / "base").items():
+        (tmp_path / "words" / name).write_bytes(content)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "base", add_prefix_space=True)
+    expected = theirs(["a", "b"], is_split_into_words=True, add_special_tokens=False)["input_ids"]
+    base, ours = (load_tokenizer(tmp_path / name).encode_words(["a", "b"]) for name in ("base", "words"))
+    assert [token for word in ours for token in word] == expected
+    assert base != ours
 
 
 def test_an_architecture_that_transformers_lacks_has_no_adapter_for_peft(tmp_path):

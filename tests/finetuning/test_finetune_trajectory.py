@@ -155,10 +155,10 @@ CASES = [
     ("prompt_classification", "modernbert", (MAX_POSITIONS,), None),
     *((kind, "bert", (MAX_POSITIONS,), name) for kind, name in BALANCED),
 ]
-
-
-# The first case of each kind, and cases with a teacher, and with weights of labels in a focal loss.
-QUICK = [*{case[0]: case for case in reversed(CASES)}.values(), CASES[8], CASES[14]]
+FIRST_OF_KIND = {case[0]: case for case in reversed(CASES)}
+WITH_TEACHER = [case for case in CASES if case[3] == "bert"]
+WEIGHTED_AND_FOCAL = [case for case in CASES if (case[0], case[3]) == ("token_classification", "both")]
+QUICK = [*FIRST_OF_KIND.values(), *WITH_TEACHER, *WEIGHTED_AND_FOCAL]
 
 
 @pytest.mark.parametrize(("kind", "family", "buckets", "teacher"), quick(CASES, *QUICK))

@@ -2,8 +2,8 @@
 
     python -m tests.helpers.odd_environments WORLD SCRATCH
 
-The program prints a line of JSON for each row of `odd_places.HONEST`: the row, the exit status and the messages. WORLD
-is a directory of `benchmarks.odd_places.made_world`.
+The program prints a line of JSON for each row of `odd_place_commands.HONEST`: the row, the exit status and the
+messages. WORLD is a directory of `benchmarks.odd_places.made_world`.
 """
 
 import ctypes

@@ -14,7 +14,6 @@ from jax.experimental import multihost_utils
 from bert_jax import strict_json
 from bert_jax.config import (
     EncoderConfig,
-    PhaseConfig,
     PretrainConfig,
     check_choices,
     refuse_fields_without_effect,
@@ -117,7 +116,10 @@ def config_for_budget(
     recorded = _broadcast_choice(_read_recorded_choice(directory, text) if jax.process_index() == 0 else None)
     if recorded is None:
         refuse_fields_without_effect(config)
-        smallest = max(phase.seq_len * parts_of_micro_batches(phase) for phase in config.train.used_phases.values())
+        smallest = max(
+            phase.seq_len * num_equal_parts(phase.objective, phase.left_to_right_fraction)
+            for phase in config.train.used_phases.values()
+        )
         choice, rates = _choose_by_measuring_sizes(
             budget, tokens, candidate_sizes(config), smallest * jax.device_count(), measured_rate, console
         )
@@ -157,11 +159,11 @@ def candidate_sizes(config: PretrainConfig) -> list[Candidate]:
     return possible
 
 
-def parts_of_micro_batches(phase: PhaseConfig) -> int:
-    """Return the number that must divide the sequences of a micro-batch: 16 for a hybrid phase with a fraction 1/16."""
-    if phase.objective is None or not PHASE_OBJECTIVES[phase.objective].splits_batch:
+def num_equal_parts(phase_objective: str | None, left_to_right_fraction: float) -> int:
+    """Return the number of equal parts into which each micro-batch must divide: 16 for a hybrid phase with 1/16."""
+    if phase_objective is None or not PHASE_OBJECTIVES[phase_objective].splits_batch:
         return 1
-    return fractions.Fraction(phase.left_to_right_fraction).limit_denominator(1_000).denominator
+    return fractions.Fraction(left_to_right_fraction).limit_denominator(1_000).denominator
 
 
 def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] = ()) -> PretrainConfig:
@@ -170,9 +172,8 @@ def apply_choice(config: PretrainConfig, choice: Choice, given: Collection[str] 
     devices = choice.devices or jax.device_count()
     phases = []
     for index, phase in enumerate(train.phases):
-        sequences, micro_batches = sequences_and_micro_batches(
-            choice.step_tokens, phase.seq_len, devices, parts=parts_of_micro_batches(phase)
-        )
+        num_parts = num_equal_parts(phase.objective, phase.left_to_right_fraction)
+        sequences, micro_batches = sequences_and_micro_batches(choice.step_tokens, phase.seq_len, devices, num_parts)
         phases.append(dataclasses.replace(phase, batch_size=sequences, batch_stages=1, grad_accum_steps=micro_batches))
         if phase.warmup_steps is not None and f"train.phases[{index}].warmup_steps" not in given:
             phases[-1] = dataclasses.replace(phases[-1], warmup_steps=round(phase.warmup_steps * scale))

@@ -121,13 +121,13 @@ class StepSizes(NamedTuple):
     num_micro_batches: int
 
 
-def sequences_and_micro_batches(step_tokens: int, seq_len: int, devices: int, parts: int = 1) -> StepSizes:
+def sequences_and_micro_batches(step_tokens: int, seq_len: int, devices: int, num_parts: int = 1) -> StepSizes:
     """Return the numbers of sequences and micro-batches of a step of about `step_tokens` tokens.
 
-    Both numbers are chosen so that the devices share each micro-batch evenly, and `parts` divides the number of
-    sequences that a device reads at a time.
+    Both numbers are chosen so that the devices share each micro-batch evenly, and the sequences that a device
+    reads at a time divide into `num_parts` equal parts.
     """
-    smallest = devices * parts
+    smallest = devices * num_parts
     sequences = max(1, round(step_tokens / seq_len / smallest)) * smallest
     micro_batches = 1
     while (
