@@ -53,6 +53,12 @@ def test_embed_prints_a_summary_of_its_output(world, tmp_path, embed, run) -> No
     assert np.diff(found["offsets"]).tolist() == lengths(world, lines)
 
 
+def test_a_pair_with_one_text_is_not_empty(tmp_path, embed, run) -> None:
+    pairs = [{"text": "", "text_pair": "ab"}, {"text": "ab", "text_pair": ""}, {"text": "", "text_pair": " "}]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    assert "3 texts, 1 of them empty, " in run(*embed([], "--input", tmp_path / "pairs.jsonl"))[1]
+
+
 def test_embed_writes_smaller_vectors(world, tmp_path, embed, run, refused) -> None:
     lines, made = vocabulary()[:5], tmp_path / "out" / "vectors.npy"
     assert run(*embed(lines, "--normalize"))[0] == 0

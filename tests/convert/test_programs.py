@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -23,6 +24,7 @@ from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.cli.main import main
 from bert_jax.convert.expected_outputs import (
     FILE,
+    compute_outputs_of_bert_jax,
     largest_relative_difference,
     read_expected_outputs,
     serialize_expected_outputs,
@@ -199,6 +201,13 @@ def test_expected_outputs_that_compare_nothing_are_refused(vectors, tmp_path):
         (tmp_path / FILE).write_bytes(serialize_expected_outputs(changed))
         with pytest.raises(UserError, match="export the model again"):
             read_expected_outputs(tmp_path / FILE)
+
+
+def test_weights_whose_outputs_are_not_finite_are_refused(vectors):
+    weights = read_weights(vectors[0] / "theirs")
+    damaged = dataclasses.replace(weights, params=jax.tree.map(lambda x: np.full_like(x, np.inf), weights.params))
+    with pytest.raises(UserError, match="is not finite"):
+        compute_outputs_of_bert_jax(damaged, "onnx")
 
 
 def test_outputs_of_any_size_are_compared():

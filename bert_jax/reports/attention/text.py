@@ -79,7 +79,7 @@ def attention_between_words(model: OpenModel, attention: TextAttention) -> TextA
     Raises UserError if the window holds no complete word.
     """
     is_special = np.isin(attention.ids, [model.tokenizer.cls_id, model.tokenizer.sep_id])
-    begins_word = ~model.tokenizer.continues[attention.ids] | is_special
+    begins_word = ~model.tokenizer.continues[attention.ids]
     begins_word[1:] |= is_special[:-1]  # byte-level: no mark before the first word
     words = np.cumsum(begins_word)
     words -= words[0]

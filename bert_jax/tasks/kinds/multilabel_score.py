@@ -37,8 +37,7 @@ def best_f1_threshold(probabilities: np.ndarray, gold: np.ndarray) -> float:
         gold: bool `[n]`.
     """
     order = np.argsort(-probabilities, kind="stable")
-    # In float32, the middle of 1 and the largest number below 1 is 1.
-    sorted_probabilities = np.append(probabilities[order].astype(np.float64), 0.0)
+    sorted_probabilities = np.append(probabilities[order], 0.0)
     scores = 2 * np.cumsum(gold[order]) / (np.arange(1, len(gold) + 1) + gold.sum())
     # No threshold separates equal probabilities.
     scores[sorted_probabilities[:-1] == sorted_probabilities[1:]] = -1.0
