@@ -11,9 +11,10 @@ Trains an encoder of 4 layers x 128 on the paragraphs of SQuAD (if `tables/encod
 classification head and the masked-token head are also trained with 16, 256 and all examples per label.
 
 A way is `plain` (classification head), `weighted` (class weights `balanced`), `lora` (rank 8, all linear maps, five
-times the rate), `prompt` (masked-token head) or `trainer` (the Trainer with the settings of `plain`). The seed chooses
-the training examples, the initial head and the order, so the differences of two ways are paired by seed. Each
-fine-tuning appends a line to `tables/rows.jsonl`; a stopped command continues with the missing lines.
+times the rate), `prompt` (masked-token head), `trainer` (the Trainer with the settings of `plain`) or `trainer_lora`
+(the Trainer and peft with the settings of `lora`). The seed chooses the training examples, the initial head and the
+order, so the differences of two ways are paired by seed. Each fine-tuning appends a line to `tables/rows.jsonl`; a
+stopped command continues with the missing lines.
 """
 
 import argparse
@@ -31,7 +32,9 @@ from typing import Any
 
 STEPS, SEEDS, RATE, EPOCHS, BATCH, LENGTH = 700, 5, 1e-3, 4, 16, 40
 TOPICS, MOST_EXAMPLES, SKEW, DEV_EXAMPLES = 8, 240, 1.5, 60
-WAYS = ("trainer", "plain", "weighted", "lora", "prompt")
+WAYS = ("trainer", "plain", "weighted", "trainer_lora", "lora", "prompt")
+TRAINER_OF = {"lora": "trainer_lora"}  # way -> the way of the Trainer with equal settings, where not `trainer`
+LORA_RANK, LORA_ALPHA, LORA_RATE = 8, 16, 5  # the rate is relative to the rate of the other ways
 T_OF_95_PERCENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # number of seeds -> Student's t
 
 Rows = list[dict[str, Any]]
@@ -191,7 +194,7 @@ def make_rows(data: pathlib.Path, output: pathlib.Path) -> None:
             continue
         labeled = SETS[name](data, vocabulary, examples, seed)
         begin = time.perf_counter()
-        fit = fit_trainer if way == "trainer" else fit_ours
+        fit = fit_trainer if way.startswith("trainer") else fit_ours
         score = fit(labeled, way, seed, output)
         row = {"set": name, "examples": examples, "way": way, "seed": seed, "score": score}
         row["seconds"] = round(time.perf_counter() - begin, 1)
@@ -210,7 +213,7 @@ def fit_ours(labeled: LabeledSet, way: str, seed: int, output: pathlib.Path) -> 
     work.mkdir()
     for name, rows in (("train", labeled.train), ("dev", labeled.dev)):
         (work / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    config = finetuning(EPOCHS, BATCH, RATE * (5 if way == "lora" else 1), LENGTH)
+    config = finetuning(EPOCHS, BATCH, RATE * (LORA_RATE if way == "lora" else 1), LENGTH)
     config.seed, config.init_from = seed, str(output / "encoder")
     config.task.update(name="custom", kind=labeled.kind, labels=",".join(labeled.labels), metric=labeled.metric)
     config.task.update(train=str(work / "train.jsonl"), dev=str(work / "dev.jsonl"), buckets=(LENGTH,))
@@ -221,7 +224,7 @@ def fit_ours(labeled: LabeledSet, way: str, seed: int, output: pathlib.Path) -> 
     if way == "prompt":
         config.task.template = labeled.template
     if way == "lora":
-        config.adapter.update(rank=8, targets="all-linear")
+        config.adapter.update(rank=LORA_RANK, alpha=LORA_ALPHA, targets="all-linear")
     config.evaluate.every = config.checkpoint.every = num_steps(labeled)
     results = bert_jax.finetune(config, work / "run", console=Console(silent=True))
     assert results
@@ -234,8 +237,9 @@ def num_steps(labeled: LabeledSet) -> int:
 
 
 def fit_trainer(labeled: LabeledSet, way: str, seed: int, output: pathlib.Path) -> float:
-    """Fine-tune with the Trainer and the settings of `plain`; return the score of the last step."""
+    """Fine-tune with the Trainer and the settings of `plain` or `lora`; return the score of the last step."""
     import numpy as np
+    import peft
     import torch
     import transformers
     from sklearn import metrics
@@ -249,6 +253,15 @@ def fit_trainer(labeled: LabeledSet, way: str, seed: int, output: pathlib.Path) 
         num_labels=len(labeled.labels),
         problem_type="multi_label_classification" if several else "single_label_classification",
     )
+    if way == "trainer_lora":
+        # As in bert_jax, the maps of the encoder have an adapter, and the whole head is trained.
+        lora = peft.LoraConfig(
+            r=LORA_RANK,
+            lora_alpha=LORA_ALPHA,
+            target_modules=["Wqkv", "Wo", "Wi"],
+            modules_to_save=["head", "classifier"],
+        )
+        model = peft.get_peft_model(model, lora)
     tokenizer = transformers.AutoTokenizer.from_pretrained(output / "encoder")
 
     def example(row: dict[str, Any]) -> dict[str, Any]:
@@ -263,7 +276,7 @@ def fit_trainer(labeled: LabeledSet, way: str, seed: int, output: pathlib.Path) 
         per_device_train_batch_size=BATCH,
         per_device_eval_batch_size=64,
         num_train_epochs=EPOCHS,
-        learning_rate=RATE,
+        learning_rate=RATE * (LORA_RATE if way == "trainer_lora" else 1),
         weight_decay=0.01,
         warmup_steps=round(0.1 * num_steps(labeled)),
         max_grad_norm=1.0,
@@ -307,10 +320,11 @@ def print_table(path: pathlib.Path) -> None:
         of_way = {
             seed: by_key[name, examples, way, seed] for seed in range(SEEDS) if (name, examples, way, seed) in by_key
         }
+        trainer = TRAINER_OF.get(way, "trainer")
         pairs = [
-            100 * (row["score"] - by_key[name, examples, "trainer", seed]["score"])
+            100 * (row["score"] - by_key[name, examples, trainer, seed]["score"])
             for seed, row in of_way.items()
-            if way != "trainer" and (name, examples, "trainer", seed) in by_key
+            if not way.startswith("trainer") and (name, examples, trainer, seed) in by_key
         ]
         scores = [100 * row["score"] for row in of_way.values()]
         seconds = statistics.median(row["seconds"] for row in of_way.values())

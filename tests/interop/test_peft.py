@@ -261,6 +261,8 @@ def change_tensors(directory, make):
         ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa'"),
         ({"lora_alpha": "8"}, "lora_alpha is '8', not a number"),
         ({"alpha_pattern": {"(a+)+": 2}}, "a regular expression; only plain names"),
+        ({"alpha_pattern": ["query"]}, "alpha_pattern is ['query'], not an object"),
+        ({"use_rslora": "false"}, "use_rslora is 'false'; True or False or None can be read"),
         ({"base_model_name_or_path": None}, "names no base model"),
         ({"base_model_name_or_path": "/nowhere"}, "its base model /nowhere has no config.json here"),
         ({"task_type": "CAUSAL_LM", "auto_mapping": {"base_model_class": "Gpt"}}, "reads no CAUSAL_LM of a bert"),

@@ -68,7 +68,7 @@ READ: dict[str, tuple[Any, ...] | None] = {
     "task_type": None,
     "lora_alpha": None,
     "alpha_pattern": None,
-    "use_rslora": None,
+    "use_rslora": (True, False, None),
 }
 
 
@@ -337,7 +337,9 @@ def _lora_scaling(fields: Mapping[str, Any], module: str, rank: int) -> float:
     The value of the first key in `alpha_pattern` that is a suffix of the module's name replaces `lora_alpha`.
     """
     alpha, patterns = fields.get("lora_alpha", 8), fields.get("alpha_pattern") or {}
-    for pattern, value in patterns.items() if isinstance(patterns, dict) else ():
+    if not isinstance(patterns, dict):
+        raise UserError(f"{CONFIG}: alpha_pattern is {patterns!r}, not an object with a number for each module")
+    for pattern, value in patterns.items():
         if not MODULE_NAME.fullmatch(pattern):
             raise UserError(f"alpha_pattern has {pattern!r}, a regular expression; only plain names can be read")
         if f".{module}".endswith(f".{pattern}"):
