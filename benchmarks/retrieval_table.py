@@ -1,5 +1,6 @@
 """Compare ways from a small encoder to a retriever, on SQuAD's development paragraphs and on Cranfield.
 
+    pip install sentence-transformers datasets accelerate  # for the row "library"
     python benchmarks/retrieval_table.py --data DATA --encoder my-bert/ --output table/
     python benchmarks/retrieval_table.py --output table/ --table
 

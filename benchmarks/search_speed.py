@@ -2,13 +2,11 @@
 
     pip install faiss-cpu
     python benchmarks/search_speed.py --queries 10000 --documents 1000000 --width 384
-    OPENBLAS_CORETYPE=SkylakeX OMP_NUM_THREADS=1 taskset -c 1 \\
-        python benchmarks/search_speed.py --queries 1536 --documents 262144 --part 512
 
 Both programs search the same random vectors of length 1 for the 50 largest inner products. The two programs take turns
-for each part of the queries, so that other load affects both. The last lines compare the times and the CPU seconds. The
-second command compares one thread of each program by CPU seconds, which other work on the machine changes little. The
-OpenBLAS of faiss-cpu 1.15 does not know new processors, so `OPENBLAS_CORETYPE` names the instructions.
+for each part of the queries, so that other load affects both. The last lines compare the times and the CPU seconds.
+faiss computes its products by OpenBLAS; if its OpenBLAS does not know the processor, the environment variable
+`OPENBLAS_CORETYPE` names the instructions.
 """
 
 import argparse
