@@ -202,12 +202,14 @@ def output_directory(output: pathlib.Path) -> Iterator[pathlib.Path]:
 def new_file(target: str | os.PathLike[str], binary: bool = False) -> Iterator[IO[Any]]:
     """Yield a file to write, UTF-8 or `binary`. If the `with` block ends without an error, the file replaces `target`.
 
+    If `target` is a symbolic link, the file replaces the file to which the link points.
+
     Raises:
         UserError: `target` is a device, a pipe or a socket. If the user is root, a file written to such a path would
             replace a device such as /dev/null for all programs.
         OSError: the file cannot be written.
     """
-    target = pathlib.Path(target).absolute()
+    target = pathlib.Path(os.path.realpath(target))
     with contextlib.suppress(OSError):  # `open` raises the error again if the file cannot be written
         if not stat.S_ISDIR(mode := os.stat(target).st_mode):
             _check_mode_is_regular_file(target, mode, "choose another name")

@@ -142,3 +142,11 @@ def test_a_directory_takes_the_place_of_another(sealed) -> None:
         assert "a.txt" in names(sealed)
     assert names(sealed) == ["SHA256SUMS", "new"]
     assert [path.name for path in sealed.parent.iterdir()] == [sealed.name]
+
+
+def test_a_link_stays_a_link(tmp_path) -> None:
+    (tmp_path / "link").symlink_to("text")
+    for words in ("first", "second"):
+        files.write_text(tmp_path / "link", words)
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "text").read_text() == words

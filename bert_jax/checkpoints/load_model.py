@@ -30,14 +30,14 @@ from bert_jax.interop.huggingface.weight_files import read_weight_files
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, copy_shared_parts, missing_heads_advice
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
-from bert_jax.objectives import OBJECTIVES
+from bert_jax.objectives import OBJECTIVES, predicts_masks
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
 from bert_jax.training.remote_workdir import checkpoints_directory
-from bert_jax.training.schedules import model_after_step
+from bert_jax.training.schedules import model_after_step, phase_after_step, plan_phases
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -290,6 +290,11 @@ def _weights_of_run(directory: pathlib.Path, step: int | None, part: str | None,
         trained = f"it trains {', '.join(parts)}" if parts else f"{config.objective} trains one model"
         raise UserError(f"{directory}: no {part} here; {trained}")
     console.say(f"weights of step {step:,} of {directory}")
+    if not predicts_masks(config.train.phases[phase_after_step(plan_phases(config.train), step).index]):
+        console.say(
+            f"warning: step {step:,} lies in a left_to_right phase: its masked-token head predicts next tokens, and is "
+            "no good for masks; a later phase trains it for masks"
+        )
     if part is None:
         for auxiliary in parts.values():
             params = auxiliary.sharing.split(params).model

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import os
 import pathlib
 import shutil
@@ -20,6 +21,7 @@ from bert_jax.console import Console
 from bert_jax.convert.eval_sets import EvalSet, Runner, compare_scores, eval_set_of
 from bert_jax.convert.expected_outputs import FILE, compute_outputs_of_bert_jax, serialize_expected_outputs
 from bert_jax.convert.export import card_text, with_exported_heads, write_huggingface, write_onnx
+from bert_jax.convert.program import program_readme
 from bert_jax.convert.prune import TARGETS, prune
 from bert_jax.convert.runtimes import open_runtime, select_outputs
 from bert_jax.errors import UserError, check_output, did_you_mean
@@ -88,7 +90,8 @@ def compress_model(
         if (compressed.directory / "model.safetensors").is_file():
             card = card_text(compressed.weights, original, model)
         else:
-            card = f"# {os.path.basename(os.path.realpath(model))}: {compressed.description}"
+            title = f"{os.path.basename(os.path.realpath(model))}: {compressed.description}"
+            card = program_readme(weights, title, "onnxruntime", is_int8=True)
         with output_directory(output) as partial:
             other_files = shutil.ignore_patterns("SHA256SUMS", CARD)
             shutil.copytree(compressed.directory, partial, ignore=other_files, dirs_exist_ok=True)
@@ -107,14 +110,16 @@ def comparison_lines(compressed: Compressed, eval_set: EvalSet) -> list[str]:
     times = compare_times(compressed.run_original, compressed.run, batch)
     rows, length = batch["input_ids"].shape[0], batch["input_ids"].shape[-1]
     scores = compare_scores(eval_set, compressed.run_original, compressed.run)
-    lowest, highest = scores.lost - scores.margin, scores.lost + scores.margin
+    interval = f"95 % interval {scores.lost - scores.margin:.4f} to {scores.lost + scores.margin:.4f}"
+    if math.isnan(scores.margin):
+        interval = "too few examples for an interval"
     return [
         compressed.description,
         f"weights: {size_before:.2f} MB before, {size_after:.2f} MB after, {size_after / size_before:.2f} of the size",
         f"time of {rows} x {length} tokens on {jax.default_backend()}: {times.before:.1f} ms before, "
         f"{times.after:.1f} ms after, {times.ratio:.2f} of the time (median of pairs)",
         f"{eval_set.metric} on {eval_set.num_units:,} held-out examples: {scores.before:.4f} before, "
-        f"{scores.after:.4f} after, {scores.lost:.4f} lost (95 % interval {lowest:.4f} to {highest:.4f})",
+        f"{scores.after:.4f} after, {scores.lost:.4f} lost ({interval})",
     ]
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import os
 import pathlib
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from bert_jax.console import Console
 from bert_jax.convert.prune import Loss
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
-from bert_jax.finetuning.task_data import TaskSplit, read_split
+from bert_jax.finetuning.task_data import TaskSplit, read_split, score_names
 from bert_jax.models import Head, Params, make_model
 from bert_jax.objectives.base import Batch, Rngs
 from bert_jax.objectives.losses import cross_entropy
@@ -69,11 +70,17 @@ class ScoreComparison(NamedTuple):
 
 
 def compare_scores(eval_set: EvalSet, before: Runner, after: Runner) -> ScoreComparison:
-    """Return the scores before and after, and the lost score with a margin of 1.96 sigma of paired bootstrap draws."""
+    """Return the scores before and after, and the lost score with a margin of 1.96 sigma of paired bootstrap draws.
+
+    The margin is NaN for fewer than two units. Draws without a score are left out: NoAns_f1, for example, needs a
+    question without an answer.
+    """
     score_before, score_after = (eval_set.scorer([run(batch) for batch in eval_set.batches]) for run in (before, after))
     rng, num_units = np.random.default_rng(0), eval_set.num_units
     draws = [rng.integers(0, num_units, num_units) for _ in range(DRAWS)]
-    spread = np.std([score_after(draw) - score_before(draw) for draw in draws], ddof=1)
+    differences = np.array([score_after(draw) - score_before(draw) for draw in draws])
+    differences = differences[np.isfinite(differences)]
+    spread = np.std(differences, ddof=1) if num_units > 1 and len(differences) > 1 else np.nan
     scores = score_before(np.arange(num_units)), score_after(np.arange(num_units))
     return ScoreComparison(*scores, eval_set.sign * (scores[0] - scores[1]), 1.96 * float(spread))
 
@@ -146,6 +153,8 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
         task = dataclasses.replace(task, best=resolve_task(dataclasses.replace(settings, metric=None)).best)
     chosen = dev_set_and_metric((*existing_sets(task, settings, "dev"), "dev"), task.best)
     dev = read_split(task, settings, chosen.dev_set, tokenizer, console)
+    if task.best not in score_names(task, (dev,)):
+        raise UserError(f"{task.best}: not defined on the examples of {chosen.dev_set}; give other examples as --data")
     buckets = doubling_buckets(max(example.length for example in dev.features))
     indexed_batches = _indexed_batches(weights, dev.features, BATCH, buckets, tokenizer.pad_id)
     threshold = described.get("null_threshold") if task.impossible else described.get("thresholds")
@@ -156,9 +165,12 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
             for row, index in enumerate(indices):
                 by_input[index] = {name: x[row] for name, x in arrays.items()}
         values = kind.predict(dev.examples, dev.features, by_input, settings, threshold).values
-        return lambda draw: score_predictions(task, [dev.examples[n] for n in draw], [values[n] for n in draw])[
-            chosen.metric
-        ]
+
+        def score(draw: np.ndarray) -> float:
+            scores = score_predictions(task, [dev.examples[n] for n in draw], [values[n] for n in draw])
+            return scores.get(chosen.metric, math.nan)
+
+        return score
 
     def make_example_loss(config: EncoderConfig) -> Loss:
         objective = make_task_objective(make_model(config, ComputeConfig(), weights.heads), task.kind, False, settings)

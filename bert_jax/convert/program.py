@@ -75,6 +75,8 @@ def write_program(
 def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) -> str:
     """Return README.md of a program that the row `runtime` of RUNTIMES runs."""
     sentences, max_positions = weights.sentences, weights.config.max_positions
+    task_file = read_task_file(task_file_path(weights))
+    max_length = min(task_file.get("config", {}).get("max_seq_len") or max_positions, max_positions)  # as `predict`
     kind = answer_kind(weights.heads, weights.problem, weights.activation, sentences)
     classes = max((head.classes for head in weights.heads), default=0)
     code = usage_code(
@@ -82,9 +84,9 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
         kind,
         load_tokenizer(weights.directory),
         has_token_types=weights.config.num_token_types > 1,
-        max_length=sentences.max_tokens(max_positions) if sentences else max_positions,
+        max_length=sentences.max_tokens(max_positions) if sentences else max_length,
         labels=weights.labels or [f"LABEL_{i}" for i in range(classes)],
-        thresholds=read_task_file(task_file_path(weights)).get("thresholds"),
+        thresholds=task_file.get("thresholds"),
         sentences=sentences,
         # Classes of transformers with two heads of pretraining return `prediction_logits` instead of `logits`.
         logits="prediction_logits" if len({head.name for head in weights.heads} & OF_PRETRAINING) > 1 else "logits",

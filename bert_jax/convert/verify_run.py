@@ -22,6 +22,8 @@ from bert_jax.convert.expected_outputs import (
 from bert_jax.convert.export import FORMATS, with_exported_heads
 from bert_jax.convert.runtimes import RUNTIMES, Arrays, Run, select_outputs
 from bert_jax.errors import UserError
+from bert_jax.interop.tensors import PROJECTION
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.training.workdir import resolve_model_dir
 
 
@@ -85,8 +87,10 @@ def read_or_compute_expected_outputs(directory: pathlib.Path, console: Console) 
             f"{directory}: no {FILE} and no weights that bert_jax reads; give a directory of `bert-jax export`"
         )
     weights = with_exported_heads(read_weights(directory, console=console), is_class=True)
-    if weights.sentences and weights.sentences.is_sparse:  # transformers computes logits alone
-        weights = dataclasses.replace(weights, sentences=None)
+    # transformers computes neither sparse vectors nor the vectors of late interaction.
+    if weights.sentences and not VECTOR_HEADS[weights.sentences.vector_head].has_pooling:
+        heads = tuple(head for head in weights.heads if head.name != PROJECTION)
+        weights = dataclasses.replace(weights, sentences=None, heads=heads)
     return compute_outputs_of_bert_jax(weights, "huggingface")
 
 

@@ -95,6 +95,8 @@ def mine_negatives(
             corpus, or no pair has enough negatives.
     """
     output = local_path(output)
+    if output.suffix not in (".jsonl", ".json"):
+        raise UserError(f"--output {output}: give the name of a .jsonl file; negatives are written as JSON lines")
     if len(ranks) != 2:
         raise UserError(f"ranks={ranks}: give two ranks, such as (10, 50)")
     rule = NegativeRule(*ranks, margin, num_negatives, seed)

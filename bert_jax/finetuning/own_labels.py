@@ -79,6 +79,8 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
         meant = did_you_mean(kind_name, KINDS).lstrip("; ") or f"choose from {', '.join(KINDS)}"
         raise UserError(f"--kind {file.kind}: {meant}")
     kind = KINDS[kind_name]
+    if kind.loss.whole_batch and "," in path:
+        raise UserError(f"{file.path}: {kind_name} takes names with commas for several files; rename the file")
     if len(file.text) > len(kind.text_fields):
         raise UserError(
             f"--text {','.join(file.text)}: {kind_name} reads at most {len(kind.text_fields)} columns "

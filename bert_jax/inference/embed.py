@@ -225,6 +225,7 @@ class _Embedder:
     Attributes:
         pools: True for one vector per text, False for one vector per token.
         max_seq_len: maximum number of tokens of a text.
+        highest_max_seq_len: largest value of `options.max_seq_len` that changes `max_seq_len`.
         width: number of elements of a vector.
     """
 
@@ -235,10 +236,12 @@ class _Embedder:
         self._modules = _sentence_modules_with_options(model, options)
         self.pools = POOLINGS[self._modules.pooling] is not None
         self.max_seq_len = self._modules.max_tokens(model.config.max_positions)
+        self.highest_max_seq_len = model.config.max_positions
         vector_head = self._modules.vector_head if options.pooling is None else "dense"
         self._row = VECTOR_HEADS[vector_head]
         if self._row.has_token_vectors:
-            self._mark_tokens, self.max_seq_len = _token_marker_and_length(model, self._modules.token_rules, options)
+            marker = _token_marker_and_length(model, self._modules.token_rules, options)
+            self._mark_tokens, self.max_seq_len, self.highest_max_seq_len = marker
         self._compute, self.width = _make_feature_function(
             model.config,
             self._row,
@@ -287,8 +290,7 @@ class _Embedder:
     def check_truncation(self, name: str, num_truncated: int, num_texts: int) -> None:
         """Raise UserError for truncated texts unless the options ask for truncation."""
         if num_truncated and not self._options.truncate:
-            longest = self._model.config.max_positions
-            advice = "; a higher max_seq_len reads more" if self.max_seq_len < longest else ""
+            advice = "; a higher max_seq_len reads more" if self.max_seq_len < self.highest_max_seq_len else ""
             raise UserError(
                 f"{name}: {num_truncated:,} of {num_texts:,} texts are longer than {self.max_seq_len} tokens; "
                 f"truncate (--truncate) cuts them{advice}"
@@ -379,22 +381,29 @@ def _layer_selection(layers: str, num_layers: int, hidden: int) -> _SelectionAnd
 
 
 class _MarkerAndLength(NamedTuple):
-    """A function that marks the tokens of a text that get a vector, and the maximum number of tokens of a text."""
+    """A function that marks the tokens of a text that get a vector, and the maximum number of tokens of a text.
+
+    `highest_max_seq_len` is the largest maximum that options can choose.
+    """
 
     mark: Callable[[Features], Features]
     max_seq_len: int
+    highest_max_seq_len: int
 
 
 def _token_marker_and_length(model: OpenModel, rules: TokenRules, options: EmbedOptions) -> _MarkerAndLength:
     """Return the function that marks tokens of queries if the prompt is `query`, else tokens of documents."""
     is_query = options.prompt_name == QUERY
     longest = model.sentences.max_tokens(model.config.max_positions)
+    of_role = (rules.query_length if is_query else rules.document_length) or longest
+    role = "queries" if is_query else "documents"
+    if (options.max_seq_len or 0) > of_role:
+        raise UserError(f"max_seq_len {options.max_seq_len}: {role} of this model have at most {of_role} tokens")
     longest = min(longest, options.max_seq_len or longest)
-    if is_query and rules.expands and (rules.query_length or 0) > longest:
-        raise UserError(f"{model.directory}: queries have {rules.query_length} tokens, but the model reads {longest}")
-    longest = min(longest, (rules.query_length if is_query else rules.document_length) or longest)
+    if is_query and rules.expands and of_role > longest:
+        raise UserError(f"{model.directory}: queries have {of_role} tokens, but the model reads {longest}")
     mark_tokens = make_token_marker(rules, model.tokenizer)
-    return _MarkerAndLength(lambda text: mark_tokens(text, [is_query]), longest)
+    return _MarkerAndLength(lambda text: mark_tokens(text, [is_query]), min(longest, of_role), of_role)
 
 
 def _sentence_modules_with_options(model: OpenModel, options: EmbedOptions) -> SentenceModules:

@@ -260,7 +260,7 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
     kind = KINDS[predictor.task.kind]
     file = source_of_prediction_file(predictor.settings, kind, source)
     format_name = file.format or format_of_suffix(source, kind.suffixes)
-    if source == STDIN or source.endswith((OBJECT_LINES, *([] if kind.numbered_columns else [TEXT_LINES]))):
+    if source == STDIN or source.lower().endswith((OBJECT_LINES, *([] if kind.numbered_columns else [TEXT_LINES]))):
         format_name = None
     check_not_spreadsheet(source)
     if format_name is None or (format_name == "json" and format_of_suffix(source, kind.suffixes) is None):

@@ -16,6 +16,7 @@ from bert_jax.corpus.build.prepare_parts import estimate_text_tokens, fraction_p
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.statistics import EVALUATED_FRACTION, expected_num_predictions, few_predictions_warning
 from bert_jax.models import describe_used_kernel
+from bert_jax.objectives import predicts_masks
 from bert_jax.parallel.platform import cpu_has_bfloat16
 from bert_jax.pretraining.data import SequenceRules, mixtures_of_phases
 from bert_jax.reports.corpus.checks import sequence_warnings
@@ -88,6 +89,11 @@ def describe_run(
         lines = [line for line in sequence_warnings(figures, masked).values() if line not in warned]
         yield from (f"warning: {line}" for line in lines)
         warned.update(lines)
+    if not predicts_masks(rules.phases[phases[-1].index]):
+        yield (
+            "warning: the last phase is left_to_right, so the masked-token head of the trained model will predict next "
+            "tokens; end with a phase of masked tokens"
+        )
 
 
 def _describe_sources(corpus: Mixture, rules: SequenceRules, phases: tuple[Phase, ...]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from bert_jax.errors import UserError
 from bert_jax.reports.run.cost import AssumedPower, cost_rows
 from bert_jax.reports.run.record import PretrainingFacts, Run, published_paths, read_workdir
 from bert_jax.training.metrics import NOT_SCORES
+from bert_jax.training.schedules import phase_after_step
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
 # Task -> its data set on the Hugging Face Hub.
@@ -79,9 +80,13 @@ def _pretraining_provenance_fields(run: Run, facts: PretrainingFacts, step: int)
     objective = facts.objective.replace("_", " ")
     start = f"weights of {published_paths(run.init_from)}" if run.init_from else "random weights"
     max_seq_len = max(phase.seq_len for phase in facts.phases if phase.begin < max(step, 1))
+    is_causal_phase = not facts.predicts_masks[phase_after_step(facts.phases, step).index]
+    caution = (
+        " Its last steps were left to right: its masked-token head predicts next tokens, and is no good for masks."
+    )
     return {
         "origin": f"Pretrained by {objective} from {start}: step {step:,} of {facts.phases[-1].end:,}, on sequences "
-        f"of up to {max_seq_len:,} tokens.",
+        f"of up to {max_seq_len:,} tokens.{caution if is_causal_phase else ''}",
         "corpus": corpus,
         "eval_set": f"Documents that were held out of training, at step {line['step']:,}." if line else "",
         "scores": _format_scores({name: value for name, value in line.items() if name not in NOT_SCORES}),

@@ -211,7 +211,9 @@ def float_vectors_file_to_convert(output: pathlib.Path, name: str | None) -> Ite
         refuse_existing_file(_ranges_file(output))
     with contextlib.ExitStack() as stack:
         with writing(output, "make room, or choose another --output"):
-            directory = stack.enter_context(tempfile.TemporaryDirectory(dir=output.absolute().parent))
+            directory = stack.enter_context(
+                tempfile.TemporaryDirectory(".partial", f".{output.name}.", output.absolute().parent)
+            )
         path = pathlib.Path(directory, "vectors.npy")
         yield path
         _convert_vectors_file(path, output, name)

@@ -57,6 +57,7 @@ def top_documents(
         best = _Best(jnp.full(shape, -jnp.inf, jnp.float32), jnp.zeros(shape, jnp.int32))
         for first in range(0, len(documents), rows):
             block = _slice_vectors(documents, first, rows)
+            jax.block_until_ready(best)  # JAX would otherwise hold many blocks whose computation has not begun
             best = _merge_block(scores, best, query_blocks, _padded_rows(block, rows), first, len(block))
         parts.append([np.asarray(array).reshape(-1, depth)[:num_queries] for array in best])
     best_scores, indices = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -79,6 +80,7 @@ def _merge_block(
     def merge(best_and_queries: tuple[_Best, jax.Array]) -> _Best:
         best, queries = best_and_queries
         scores = scores_of(queries, documents)
+        scores = jnp.where(scores == 0, 0, scores)  # top_k orders -0.0 before 0.0
         scores = jnp.where(jnp.arange(scores.shape[1]) < size, scores, -jnp.inf)
         return _merge_scores(best, scores, first)
 

@@ -38,7 +38,8 @@ def labels_text(texts: Sequence[str]) -> str:
 
 def label_counts_text(labels: Sequence[str], counts: Mapping[int, int]) -> str:
     """Return a line with index, name and count of each label, such as "labels 0 'no' 12, 1 'yes' 8"."""
-    return "labels " + labels_text([f"{index} '{name}' {counts.get(index, 0):,}" for index, name in enumerate(labels)])
+    names = [repr(name) if not name.isprintable() else f"'{name}'" for name in labels]  # a line break has two letters
+    return "labels " + labels_text([f"{index} {name} {counts.get(index, 0):,}" for index, name in enumerate(names)])
 
 
 def label_warnings(labels: Sequence[str], counts: Mapping[int, int]) -> list[str]:

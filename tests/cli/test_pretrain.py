@@ -165,6 +165,19 @@ def test_likely_problems_are_printed_before_the_run(world, tmp_path) -> None:
     assert starts == ["phase 1", "warningrandom pairs", "phase 2", "warningpadding"]
 
 
+@pytest.mark.parametrize("last", [None, "left_to_right", "hybrid"])
+def test_a_run_that_ends_left_to_right_is_warned_of(world, last: str | None) -> None:
+    words = ["--config.train.steps=10", "--config.data.sentence_pairs=full_sentences"]
+    config = read_config(PretrainConfig, str(world.recipe), words)
+    phases = (
+        PhaseConfig(seq_len=16, fraction=0.5, objective="left_to_right"),
+        PhaseConfig(seq_len=16, fraction=0.5, objective=last),
+    )
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=phases))
+    said = "\n".join(lines_of(config, open_mixture(str(world.corpus))))
+    assert ("warning: the last phase is left_to_right" in said) == (last == "left_to_right")
+
+
 @pytest.mark.parametrize("setting", ["--config.data.weights=(3,)", "--config.data.smoothing=0.7"])
 def test_shares_of_a_corpus_alone_are_refused(world, tmp_path, refused, setting: str) -> None:
     refused(*pretrain_command(world, tmp_path / "run"), setting, says=("no effect with one corpus",))

@@ -7,10 +7,14 @@ import re
 import signal
 from collections import Counter
 
+import jax
 import pytest
 
 from bert_jax.loaded_model import load
+from bert_jax.scoring import retrieval
 from bert_jax.scoring.score import BENCHMARKS
+from bert_jax.search import top_documents
+from bert_jax.search.smaller_vectors import search_stored
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.plan import Session
 from tests.helpers.commands import is_empty, prepare_command, pretrain_command, vocabulary
@@ -218,7 +222,9 @@ def test_an_absent_collection_is_one_line(world, tmp_path, refused) -> None:
     refused("score", "--model", world.model, "--retrieval", tmp_path, says=(str(tmp_path), "corpus.jsonl", "BEIR"))
 
 
-def test_retrieval_also_searches_in_smaller_vectors(world, test_collection, tmp_path, run, refused) -> None:
+def test_retrieval_also_searches_in_smaller_vectors(
+    world, test_collection, tmp_path, run, refused, monkeypatch
+) -> None:
     argv = ["score", "--model", world.model, "--retrieval", test_collection, "--split", "dev"]
     forms = ["float", "int8", "binary", "8", "8-int8"]
     status, out, _ = run(*argv, "--vectors", ",".join(forms))
@@ -227,7 +233,29 @@ def test_retrieval_also_searches_in_smaller_vectors(world, test_collection, tmp_
     assert rows[0] == ["vectors", "MiB", "seconds", "ndcg@10", "lost"]
     assert [row[0] for row in rows[1:]] == forms
     assert rows[1][3:] == ["1.0000", "+0.0000"]  # the float vectors of the model
+    compiled = list[int]()  # programs that each search compiled
+
+    def counted_search(*arguments):
+        before = len(programs)
+        found = search_stored(*arguments)
+        compiled.append(len(programs) - before)
+        return found
+
+    programs = list[str]()
+    jax.clear_caches()
+
+    def listen(event, seconds, **_):
+        if "backend_compile" in event:
+            programs.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    monkeypatch.setattr(retrieval, "search_stored", counted_search)
+    monkeypatch.setattr(top_documents, "QUERY_BLOCK", 4)
     printed = json.loads(run(*argv, "--vectors", ",".join(forms), "--json")[1])["results"][0]["vectors"]
+    jax.monitoring.unregister_event_duration_listener(listen)
+    assert len(compiled) == 2 * len(forms)
+    assert any(compiled[::2])
+    assert not any(compiled[1::2])  # the second search of each form is timed
     assert [printed[form]["num_bytes"] for form in forms] == [30 * 16 * 4, 30 * 16, 30 * 2, 30 * 8 * 4, 30 * 8]
     report, output = tmp_path / "retrieval.json", tmp_path / "exported"
     export = ["export", "--workdir", world.run, "--output", output, "--retrieval", report]

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import math
 import pathlib
 
 import jax
@@ -17,6 +18,7 @@ from bert_jax.cli.main import main
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.console import Console
 from bert_jax.convert.eval_sets import EvalSet, compare_scores, dev_set_and_metric, task_eval_set
+from bert_jax.convert.program import run_readme_code
 from bert_jax.convert.prune import TARGETS, choose_layers_to_keep, gate_importance, multiply_heads_by_gates
 from bert_jax.errors import UserError
 from bert_jax.finetuning.own_labels import OwnFile, infer_task_of_own_file
@@ -323,6 +325,42 @@ def test_other_methods_from_end_to_end(finetuned, capsys, method: str) -> None:
     lines = compressed(finetuned, capsys, "--method", method, *amount)
     assert len(lines) == 4
     assert "accuracy on 40 held-out examples" in lines[3]
+    if method == "onnx_int8":
+        readme = (finetuned.parent / "smaller" / "README.md").read_text()
+        assert run_readme_code(readme, finetuned.parent / "smaller")
+        assert "enable_truncation(8)" in readme  # as `predict`: the length of the training
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(1, "(too few examples for an interval)"), (3, "(95 % interval ")],
+)
+def test_a_single_example_has_no_interval(finetuned, capsys, count: int, said: str) -> None:
+    lines = (finetuned.parent / "dev.tsv").read_text().splitlines(keepends=True)
+    (finetuned.parent / "dev.tsv").write_text("".join(lines[: count + 1]))
+    assert said in compressed(finetuned, capsys, "--method", "layers", "--amount", "0.25")[3]
+
+
+def test_draws_without_a_score_are_left_out() -> None:
+    """A draw has no score without the first unit, as NoAns_f1 without a question that has no answer."""
+
+    def scorer(outputs):
+        values = outputs[0]["x"]
+        return lambda drawn: float(values[drawn].mean()) if 0 in drawn else math.nan
+
+    eval_set = EvalSet(
+        metric="mean",
+        sign=1,
+        num_units=4,
+        outputs=("x",),
+        batches=[{"rows": np.arange(4.0)}],
+        scorer=scorer,
+        training_examples=dict,
+        loss=lambda config: lambda *_: jnp.zeros(()),
+    )
+    lost = compare_scores(eval_set, lambda batch: {"x": batch["rows"]}, lambda batch: {"x": 2 * batch["rows"]})
+    assert lost.lost == pytest.approx(-1.5)
+    assert 0 < lost.margin < 3
 
 
 @pytest.mark.parametrize(

@@ -355,12 +355,13 @@ def test_scores_of_a_cross_encoder_equal_transformers(world, tmp_path) -> None:
         ({"text": "ab", "text_pair": "cd"}, {"ranks": (50, 10)}, "--ranks 50:10 and --number 1: give a range"),
         ({"text": "ab", "text_pair": "cd"}, {"num_negatives": 41}, "--ranks 10:50 and --number 41"),
         ({"text": "zz", "text_pair": "cd"}, {}, "no pair has 1 negatives"),
+        ({"text": "ab", "text_pair": "cd"}, {"output": "mined.csv"}, "mined.csv: give the name of a .jsonl file"),
     ],
 )
 def test_bad_pairs_and_options_are_one_line(world, tmp_path, row, settings, message) -> None:
     pairs = write_lines(tmp_path / "pairs.jsonl", [row])
     with pytest.raises(UserError) as refused:
-        mine_negatives(pairs, world[0] / "corpus.jsonl", tmp_path / "mined.jsonl", **settings)
+        mine_negatives(pairs, world[0] / "corpus.jsonl", **({"output": tmp_path / "mined.jsonl"} | settings))
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
     assert [path.name for path in tmp_path.iterdir()] == ["pairs.jsonl"]

@@ -5,6 +5,7 @@ import csv
 import json
 import random
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -230,10 +231,13 @@ def test_choices_of_the_user_stay(tmp_path):
         ),
         ({"delimiter": "|"}, "the separator '|' splits nothing"),
         ({"path": "missing.csv"}, "cannot be read"),
+        ({"path": "a,b.csv", "kind": "similarity", "label": "number"}, "commas for several files; rename the file"),
     ],
 )
-def test_refusals(tmp_path, settings, says):
+def test_refusals(tmp_path, settings, says, monkeypatch):
     path = write_tickets(tmp_path / "t.csv")
+    shutil.copy(path, tmp_path / "a,b.csv")
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as refusal:
         describe(**({"path": path, "text": ("subject",), "label": "topic"} | settings))
     assert says in str(refusal.value)

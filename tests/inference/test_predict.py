@@ -314,6 +314,8 @@ def test_the_suffix_decides_how_a_model_of_a_published_task_reads_a_file(tmp_pat
         suffixes |= {} if any(isinstance(value, list) for value in row.values()) else {".csv": "csv"}
         for suffix in (suffix for suffix, format in suffixes.items() if format not in strict):
             (example,) = examples_of_file(predictor, tmp_path / f"a{suffix}")
+            (tmp_path / f"a{suffix}").rename(tmp_path / f"B{suffix.upper()}")
+            assert examples_of_file(predictor, tmp_path / f"B{suffix.upper()}") == [example]
             texts = {key: value for key, value in example.items() if key in wanted}
             assert texts == {key: value for key, value in wanted.items() if key in example}, suffix
             assert texts.keys() >= set(wanted) & set(kind.text_fields)

@@ -234,6 +234,8 @@ def test_a_directory_without_weights(model):
     (model / "model.safetensors").unlink()
     (model / "tf_model.h5").write_bytes(b"")
     refuses(model, r"holds no weights: model\.safetensors")
+    (model / "model.onnx").write_bytes(b"")
+    refuses(model, "an export for other programs, which bert_jax does not read; run it as its README.md shows")
 
 
 def index(model, change):

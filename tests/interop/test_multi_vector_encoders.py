@@ -144,6 +144,7 @@ def test_embed_writes_the_vectors_of_tokens(encoder, tmp_path):
     np.testing.assert_allclose(tensors["features"], np.concatenate(expected), rtol=0, atol=1e-5)
     point = transformers.AutoTokenizer.from_pretrained(encoder).convert_tokens_to_ids(".")
     assert point not in tensors["input_ids"]
+    assert main(["verify", "--run", str(tmp_path / "theirs")]) == 0
 
 
 def test_retrieval_equals_the_evaluator_of_the_library(encoder, tmp_path):

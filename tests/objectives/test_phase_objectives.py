@@ -14,6 +14,7 @@ import transformers
 
 from bert_jax import config as c
 from bert_jax.api import pretrain
+from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.config import PretrainConfig, with_vocab_size
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
@@ -22,6 +23,7 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import model_flops
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.losses import mean_values, original_tokens
+from bert_jax.reports.provenance import provenance_of
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.optimizers import make_optimizer
@@ -125,7 +127,7 @@ def test_losses_and_weights_of_both_phases_follow_torch(
     "first", [pytest.param({}, marks=pytest.mark.slow), {"objective": "hybrid", "left_to_right_fraction": 0.5}], ids=str
 )
 def test_a_run_measures_each_phase_and_resumes_bit_for_bit(
-    corpus: pathlib.Path, tmp_path: pathlib.Path, first: dict[str, object]
+    corpus: pathlib.Path, tmp_path: pathlib.Path, first: dict[str, object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The evaluations of a hybrid phase measure masked tokens alone; its sequences are packed here."""
     config = two_phases(corpus, **first)
@@ -140,6 +142,11 @@ def test_a_run_measures_each_phase_and_resumes_bit_for_bit(
     assert [line["step"] for line in lines if line["split"] == "train"] == [4, 8, 10, 12, 16, 20]
     with pytest.raises(UserError, match=r"would have changed step 1 of the 20 done\)"):
         pretrain(two_phases(corpus, objective=None), tmp_path / "whole")
+    for step in (10, 15):
+        read_weights(tmp_path / "whole", step=step)
+        says = "step 10 lies in a left_to_right phase" in capsys.readouterr().err
+        says_in_card = "is no good for masks" in provenance_of(tmp_path / "whole", step).origin
+        assert says == says_in_card == (step == 10 and not first)
     shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
     for checkpoint in (tmp_path / "resumed" / "checkpoints").iterdir():
         if int(checkpoint.name) > 5:

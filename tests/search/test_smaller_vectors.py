@@ -101,6 +101,7 @@ def test_a_file_is_converted_in_blocks(vectors, tmp_path, monkeypatch, name, con
     output = tmp_path / "vectors.npy"
     with smaller_vectors.float_vectors_file_to_convert(output, name) as path:
         np.save(path, vectors[1])
+        assert all(partial.match(".vectors.npy.????????.partial") for partial in tmp_path.iterdir())
     np.testing.assert_array_equal(np.load(output), converted(vectors[1]))
     if "int8" in name:
         low, high = np.load(tmp_path / "vectors.ranges.npy")

@@ -1,5 +1,8 @@
 """The search in blocks beside one sort of all scores, with equal scores and with vectors per token."""
 
+import time
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -62,3 +65,50 @@ def test_sparse_vectors_equal_their_arrays(monkeypatch: pytest.MonkeyPatch) -> N
     sparse = [SparseVectors.from_rows(array, 40) for array in arrays]
     wanted = sorted_scores(arrays[0].astype(np.float64) @ arrays[1].T, 5)
     np.testing.assert_array_equal(top_documents(*sparse, 5).indices, wanted)
+
+
+@pytest.mark.parametrize("few", [1, 2, 8])
+def test_few_groups_are_enough_if_no_more_hold_a_new_document(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queries of a block have different numbers of new documents, and later documents are better."""
+    monkeypatch.setattr(search, "DOCUMENT_BLOCK", 256)
+    monkeypatch.setattr(search, "QUERY_BLOCK", 8)
+    monkeypatch.setattr(search, "FEW_GROUPS", few)
+    search._merge_block.clear_cache()  # its programs keep the number of groups
+    random = np.random.default_rng(few)
+    documents = random.standard_normal((2_000, 6)).astype(np.float32)
+    documents[:, 0] += np.linspace(0, 3, len(documents))
+    queries = random.standard_normal((21, 6)).astype(np.float32)
+    wanted = sorted_scores(queries.astype(np.float64) @ documents.T, 8)
+    np.testing.assert_array_equal(top_documents(queries, documents, 8).indices, wanted)
+    search._merge_block.clear_cache()
+
+
+def test_two_zeros_with_signs_are_equal_scores() -> None:
+    documents = np.array([[0.0], [-0.0], [0.0], [1.0]], np.float32)
+    np.testing.assert_array_equal(top_documents(np.array([[-1.0]], np.float32), documents, 4).indices, [[0, 1, 2, 3]])
+
+
+def test_few_blocks_of_documents_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores of a block take longer than its copy, so without a limit all blocks would be in memory."""
+    monkeypatch.setattr(search, "DOCUMENT_BLOCK", 16)
+    counts = {"read": 0, "scored": 0, "most": 0}
+
+    def slow_products(queries, documents):
+        counts["scored"] += 1
+        time.sleep(0.02)
+        return np.asarray(queries) @ np.asarray(documents).T
+
+    def slow_scores(queries, documents):
+        shape = jax.ShapeDtypeStruct((len(queries), len(documents)), np.float32)
+        return jax.pure_callback(slow_products, shape, queries, documents)
+
+    def counted_slice(vectors, start, size):
+        counts["read"] += 1
+        counts["most"] = max(counts["most"], counts["read"] - counts["scored"])
+        return vectors[start : start + size]
+
+    monkeypatch.setattr(search, "_slice_vectors", counted_slice)
+    random = np.random.default_rng(0)
+    queries, documents = (random.standard_normal((count, 4)).astype(np.float32) for count in (2, 320))
+    top_documents(queries, documents, 2, slow_scores)
+    assert counts["most"] <= 3 + 2  # three slices of other vectors, and two blocks

@@ -105,6 +105,7 @@ def test_names_that_look_alike_are_listed_with_their_counts():
     assert label_warnings(["B-LOC", "I-LOC", "O"], {}) == []
     assert label_warnings(["R&B", "C++", "C", "C#"], {}) == []  # symbols are no spelling
     assert label_counts_text(["no", "yes"], {1: 1234}) == "labels 0 'no' 0, 1 'yes' 1,234"
+    assert label_counts_text(["a\nb"], {0: 1}) == r"labels 0 'a\nb' 1"
 
 
 def test_labels_that_look_like_lists_are_named():

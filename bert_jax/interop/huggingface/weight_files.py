@@ -47,6 +47,11 @@ def read_weight_files(directory: pathlib.Path) -> StoredWeights:
             if path.is_file():
                 tensors = reader(path) if path.name == name else _read_shards(path, reader)
                 return StoredWeights(str(path), {key: _to_float32(key, x, path) for key, x in tensors.items()})
+    if any(directory.glob("*.onnx")) or any(directory.glob("*.xml")):
+        raise UserError(
+            f"{directory}: an export for other programs, which bert_jax does not read; run it as its README.md shows, "
+            "or give the model from which it was exported"
+        )
     names = ", ".join(f"{name} (or {name}{INDEX})" for name in READERS)
     raise UserError(f"{directory} holds no weights: {names}; save the model with `save_pretrained` of transformers")
 

@@ -23,7 +23,7 @@ from bert_jax.console import format_metric
 from bert_jax.errors import UserError
 from bert_jax.files import read_file
 from bert_jax.models import Head
-from bert_jax.objectives import OBJECTIVES
+from bert_jax.objectives import OBJECTIVES, predicts_masks
 from bert_jax.readers import data_sets
 from bert_jax.readers.hub import parse_hub_name
 from bert_jax.reports.html.point_values import Point
@@ -106,6 +106,7 @@ class PretrainingFacts:
     objective: str
     data: DataConfig
     phases: tuple[Phase, ...]
+    predicts_masks: tuple[bool, ...]  # for each phase of config.train.phases; False: it predicts next tokens
     eval_data: tuple[DataConfig, ...]  # data config of an evaluation, for each phase
     num_eval_sequences: int
     mask_rates: tuple[float, ...]  # masking rates at the beginning and at the end of each phase
@@ -229,6 +230,7 @@ def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
         objective=config.objective,
         data=config.data,
         phases=phases,
+        predicts_masks=tuple(map(predicts_masks, config.train.phases)),
         eval_data=tuple(
             data_config_for_evaluation(data_config_of_phase(config.data, phase), uses_training_masks)
             for phase in config.train.phases

@@ -33,7 +33,7 @@ def read_task_bytes(path: str) -> bytes:
     """
     try:
         with open_regular_file(path) as file:
-            return _gunzip(file, path) if path.endswith(".gz") else file.read()
+            return _gunzip(file, path) if path.lower().endswith(".gz") else file.read()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: broken archive ({error}); fetch it again") from None
     except OSError as error:

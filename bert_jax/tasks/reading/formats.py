@@ -415,9 +415,9 @@ DELIMITED = ("tsv_plain", "tsv_headless", "tsv", "csv")
 def format_of_suffix(path: str, suffixes: Mapping[str, str]) -> str | None:
     """Return the name of the format for the suffix of a path; None for an unknown suffix.
 
-    The formats in `suffixes` override the formats in `SUFFIXES`.
+    The formats in `suffixes` override the formats in `SUFFIXES`. Upper case does not matter: .CSV is .csv.
     """
-    bare = path.removesuffix(".gz")
+    bare = path.lower().removesuffix(".gz")
     return (SUFFIXES | dict(suffixes)).get(bare[bare.rfind(".") :])
 
 
