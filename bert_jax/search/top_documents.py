@@ -109,7 +109,8 @@ def _merge_scores(best: _Best, scores: jax.Array, first: int) -> _Best:
 
     most_groups = (maxima > best.scores[:, -1:]).sum(axis=1).max()
     few = min(FEW_GROUPS, depth)
-    return jax.lax.cond(most_groups <= few, lambda: merge_groups(few), lambda: merge_groups(depth))
+    merged: _Best = jax.lax.cond(most_groups <= few, lambda: merge_groups(few), lambda: merge_groups(depth))
+    return merged
 
 
 def _best_of(best: _Best, scores: jax.Array, indices: jax.Array) -> _Best:
