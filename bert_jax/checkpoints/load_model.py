@@ -292,8 +292,8 @@ def _weights_of_run(directory: pathlib.Path, step: int | None, part: str | None,
     console.say(f"weights of step {step:,} of {directory}")
     if not predicts_masks(config.train.phases[phase_after_step(plan_phases(config.train), step).index]):
         console.say(
-            f"warning: step {step:,} lies in a left_to_right phase: its masked-token head predicts next tokens, and is "
-            "no good for masks; a later phase trains it for masks"
+            f"warning: step {step:,} lies in a left_to_right phase: its masked-token head predicts next tokens and "
+            "does not fill masks; a later phase trains it to fill them"
         )
     if part is None:
         for auxiliary in parts.values():

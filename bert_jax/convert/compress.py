@@ -125,7 +125,7 @@ def comparison_lines(compressed: Compressed, eval_set: EvalSet) -> list[str]:
 
 def compression_card_section(lines: list[str]) -> str:
     """Return the section of a model card about the compression and its cost."""
-    note = "All other figures on this page describe the model before compression."
+    note = "Other figures on this page describe the model before compression."
     return "\n".join(["## Compression\n", *(f"- {line}" for line in lines), "", note, ""])
 
 

@@ -81,9 +81,7 @@ def _pretraining_provenance_fields(run: Run, facts: PretrainingFacts, step: int)
     start = f"weights of {published_paths(run.init_from)}" if run.init_from else "random weights"
     max_seq_len = max(phase.seq_len for phase in facts.phases if phase.begin < max(step, 1))
     is_causal_phase = not facts.predicts_masks[phase_after_step(facts.phases, step).index]
-    caution = (
-        " Its last steps were left to right: its masked-token head predicts next tokens, and is no good for masks."
-    )
+    caution = " Its last steps were left to right: its masked-token head predicts next tokens and does not fill masks."
     return {
         "origin": f"Pretrained by {objective} from {start}: step {step:,} of {facts.phases[-1].end:,}, on sequences "
         f"of up to {max_seq_len:,} tokens.{caution if is_causal_phase else ''}",

@@ -145,7 +145,7 @@ def test_a_run_measures_each_phase_and_resumes_bit_for_bit(
     for step in (10, 15):
         read_weights(tmp_path / "whole", step=step)
         says = "step 10 lies in a left_to_right phase" in capsys.readouterr().err
-        says_in_card = "is no good for masks" in provenance_of(tmp_path / "whole", step).origin
+        says_in_card = "does not fill masks" in provenance_of(tmp_path / "whole", step).origin
         assert says == says_in_card == (step == 10 and not first)
     shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
     for checkpoint in (tmp_path / "resumed" / "checkpoints").iterdir():
