@@ -56,8 +56,13 @@ def label_weights(
 
 def _parse_user_weights(spec: str, labels: Sequence[str], counts: Mapping[int, int]) -> dict[int, float]:
     """Return a dict from a label's index to its weight, parsed from the user's weights, such as 'spam=5,ham=1'."""
-    weights: dict[int, float] = {}
-    for part in spec.split(","):
+    weights, parts = dict[int, float](), list[str]()
+    for piece in spec.split(","):  # a label may contain commas, so a part ends with its weight
+        if parts and "=" not in parts[-1]:
+            parts[-1] += f",{piece}"
+        else:
+            parts.append(piece)
+    for part in parts:
         name, equals, written = (piece.strip() for piece in part.rpartition("="))
         if not equals:
             raise UserError(

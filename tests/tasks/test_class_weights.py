@@ -43,6 +43,8 @@ def test_schemes(scheme):
 
 def test_own_weights():
     assert label_weights("c=2.5, a=.5", "abcd", {0: 1, 2: 1}, 2, exclusive=True).tolist() == [0.5, 1, 2.5, 1]
+    with_commas = label_weights("a,b=2, c =3,,=4", ["c", "a,b", ","], {0: 1, 1: 1, 2: 1}, 3, exclusive=True)
+    assert with_commas.tolist() == [3, 2, 4]
 
 
 @pytest.mark.parametrize(
@@ -55,6 +57,8 @@ def test_own_weights():
         ("a=inf", "the weight of 'a' is 'inf'"),
         ("a=much", "the weight of 'a' is 'much'"),
         ("a=2,b=1,a=3", "'a' has two weights; remove a weight"),
+        ("a=2,b", "a=2,b: give balanced, inverse_square_root, or weights such as"),
+        ("a,b=2", "no label 'a,b'"),
     ],
 )
 def test_refusals(spec, says):
