@@ -26,6 +26,8 @@ from bert_jax.tokenizer import Tokenizer, load_tokenizer
 # The head of a model with causal attention that has the parameters of a head of a bidirectional model, and the inverse.
 OTHER_ATTENTION = {"masked_token": "next_token", "next_token": "masked_token"}
 MAX_NAMED = 1  # maximum number of differences that a message names
+# Texts that show how a tokenizer treats upper case, accents, spaces, ligatures and ideographs.
+SPELLINGS = ("This Text, THAT text", "Über naïve cafés", "two  spaces\tand a-dash", "ﬁne ①", "東京 and 서울")
 # Fields of an architecture that continued training may change.
 MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range", "initialization")
 
@@ -121,10 +123,17 @@ def read_initial_weights(
         UserError: the architecture or the vocabulary of the weights differs from the run's, or the weights cannot grow.
     """
     weights = _read_weights_with_attention(init_from, heads, model.causal, jax.random.key(seed), console)
-    if load_tokenizer(weights.directory).tokens != tokenizer.tokens:
+    of_weights = load_tokenizer(weights.directory)
+    if of_weights.tokens != tokenizer.tokens:
         raise UserError(
             f"{corpus} was prepared with another vocabulary than {init_from}; prepare it again with --tokenizer "
             f"{weights.directory}, or give the weights its vocabulary (`bert-jax vocabulary`)"
+        )
+    if any(of_weights.encode(text) != tokenizer.encode(text) for text in SPELLINGS):
+        console.say(
+            f"warning: the tokenizers of {corpus} and {init_from} have equal tokens but split texts in different ways, "
+            "for example in lower case; to read what the weights know, prepare the corpus again with --tokenizer "
+            f"{weights.directory}"
         )
 
     def fit(weights: Weights, wanted: EncoderConfig, where: str, name: str) -> Weights:

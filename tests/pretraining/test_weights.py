@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import pathlib
 import shutil
 
@@ -19,6 +20,7 @@ from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.models import Head
 from bert_jax.pretraining import pretrain
+from bert_jax.pretraining.initial_weights import read_initial_weights
 from bert_jax.pretraining.teacher import read_teacher, read_teacher_architecture
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training import workdir
@@ -282,6 +284,30 @@ def test_pretraining_refuses_weights_that_do_not_fit_and_leaves_nothing(world, t
         assert main(pretrain_command(world, tmp_path / "run", *more, corpus=corpus)) == 2, more
         assert says in capsys.readouterr().err
         assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_equal_tokens_that_split_texts_in_other_ways_are_warned_of(world, tmp_path, is_other):
+    model, said = tmp_path / "model", io.StringIO()
+    shutil.copytree(world / "model", model)
+    for name in ("tokenizer.json", "SHA256SUMS"):
+        (model / name).unlink(missing_ok=True)
+    path = model / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps(settings | {"do_lower_case": settings["do_lower_case"] != is_other}))
+    weights, tokenizer = read_weights(model), load_tokenizer(world / "model")
+    read_initial_weights(
+        str(model),
+        weights.config,
+        weights.heads,
+        {},
+        grow=False,
+        seed=0,
+        tokenizer=tokenizer,
+        corpus="corpus",
+        console=Console(said),
+    )
+    assert ("split texts in different ways" in said.getvalue()) == is_other
 
 
 def test_another_vocabulary_of_the_same_size_is_refused(world, tmp_path, capsys):
