@@ -132,7 +132,7 @@ def read_initial_weights(
     if any(of_weights.encode(text) != tokenizer.encode(text) for text in SPELLINGS):
         console.say(
             f"warning: the tokenizers of {corpus} and {init_from} have equal tokens but split texts in different ways, "
-            "for example in lower case; to read what the weights know, prepare the corpus again with --tokenizer "
+            "for example in lower case; to use the tokenizer of the weights, prepare the corpus again with --tokenizer "
             f"{weights.directory}"
         )
 
