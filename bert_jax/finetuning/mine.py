@@ -95,8 +95,6 @@ def mine_negatives(
             corpus, or no pair has enough negatives.
     """
     output = local_path(output)
-    if output.suffix not in (".jsonl", ".json"):
-        raise UserError(f"--output {output}: give the name of a .jsonl file; negatives are written as JSON lines")
     if len(ranks) != 2:
         raise UserError(f"ranks={ranks}: give two ranks, such as (10, 50)")
     rule = NegativeRule(*ranks, margin, num_negatives, seed)
@@ -107,6 +105,8 @@ def mine_negatives(
         )
     if margin is not None and not math.isfinite(margin):
         raise UserError(f"--margin {margin}: give a finite number, or leave it out")
+    if output.suffix not in (".jsonl", ".json"):
+        raise UserError(f"--output {output}: give the name of a .jsonl file; negatives are written as JSON lines")
     check_not_input(output, [pairs], "--pairs")
     check_not_input(output, [corpus, *pathlib.Path(corpus).glob("corpus.jsonl*")], "--corpus")
     lines, read = _read_pairs(pathlib.Path(pairs)), read_corpus_documents(pathlib.Path(corpus))

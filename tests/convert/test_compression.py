@@ -333,7 +333,7 @@ def test_other_methods_from_end_to_end(finetuned, capsys, method: str) -> None:
 
 @pytest.mark.parametrize(
     ("count", "said"),
-    [(1, "(too few examples for an interval)"), (3, "(95 % interval ")],
+    [(1, "(too few examples for an interval)"), pytest.param(3, "(95 % interval ", marks=pytest.mark.slow)],
 )
 def test_a_single_example_has_no_interval(finetuned, capsys, count: int, said: str) -> None:
     lines = (finetuned.parent / "dev.tsv").read_text().splitlines(keepends=True)
