@@ -1,7 +1,5 @@
 """The search in blocks beside one sort of all scores, with equal scores and with vectors per token."""
 
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,24 +89,21 @@ def test_two_zeros_with_signs_are_equal_scores() -> None:
 def test_few_blocks_of_documents_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scores of a block take longer than its copy, so without a limit all blocks would be in memory."""
     monkeypatch.setattr(search, "DOCUMENT_BLOCK", 16)
-    counts = {"read": 0, "scored": 0, "most": 0}
+    merge_block, results, waiting = search._merge_block, [], []
 
-    def slow_products(queries, documents):
-        counts["scored"] += 1
-        time.sleep(0.02)
-        return np.asarray(queries) @ np.asarray(documents).T
+    def slow_scores(queries: jax.Array, documents: jax.Array) -> jax.Array:
+        squares = jnp.full((300, 300), queries[0, 0])
+        squares = jax.lax.fori_loop(0, 20, lambda _, x: jnp.tanh(x @ x), squares)
+        return queries @ documents.T + 0 * squares.sum()
 
-    def slow_scores(queries, documents):
-        shape = jax.ShapeDtypeStruct((len(queries), len(documents)), np.float32)
-        return jax.pure_callback(slow_products, shape, queries, documents)
+    def recorded_merge(*arguments):
+        results.append(merge_block(*arguments))
+        waiting.append(sum(not result.scores.is_ready() for result in results))
+        return results[-1]
 
-    def counted_slice(vectors, start, size):
-        counts["read"] += 1
-        counts["most"] = max(counts["most"], counts["read"] - counts["scored"])
-        return vectors[start : start + size]
-
-    monkeypatch.setattr(search, "_slice_vectors", counted_slice)
+    monkeypatch.setattr(search, "_merge_block", recorded_merge)
     random = np.random.default_rng(0)
     queries, documents = (random.standard_normal((count, 4)).astype(np.float32) for count in (2, 320))
     top_documents(queries, documents, 2, slow_scores)
-    assert counts["most"] <= 3 + 2  # three slices of other vectors, and two blocks
+    assert len(waiting) == 20
+    assert max(waiting) <= 1
