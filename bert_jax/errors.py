@@ -252,12 +252,21 @@ def refuse_existing_file(path: pathlib.Path) -> None:
 
 
 def check_output(output: str | os.PathLike[str]) -> None:
-    """Refuse an existing output directory that is not empty; call this before any work.
+    """Refuse an output that a new directory cannot replace; call this before any work.
 
     Raises:
-        UserError: `output` is a file, or a directory that is not empty.
+        UserError: `output` is a file, or a directory that is not empty; or a link, a mount point or the current
+            directory, even if empty.
     """
     output = pathlib.Path(output)
+    refused = {
+        "a symbolic link": output.is_symlink(),
+        "a mount point": output.absolute().is_mount(),
+        "the current directory": os.path.realpath(output) == os.getcwd(),
+    }
+    for name, is_refused in refused.items():
+        if is_refused:
+            raise UserError(f"{output}: {name}, which no output can replace; name a new directory")
     if output.is_dir() and not any(output.iterdir()):
         return
     if output.exists():

@@ -276,10 +276,12 @@ def _first_writable_cache(xdg_cache: str, home: str, user: int) -> pathlib.Path 
 
 
 def reason_not_a_local_path(text: str, run: bool = False) -> str:
-    """Return a message if a text is no local path, for example because the text is a URL; return "" for a path.
+    """Return a message if a text is no local path, such as a URL or an empty text; return "" for a path.
 
     With `run=True`, the text may also be the URL of a run or a model on object storage.
     """
+    if not text:
+        return "an empty path; give a path, or . for the current directory"
     scheme, slashes, address = text.partition("://")
     if not slashes:
         mistyped = re.fullmatch(r"(gs|s3|hf):/?(.+)", text)
@@ -293,7 +295,7 @@ def reason_not_a_local_path(text: str, run: bool = False) -> str:
 
 
 def local_path(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Return a local path; raise UserError for a URL."""
+    """Return a local path; raise UserError for a URL or an empty text."""
     if reason := reason_not_a_local_path(os.fspath(path)):
         raise UserError(reason)
     return pathlib.Path(path)

@@ -185,6 +185,26 @@ def test_an_output_is_no_url(world, tmp_path, monkeypatch, name):
     assert list(tmp_path.iterdir()) == []
 
 
+DIRECTORIES = ("compress", "vocabulary", "mine_negatives", "write_unlabeled_pairs", "train_tokenizer", "prepare")
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_an_output_is_no_empty_text(world, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(bert_jax.UserError, match="an empty path|the current directory"):
+        OUTPUTS[name](world, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_input_is_no_empty_text(world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(bert_jax.UserError, match="an empty path"):
+        bert_jax.pretrain("demo", "", {"data.corpus": str(world.corpus)}, console=QUIET)
+    with pytest.raises(bert_jax.UserError, match="'' is not a corpus"):
+        bert_jax.evaluate(world.run, corpus="", console=QUIET)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_export_writes_to_a_url_as_the_verb_does(world, monkeypatch):
     asked = []
     monkeypatch.setattr(storage, "list_file_versions", lambda url: asked.append(url) or {"config.json": "1"})

@@ -37,7 +37,7 @@ from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
 from bert_jax.training.remote_workdir import checkpoints_directory
-from bert_jax.training.schedules import model_after_step, phase_after_step, plan_phases
+from bert_jax.training.schedules import model_after_step, phase_settings_after_step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ def read_weights(
         console: console that prints the step of a checkpoint, and damaged checkpoints; None: a console on stderr.
         step: step of the checkpoint in a work directory of `pretrain`; None: the newest undamaged checkpoint.
         part: an auxiliary model that a run of `pretrain` trains, such as "generator"; None: the model of
-        `config.model`.
+            `config.model`.
 
     Raises:
         UserError: the directory has no model or is damaged, or the model lacks a wanted head and `rng` is None.
@@ -290,7 +290,7 @@ def _weights_of_run(directory: pathlib.Path, step: int | None, part: str | None,
         trained = f"it trains {', '.join(parts)}" if parts else f"{config.objective} trains one model"
         raise UserError(f"{directory}: no {part} here; {trained}")
     console.say(f"weights of step {step:,} of {directory}")
-    if not predicts_masks(config.train.phases[phase_after_step(plan_phases(config.train), step).index]):
+    if not predicts_masks(phase_settings_after_step(config.train, step)):
         console.say(
             f"warning: step {step:,} lies in a left_to_right phase: its masked-token head predicts next tokens and "
             "does not fill masks; a later phase trains it to fill them"

@@ -77,6 +77,13 @@ def check_run_table_rows(config: Config, workdir: object, prefixes: tuple[str, .
         ) from None
 
 
+def refuse_empty_paths(config: Any, path: str = "config") -> None:
+    """Raise UserError if an optional path is the empty text, which would mean the current directory, or no path."""
+    for setting in field_values(config, path):
+        if setting.value == "" and setting.field.metadata["is_path"] and setting.field.default is None:
+            raise UserError(f"{setting.key} is empty; give a path, or None")
+
+
 def refuse_fields_without_effect(
     config: Any, path: str = "config", given: Collection[str] = (), with_tables: bool = True
 ) -> None:

@@ -25,7 +25,13 @@ import ml_collections
 from absl import flags
 from ml_collections import config_dict, config_flags
 
-from bert_jax.config.checks import check_pretraining, field_values, refuse_fields_without_effect, unmet_conditions
+from bert_jax.config.checks import (
+    check_pretraining,
+    field_values,
+    refuse_empty_paths,
+    refuse_fields_without_effect,
+    unmet_conditions,
+)
 from bert_jax.config.field import FROM_0_BELOW_1, MAX_NUMBER, MAX_WHOLE_NUMBER, MIN_POSITIVE
 from bert_jax.config.free_fields import FREE_TO_CHANGE
 from bert_jax.config.phase import PhaseConfig
@@ -159,6 +165,7 @@ def build_checked_config(kind: type[AnyConfig], values: dict[str, Any], given: C
     accepts.
     """
     built = section_from_values(kind, values, "config")
+    refuse_empty_paths(built)
     refuse_fields_without_effect(built, given=given, with_tables=False)
     if isinstance(built, PretrainConfig):
         check_pretraining(built)

@@ -396,14 +396,14 @@ def _token_marker_and_length(model: OpenModel, rules: TokenRules, options: Embed
     is_query = options.prompt_name == QUERY
     longest = model.sentences.max_tokens(model.config.max_positions)
     of_role = (rules.query_length if is_query else rules.document_length) or longest
-    role = "queries" if is_query else "documents"
-    if (options.max_seq_len or 0) > of_role:
-        raise UserError(f"max_seq_len {options.max_seq_len}: {role} of this model have at most {of_role} tokens")
-    longest = min(longest, options.max_seq_len or longest)
-    if is_query and rules.expands and of_role > longest:
-        raise UserError(f"{model.directory}: queries have {of_role} tokens, but the model reads {longest}")
+    role, highest = "queries" if is_query else "documents", min(of_role, longest)
+    if (options.max_seq_len or 0) > highest:
+        raise UserError(f"max_seq_len {options.max_seq_len}: {role} of this model have at most {highest} tokens")
+    max_seq_len = options.max_seq_len or highest
+    if is_query and rules.expands and of_role > max_seq_len:
+        raise UserError(f"{model.directory}: queries have {of_role} tokens, but the model reads {max_seq_len}")
     mark_tokens = make_token_marker(rules, model.tokenizer)
-    return _MarkerAndLength(lambda text: mark_tokens(text, [is_query]), min(longest, of_role), of_role)
+    return _MarkerAndLength(lambda text: mark_tokens(text, [is_query]), max_seq_len, highest)
 
 
 def _sentence_modules_with_options(model: OpenModel, options: EmbedOptions) -> SentenceModules:

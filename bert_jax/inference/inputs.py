@@ -154,5 +154,5 @@ def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 def _has_json_lines(source: str | os.PathLike[str], starts_with_brace: bool) -> bool:
     """Return whether the lines are JSON objects; the suffix and the first character decide."""
-    suffix = pathlib.Path(source).suffix
+    suffix = pathlib.Path(source).suffix.lower()
     return suffix == OBJECT_LINES or (suffix != TEXT_LINES and starts_with_brace)

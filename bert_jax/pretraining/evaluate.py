@@ -85,8 +85,8 @@ def evaluate_checkpoint(
     check_run_table_rows(recorded, directory)
     config, step, params = restore_run(directory, step, console)
     assert config.data.corpus
-    other_corpus = other_corpus or config.evaluate.corpus
-    corpus_name, data = other_corpus or config.data.corpus, config.data
+    other_corpus = config.evaluate.corpus if other_corpus is None else other_corpus
+    corpus_name, data = config.data.corpus if other_corpus is None else other_corpus, config.data
     corpus = open_mixture(corpus_name, progress=console.progress)
     if other_corpus is None and corpus.fingerprint != fingerprint["corpus"]:
         raise UserError(f"{config.data.corpus} is not the corpus that {directory} was trained on")
@@ -99,7 +99,11 @@ def evaluate_checkpoint(
     # Make the data: held-out batches on the devices present, which may differ from the devices of the training.
     mesh = sharding.make_mesh(MeshConfig())
     min_documents = SENTENCE_PAIRS[data.sentence_pairs].min_documents
-    split = heldout_or_all_documents(corpus, min_documents) if other_corpus else corpus.split("heldout", min_documents)
+    split = (
+        corpus.split("heldout", min_documents)
+        if other_corpus is None
+        else heldout_or_all_documents(corpus, min_documents)
+    )
     if split.num_documents < min_documents:
         raise UserError(
             f"{corpus_name} has too few held-out documents to evaluate on; "

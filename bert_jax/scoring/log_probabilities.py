@@ -21,6 +21,7 @@ from bert_jax.scoring.queries import Queries, join_queries
 BATCH_TOKENS = 8_192  # tokens in a batch, padding included
 SPACING = 4  # padded lengths per doubling of the length, so that at most a fifth of the tokens is padding
 MIN_LENGTH = 8
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.001, 1_000  # beyond, float32 logits overflow, or all probabilities are equal
 
 MASKED, NEXT = "masked_token", "next_sentence"
 HEADS = (Head(MASKED),)
@@ -71,10 +72,10 @@ def make_log_probability_scorer(
     """Return a function from (parameters, queries, progress) to log-probabilities, which all processes must call.
 
     The argument `head` is a key of QUERY_HEADS. The argument `temperature` divides the logits before the softmax. Raise
-    UserError unless the temperature is above 0.
+    UserError unless the temperature lies from MIN_TEMPERATURE to MAX_TEMPERATURE.
     """
-    if not temperature > 0:
-        raise UserError(f"temperature {temperature}: give a number above 0")
+    if not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:
+        raise UserError(f"temperature {temperature}: give a number from {MIN_TEMPERATURE} to {MAX_TEMPERATURE:,}")
     (apply, names), blocks = (
         _compile_log_probabilities(config, dtype, mesh, temperature, head),
         sharding.batch_blocks(mesh),

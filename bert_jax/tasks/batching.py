@@ -1,5 +1,6 @@
 """Batches of features: padded lengths (buckets) or rows of packed sequences, and the features and arrays of a batch."""
 
+import itertools
 import math
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -90,8 +91,8 @@ def doubling_buckets(longest: int) -> tuple[int, ...]:
     The lengths depend only on `longest`, so that each program is compiled once. With these lengths, a model of 8,192
     positions reads short texts without much padding.
     """
-    doubled = (SHORTEST << n for n in range(longest.bit_length()))
-    return (*(length for length in doubled if length < longest), longest)
+    doubled = (SHORTEST << n for n in itertools.count())
+    return (*itertools.takewhile(lambda length: length < longest, doubled), longest)
 
 
 def plan_feature_batches(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from bert_jax.batches.ramp import ramp_stages
-from bert_jax.config import EncoderConfig, OptimizerConfig, TrainConfig, section_of_phase
+from bert_jax.config import EncoderConfig, OptimizerConfig, PhaseConfig, TrainConfig, section_of_phase
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,9 +74,14 @@ def phase_after_step(phases: tuple[Phase, ...], step: int) -> Phase:
     return next((phase for phase in phases if step <= phase.end), phases[-1])
 
 
+def phase_settings_after_step(train: TrainConfig, step: int) -> PhaseConfig:
+    """Return the item of `train.phases` whose steps end with `step`; for step 0, the first used item."""
+    return train.phases[phase_after_step(plan_phases(train), step).index]
+
+
 def model_after_step(model: EncoderConfig, train: TrainConfig, step: int) -> EncoderConfig:
     """Return the architecture of the checkpoint of `step`: the model of the run with the values of its phase."""
-    return section_of_phase(model, train.phases[phase_after_step(plan_phases(train), step).index])
+    return section_of_phase(model, phase_settings_after_step(train, step))
 
 
 def steps_of_phase(phases: tuple[Phase, ...], index: int) -> range:

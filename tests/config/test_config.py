@@ -233,6 +233,16 @@ def test_every_field_that_may_be_none_can_be_set_and_unset(kind: type) -> None:
             assert (found[key.replace("[0]", ".0")] is None) == (given == "None"), key
 
 
+@pytest.mark.parametrize("kind", [c.PretrainConfig, c.FinetuneConfig])
+def test_no_optional_path_is_the_empty_text(kind: type) -> None:
+    """An empty path would mean the current directory in one place, and no path in another."""
+    paths = [key for key, field, _ in c.fields_of(kind) if field.metadata["is_path"] and field.default is None]
+    assert "init_from" in paths
+    for key in paths:
+        with pytest.raises(UserError, match=rf"config\.{re.escape(key)} is empty; give a path, or None"):
+            c.read_config(kind, None, [f"--config.{key}="])
+
+
 def test_unset_after_a_recipe_sets_it() -> None:
     assert read("--config.optimizer.clip_norm=None").optimizer.clip_norm is None
     assert read("--config.optimizer.clip_norm=2", recipe="roberta_base").optimizer.clip_norm == 2.0

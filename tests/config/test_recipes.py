@@ -198,10 +198,10 @@ def test_a_recipe_imports_a_module_of_its_directory(tmp_path: pathlib.Path, monk
 def test_a_directory_of_a_recipe_may_have_a_colon(tmp_path: pathlib.Path, argument: str) -> None:
     directory = tmp_path / "2026-11-27T04:00"
     directory.mkdir()
-    (directory / "recipe.py").write_text(f"{RECIPE}    config.data.corpus = ''.join(size)\n    return config\n")
+    (directory / "recipe.py").write_text(f"{RECIPE}    config.data.corpus = 'of ' + ''.join(size)\n    return config\n")
     config = load(f"{directory}/recipe.py{argument}")
     assert isinstance(config, c.PretrainConfig)
-    assert config.data.corpus == argument[1:]
+    assert config.data.corpus == f"of {argument[1:]}"
     assert config.recipe == f"{directory}/recipe.py{argument}"
 
 

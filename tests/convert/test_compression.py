@@ -232,6 +232,21 @@ def test_the_metric_of_the_training_chooses_the_dev_set_and_is_a_score_of_it(met
     assert name in score_predictions(task, examples, [0, 1, 2])
 
 
+def test_a_metric_that_the_dev_set_does_not_define_is_refused(tmp_path: pathlib.Path) -> None:
+    """NoAns_f1 is a score of the questions without an answer, and here every question has one."""
+    question = {"question": "a b", "context": "c d", "answers": [{"text": "c", "answer_start": 0}]}
+    for name in ("train", "dev"):
+        lines = [json.dumps(question | {"id": str(n), "is_impossible": False}) for n in range(4)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    tiny_models.save(tmp_path / "model", "bert", "ForQuestionAnswering")
+    files = {"train": "train.jsonl", "dev": "dev.jsonl", "data": str(tmp_path)}
+    config = {"name": "custom", "kind": "question_answering", "metric": "NoAns_f1", "max_seq_len": 16} | files
+    described = {"name": "custom", "kind": "question_answering", "labels": [], "impossible": True, "config": config}
+    (tmp_path / "model" / "task.json").write_text(json.dumps(described))
+    with pytest.raises(UserError, match="NoAns_f1: not defined on the examples of dev; give other examples"):
+        task_eval_set(read_weights(tmp_path / "model"), None, 4, Console(silent=True))
+
+
 def test_the_interval_equals_the_closed_form_of_paired_differences() -> None:
     """A mean over units has a closed form: 1.96 times the standard error of the mean difference."""
     rng = np.random.default_rng(0)

@@ -160,7 +160,7 @@ def test_mistakes_are_refused_and_leave_nothing(tmp_path, source, bert, settings
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("longest", [1, 15, 16, 17, 512, 8_190, 8_192])
+@pytest.mark.parametrize("longest", [1, 15, 16, 17, 512, 8_190, 8_192, np.int64(100)])
 def test_fixed_lengths_at_most_double_an_input(longest):
     """A model of 8,192 positions once padded every short text to 1,370 tokens."""
     buckets = doubling_buckets(longest)

@@ -28,6 +28,7 @@ def stdin(monkeypatch):
     ("name", "content", "wanted"),
     [
         ("a.txt", b"one\r\n\n{two\n", [(1, {"text": "one"}), (2, {"text": ""}), (3, {"text": "{two"})]),
+        ("C.TXT", b'{"text": "one"}', [(1, {"text": '{"text": "one"}'})]),
         ("b.jsonl", b'\n{"text": "one"}\n\n{"x": 2}', [(2, {"text": "one"}), (4, {"x": 2})]),
         ("c", b'{"text": "one"}\n', [(1, {"text": "one"})]),
         ("d.log", b"one\n{}\n", [(1, {"text": "one"}), (2, {"text": "{}"})]),

@@ -132,6 +132,18 @@ def test_vectors_equal_the_vectors_of_a_directory_of_pylate(encoder, tmp_path):
         assert_equal_vectors(getattr(again, f"encode_{role}")(TEXTS[:3], convert_to_numpy=True), expected)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_the_maximum_length_of_a_role_is_the_highest_that_an_option_can_choose(encoder, tmp_path):
+    """The encoder reads 32 tokens, the module at most 19, and documents have at most 12."""
+    in_the_words_of_pylate(encoder, tmp_path)
+    loaded = bert_jax.load(tmp_path)
+    for role, highest in (("query", 12), ("document", 19)):  # document_length is 20, beyond the module's maximum
+        assert max(map(len, rows(loaded.encode(TEXTS, truncate=True, prompt_name=role, max_seq_len=highest)))) > 1
+        for wrong in (highest + 1, 32):
+            with pytest.raises(UserError, match=f"max_seq_len {wrong}: .* of this model have at most {highest} tokens"):
+                loaded.encode(TEXTS, truncate=True, prompt_name=role, max_seq_len=wrong)
+
+
 def test_embed_writes_the_vectors_of_tokens(encoder, tmp_path):
     model = save_theirs(encoder, tmp_path / "theirs")
     write_lines(tmp_path / "texts.jsonl", [{"text": text} for text in TEXTS])

@@ -61,7 +61,9 @@ def test_amounts(text: str, budget: Budget) -> None:
     assert parse_budget(text) == budget
 
 
-@pytest.mark.parametrize("text", ["", "30", "30M", "m", "30 weeks", "-5m", "0m", "0 tokens", "50M", "1e16", "5 m 3"])
+@pytest.mark.parametrize(
+    "text", ["", "30", "30M", "m", "30 weeks", "-5m", "0m", "0 tokens", "50M", "1e16", "5 m 3", "1e400m"]
+)
 def test_a_budget_that_is_no_amount_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="30m, 1h30m, '50M tokens', '1e16 flops'"):
         parse_budget(text)

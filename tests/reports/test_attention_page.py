@@ -225,3 +225,9 @@ def test_choosing_a_head(model: OpenModel, found: TextAttention) -> None:
             attention_page(model, found, "ab", detail_of=one)
     with pytest.raises(UserError, match="give both or none"):
         write_attention_file("absent", "ab", None, "x.html", layer=1)
+
+
+def test_half_of_a_surrogate_pair_is_refused(model: OpenModel) -> None:
+    for texts in (("a \ud800", None), ("a", "b \udfff")):
+        with pytest.raises(UserError, match="the text has half of a surrogate pair"):
+            text_attention(model, *texts)

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -68,8 +69,9 @@ def test_bad_texts_settings_and_models_are_refused(tmp_path):
         token_log_probabilities(make_scoring_model(model), ["a", "a" * 40])
     with pytest.raises(UserError, match="masking all: choose from within_word_l2r, original"):
         make_scoring_model(model, "all")
-    with pytest.raises(UserError, match="temperature 0"):
-        make_scoring_model(model, temperature=0)
+    for temperature in (0, -1, 1e-40, 1e40, float("inf"), float("nan")):
+        with pytest.raises(UserError, match=re.escape(f"temperature {temperature}: give a number from 0.001")):
+            make_scoring_model(model, temperature=temperature)
     tiny_models.save(tmp_path / "classifier", "bert", "ForSequenceClassification")
     with pytest.raises(UserError, match="sequence_classification, which cannot score"):
         make_scoring_model(open_model(tmp_path / "classifier"))

@@ -1,5 +1,6 @@
 """A parser for the texts of budgets, such as `30m`, `1h30m`, `50M tokens` or `1e16 flops`."""
 
+import math
 import re
 from typing import NamedTuple
 
@@ -35,6 +36,6 @@ def parse_budget(text: str) -> Budget:
     elif match := _COUNT.fullmatch(text):
         amount, scale, unit = match.groups()
         budget = Budget(**{unit.lower(): float(amount) * SCALES[scale.upper()]})
-    if not any(budget):
+    if not 0 < max(amount or 0 for amount in budget) < math.inf:
         raise UserError(f"--budget '{text}': give a time, tokens or FLOPs: 30m, 1h30m, '50M tokens', '1e16 flops'")
     return budget

@@ -16,6 +16,7 @@ from bert_jax.reports.attention.head_roles import (
 )
 from bert_jax.reports.attention.patterns import HeadPattern, head_pattern
 from bert_jax.reports.corpus.examples import replace_control_characters
+from bert_jax.strict_json import has_surrogate
 from bert_jax.tasks.kinds.texts import text_features
 
 MAX_TOKENS = 512  # shown on a page or picture, so that a page of 144 heads stays under 6 MB
@@ -50,7 +51,7 @@ def text_attention(model: OpenModel, text: str, pair: str | None = None, first: 
     token. The model reads the whole text. The queries are at most `MAX_TOKENS` tokens of the text, beginning at token
     `first`.
 
-    Raise UserError if the text has more tokens than the model reads, or if `first` is beyond the end of the text.
+    Raise UserError if the text is too long for the model or no valid text, or if `first` is beyond the end of the text.
     """
     ids, types = _encode(model, text, pair)
     if not 0 <= first < len(ids):
@@ -126,6 +127,8 @@ class _EncodedText(NamedTuple):
 
 def _encode(model: OpenModel, text: str, pair: str | None) -> _EncodedText:
     """Return the token ids and the token types of a text or of a pair of texts."""
+    if has_surrogate(text + (pair or "")):
+        raise UserError("the text has half of a surrogate pair, which is not a character; fix it")
     limit, mask = model.config.max_positions, model.tokenizer.tokens[model.tokenizer.mask_id]
     if mask in text + (pair or ""):
         if pair is not None:

@@ -38,7 +38,7 @@ def write_attention_file(
     Raises:
         UserError: `head` is given without `layer`, or a called function raises UserError.
     """
-    is_picture = pathlib.Path(output).suffix in PICTURE_SUFFIXES
+    is_picture = pathlib.Path(output).suffix.lower() in PICTURE_SUFFIXES
     if layer is None and head is not None:
         raise UserError("--head needs --layer")
     if layer is not None and head is None and not is_picture:

@@ -4,7 +4,7 @@ answer_search.py              search for the best answers by the start and end l
 answer_windows.py             windows over contexts as features, with the tokens at which the answer begins and ends
 benchmark_scores.py           exact match and F1 of benchmarks where every question has an answer
 kind.py                       the type `TaskKind`, which holds everything in which kinds differ, and the function
-`make_features`
+                              `make_features`
 multilabel_classification.py  any number of labels for a text or a pair of texts
 multilabel_score.py           F1 of sets of labels, and the threshold with the best F1
 multiple_choice.py            the right continuation of a text among several continuations
