@@ -109,7 +109,7 @@ def pretrain(
         UserError: the config, the corpus, the directory or the devices do not fit each other; nothing is written.
     """
     directory, console = local_copy(workdir), console or Console()
-    frozen = as_config(PretrainConfig, config, overrides)
+    frozen = as_config(PretrainConfig, config, overrides, directory)
     made = (
         contextlib.nullcontext(DataAndPreparation(frozen.data, ALL_PREPARED))
         if frozen.data.text is None
@@ -195,10 +195,15 @@ def as_config(
     kind: type[AnyConfig],
     config: RecipeName | ml_collections.ConfigDict | AnyConfig,
     overrides: Overrides | None = None,
+    run: pathlib.Path | None = None,
 ) -> AnyConfig:
-    """Return the frozen, checked config of a recipe with overrides, of a `ConfigDict` or of a frozen config."""
+    """Return the frozen, checked config of a recipe with overrides, of a `ConfigDict` or of a frozen config.
+
+    `run` is the work directory of a run that may have begun.
+    """
     if isinstance(config, str | os.PathLike):
-        return read_run_config(kind, config, [f"--config.{key}={value}" for key, value in (overrides or {}).items()])
+        words = [f"--config.{key}={value}" for key, value in (overrides or {}).items()]
+        return read_run_config(kind, config, words, run)
     if overrides:
         raise UserError("overrides are for a recipe; change the ConfigDict, or use dataclasses.replace")
     if not isinstance(config, ml_collections.ConfigDict | kind):

@@ -15,7 +15,7 @@ from bert_jax.interop.sentence_modules import read_sentence_modules
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import saved_steps
-from bert_jax.training.remote_workdir import checkpoints_directory
+from bert_jax.training.remote_workdir import checkpoints_directory, local_copy
 from bert_jax.training.schedules import model_after_step
 
 FROM_INIT = "--config.model=from_init"
@@ -39,7 +39,8 @@ def read_architecture(path: str | os.PathLike[str]) -> EncoderConfig:
     if isinstance(config, PretrainConfig):
         steps = saved_steps(checkpoints_directory(directory))
         return model_after_step(config.model, config.train, max(steps, default=config.train.steps))
-    raise UserError(f"{path}: describes no architecture (no config.json); give a directory of `export` or transformers")
+    absent = "no config.json" if directory.is_dir() else "no such directory"
+    raise UserError(f"{path}: describes no architecture ({absent}); give a directory of `export` or transformers")
 
 
 def with_attention(config: EncoderConfig, causal: bool) -> EncoderConfig:
@@ -52,11 +53,17 @@ def with_attention(config: EncoderConfig, causal: bool) -> EncoderConfig:
     return dataclasses.replace(config, causal=causal, family=twins.get(config.family, config.family))
 
 
-def read_run_config(kind: type[AnyConfig], recipe: RecipeName | None, overrides: Sequence[str]) -> AnyConfig:
+def read_run_config(
+    kind: type[AnyConfig],
+    recipe: RecipeName | None,
+    overrides: Sequence[str],
+    run: str | os.PathLike[str] | None = None,
+) -> AnyConfig:
     """Return the config of a run, as `read_config` does, but accept the override `--config.model=from_init`.
 
     The override `--config.model=from_init` takes all fields of `config.model` except `vocab_size` from the architecture
-    of `config.init_from`. The tokenizer of the corpus determines `vocab_size`, because the tables of the weights may
+    of `config.init_from`; if `run` is the work directory of a run that has begun, from its recorded architecture,
+    because its initial weights may have been moved. The tokenizer of the corpus determines `vocab_size`, because the tables of the weights may
     have unused rows. The objective determines whether attention is causal. Overrides of single fields of `config.model`
     also apply.
 
@@ -70,7 +77,9 @@ def read_run_config(kind: type[AnyConfig], recipe: RecipeName | None, overrides:
     config = read_config(kind, recipe, [word for word in others if not word.startswith("--config.model.")])
     if not config.init_from:
         raise UserError(f"{FROM_INIT} needs weights: give --config.init_from=DIR, or OWNER/NAME of the Hub")
-    architecture = read_architecture(config.init_from)
+    directory = None if run is None else local_copy(run)
+    has_begun = directory is not None and (directory / "run.json").is_file()
+    architecture = read_architecture(directory if has_begun else config.init_from)
     if isinstance(config, PretrainConfig) and config.objective in OBJECTIVES:
         architecture = with_attention(architecture, OBJECTIVES[config.objective].causal)
     fields = dataclasses.asdict(architecture) | {"vocab_size": None}

@@ -51,7 +51,7 @@ def _run_in_processes(args: argparse.Namespace, kind: Any, run: Any) -> _ResultA
     peers = find_peers(args.coordinator, args.num_processes, args.process_id)
     first = peers is None or peers.process_id == 0
     try:
-        config, refused = read_run_config(kind, args.config, args.overrides), None
+        config, refused = read_run_config(kind, args.config, args.overrides, args.workdir), None
     except UserError as error:
         if peers is None:
             raise

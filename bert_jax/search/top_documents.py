@@ -44,6 +44,8 @@ def top_documents(
         scores: function that compares vectors of queries with vectors of documents.
     """
     depth, rows = min(depth, len(documents)), min(DOCUMENT_BLOCK, len(documents))
+    if not len(queries) or not depth:
+        return TopDocuments(np.zeros((len(queries), depth), np.float32), np.zeros((len(queries), depth), np.int64))
     rows = min(rows, max(1, BLOCK_NUMBERS // _slice_vectors(documents, 0, 1).size))
     block_size = min(QUERY_BLOCK, len(queries))
     num_held = block_size * max(1, BLOCK_NUMBERS // _slice_vectors(queries, 0, block_size).size)

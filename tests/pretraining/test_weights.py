@@ -12,6 +12,7 @@ import pytest
 import safetensors.numpy
 import transformers
 
+from bert_jax.checkpoints.architecture import read_architecture
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.checkpoints.longer_positions import with_longer_positions
 from bert_jax.cli.main import main
@@ -202,6 +203,18 @@ def test_pretraining_goes_on_without_the_rows_that_no_token_uses(world, tmp_path
     assert before.keys() == after.keys()
     for key, x in before.items():
         np.testing.assert_array_equal(after[key], x, err_msg=key)
+
+
+def test_a_begun_run_keeps_its_architecture_without_its_initial_weights(world, tmp_path, capsys):
+    """A resumed run does not read its initial weights, which may have been moved."""
+    shutil.copytree(world / "model", tmp_path / "weights")
+    words = [f"--config.init_from={tmp_path / 'weights'}", "--config.model=from_init"]
+    for _ in range(2):
+        assert main(pretrain_command(world, tmp_path / "run", *words)) == 0, capsys.readouterr().err
+        shutil.rmtree(tmp_path / "weights", ignore_errors=True)
+    assert read_architecture(tmp_path / "run") == read_architecture(world / "model")
+    assert main(pretrain_command(world, tmp_path / "another run", *words)) == 2
+    assert "no such directory" in capsys.readouterr().err
 
 
 def test_a_teacher_has_no_rows_that_no_token_uses(world, padded):

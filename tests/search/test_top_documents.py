@@ -81,6 +81,12 @@ def test_few_groups_are_enough_if_no_more_hold_a_new_document(few: int, monkeypa
     search._merge_block.clear_cache()
 
 
+@pytest.mark.parametrize(("queries", "documents"), [(0, 5), (3, 0), (0, 0)])
+def test_no_queries_or_documents_have_no_best_documents(queries: int, documents: int) -> None:
+    found = top_documents(np.zeros((queries, 4), np.float32), np.zeros((documents, 4), np.float32), 2)
+    assert found.scores.shape == found.indices.shape == (queries, min(documents, 2))
+
+
 def test_two_zeros_with_signs_are_equal_scores() -> None:
     documents = np.array([[0.0], [-0.0], [0.0], [1.0]], np.float32)
     np.testing.assert_array_equal(top_documents(np.array([[-1.0]], np.float32), documents, 4).indices, [[0, 1, 2, 3]])
