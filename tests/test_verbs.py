@@ -191,7 +191,7 @@ DIRECTORIES = ("compress", "vocabulary", "mine_negatives", "write_unlabeled_pair
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_an_output_is_no_empty_text(world, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(bert_jax.UserError, match="an empty path|the current directory"):
+    with pytest.raises(bert_jax.UserError, match=r"an empty path|the current directory"):
         OUTPUTS[name](world, "")
     assert list(tmp_path.iterdir()) == []
 
