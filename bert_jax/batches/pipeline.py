@@ -199,7 +199,8 @@ def _check_seq_len(seq_len: int, min_len: int, config: DataConfig) -> None:
         )
     if config.packing > seq_len // min_len:
         raise UserError(
-            f"config.data.packing={config.packing}: a sequence of {seq_len} tokens holds {seq_len // min_len} examples"
+            f"config.data.packing={config.packing}: lower it to {seq_len // min_len}, the number of examples that a "
+            f"sequence of {seq_len} tokens can hold, or choose longer sequences"
         )
 
 

@@ -105,7 +105,7 @@ def open_mixture(
 
 def _with_recorded_snapshots(named: Sequence[CorpusAndSnapshot], recorded: str) -> list[CorpusAndSnapshot]:
     """Return corpora with the snapshots that a resumed run recorded, where no snapshot is named."""
-    recorded_snapshots = [parse_corpus_and_snapshot(item).snapshot for item in find_corpora(recorded)]
+    recorded_snapshots = snapshots_of(recorded)
     if len(recorded_snapshots) != len(named):
         return list(named)
     return [
@@ -122,6 +122,11 @@ def corpus_setting_with_snapshots(setting: str, mixture: Mixture) -> str:
     """Return a value of `config.data.corpus` that names the absolute directory and opened snapshot of each corpus."""
     paths = (parse_corpus_and_snapshot(item)[0] for item in find_corpora(setting))
     return ",".join(f"{path}@{opened.fingerprint[:SHORT]}" for path, opened in zip(paths, mixture.corpora, strict=True))
+
+
+def snapshots_of(setting: str | None) -> list[str]:
+    """Return the snapshot of each corpus in a value of `config.data.corpus`, "" if none is named; [] for None."""
+    return [parse_corpus_and_snapshot(item).snapshot for item in find_corpora(setting)] if setting else []
 
 
 def find_corpora(corpus: str) -> list[str]:

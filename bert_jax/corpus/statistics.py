@@ -31,14 +31,14 @@ def expected_num_predictions(num_tokens: int, fraction: float = EVALUATED_FRACTI
     return round(fraction * num_tokens)
 
 
-def few_predictions_warning(num_predictions: int) -> str:
+def few_predictions_warning(
+    num_predictions: int, fix: str = "prepare the text again with a higher --heldout_fraction, or prepare more text"
+) -> str:
     """Return a warning about an evaluation with few predictions; '' for no predictions, or enough predictions."""
     if not 0 < num_predictions < MIN_PREDICTIONS:
         return ""
-    return (
-        f"an evaluation has about {num_predictions:,} predictions; below {MIN_PREDICTIONS:,} its loss says little. "
-        "Prepare the text again with a higher --heldout_fraction, or prepare more text"
-    )
+    few = f"below {MIN_PREDICTIONS:,} its loss says little"
+    return f"an evaluation has about {num_predictions:,} predictions; {few}; {fix}"
 
 
 class Distribution(NamedTuple):

@@ -28,15 +28,24 @@ CHECKED_SEQUENCES = 512  # sequences of each phase that are checked for likely p
 SHOWN_OF_PHASE = ("rotary_base", "local_window", "weight_decay")  # shown in the line of a phase that sets them
 
 
-def evaluation_size_line(num_tokens: int, predicts_all: bool) -> str:
+def evaluation_size_line(num_tokens: int, max_tokens: int, predicts_all: bool, corpus: str | None) -> str:
     """Return a line about the number of predictions of an evaluation, with advice if the number is small.
 
     Args:
-        num_tokens: number of tokens of all sequences of an evaluation.
+        num_tokens: number of tokens of the text of the evaluation.
+        max_tokens: number of tokens that an evaluation reads at most, by `config.evaluate.num_sequences`.
         predicts_all: whether every token is predicted, as in left-to-right pretraining.
+        corpus: `config.evaluate.corpus`.
     """
-    num_predictions = expected_num_predictions(num_tokens, 1.0 if predicts_all else EVALUATED_FRACTION)
-    return few_predictions_warning(num_predictions) or f"an evaluation has about {num_predictions:,} predictions"
+    fraction = 1.0 if predicts_all else EVALUATED_FRACTION
+    num_predictions = expected_num_predictions(min(num_tokens, max_tokens), fraction)
+    if max_tokens < num_tokens:
+        warning = few_predictions_warning(num_predictions, "raise config.evaluate.num_sequences")
+    elif corpus:
+        warning = few_predictions_warning(num_predictions, "prepare more text for config.evaluate.corpus")
+    else:
+        warning = few_predictions_warning(num_predictions)
+    return warning or f"an evaluation has about {num_predictions:,} predictions"
 
 
 def describe_run(

@@ -21,7 +21,7 @@ from bert_jax.config import (
     with_vocab_size,
 )
 from bert_jax.console import Console
-from bert_jax.corpus.mixture import Mixture, corpus_setting_with_snapshots, find_corpora, open_mixture
+from bert_jax.corpus.mixture import Mixture, corpus_setting_with_snapshots, open_mixture, snapshots_of
 from bert_jax.corpus.statistics import token_counts, unigram_loss
 from bert_jax.errors import UserError
 from bert_jax.models import Head
@@ -30,7 +30,7 @@ from bert_jax.parallel import sharding
 from bert_jax.pretraining.corpus_weights import random_weights_with_corpus_vectors
 from bert_jax.pretraining.data import heldout_batches, passes_per_source, sequence_rules, training_batches
 from bert_jax.pretraining.describe_run import describe_run, evaluation_size_line, long_cpu_run_warning
-from bert_jax.pretraining.evaluate import open_evaluation_corpus, with_pairs_accuracy
+from bert_jax.pretraining.evaluate import check_corpus_tokenizer, heldout_or_all_documents, with_pairs_accuracy
 from bert_jax.pretraining.initial_weights import (
     check_exportable,
     copy_teacher_layers,
@@ -48,7 +48,7 @@ from bert_jax.training.checkpoint import package_versions
 from bert_jax.training.evaluation import Evaluate, evaluation_batch_size, make_evaluate
 from bert_jax.training.loop import fit
 from bert_jax.training.plan import Data, Plan, Session, no_remarks
-from bert_jax.training.plateau import Plateau, expected_end_of_plateau, likely_causes
+from bert_jax.training.plateau import Plateau, expected_end_of_plateau, has_plateau, likely_causes
 from bert_jax.training.profile import profiled_steps
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.start import initial_state, open_checkpoints, restore_start
@@ -91,10 +91,14 @@ def pretrain_in_directory(
     resumes = recorded is not None and workdir.has_checkpoints(directory)
     recorded_corpus = (recorded.data.corpus or "") if recorded else ""
     corpus = open_mixture(config.data.corpus, console.say, recorded_corpus, console.progress)
-    tokenizer = corpus.tokenizer()
+    tokenizer, evaluation_corpus = corpus.tokenizer(), None
+    if config.evaluate.corpus:
+        recorded_corpus = (recorded.evaluate.corpus or "") if recorded else ""
+        evaluation_corpus = open_mixture(config.evaluate.corpus, console.say, recorded_corpus, console.progress)
 
     # Resolve the config, check that its parts fit each other, and agree with the other processes.
-    config = resolve_pretrain_config(config, corpus, tokenizer, recorded if resumes else None, console)
+    resumed = recorded if resumes else None
+    config = resolve_pretrain_config(config, corpus, evaluation_corpus, tokenizer, resumed, console)
     corpus_name = str(config.data.corpus)
     phases, objective_row = plan_phases(config.train), OBJECTIVES[config.objective]
     max_seq_len = max(phase.seq_len for phase in phases)
@@ -155,9 +159,12 @@ def pretrain_in_directory(
     # Make the data: batches by step, held-out batches, their evaluation, remarks for the console.
     blocks, min_documents = sharding.batch_blocks(plan.mesh), SENTENCE_PAIRS[config.data.sentence_pairs].min_documents
     heldout_split = corpus.split("heldout", min_documents)
-    if config.evaluate.corpus:
-        path, tokenizer_sha256 = config.evaluate.corpus, corpus.tokenizer_sha256
-        heldout_split = open_evaluation_corpus(path, corpus_name, tokenizer_sha256, min_documents)
+    if evaluation_corpus:
+        path = str(config.evaluate.corpus)
+        check_corpus_tokenizer(path, evaluation_corpus, corpus_name, corpus.tokenizer_sha256)
+        heldout_split = heldout_or_all_documents(evaluation_corpus, min_documents)
+        if heldout_split.num_documents < min_documents:
+            raise UserError(f"config.evaluate.corpus={path}: too few documents to evaluate on; prepare more text")
     has_heldout = heldout_split.num_documents >= min_documents
     if config.evaluate.pairs and not has_heldout:
         choice, fix = "too few held-out documents", "prepare the corpus with a higher --heldout_fraction"
@@ -169,10 +176,9 @@ def pretrain_in_directory(
             unigram_losses["train"] = unigram_loss(counts, counts)
         if has_heldout:
             unigram_losses["heldout"] = unigram_loss(counts, token_counts(heldout_split, corpus.vocab_size))
-        # Trained weights start below the plateau, also weights of a phase of another objective. So do corpus vectors.
-        is_masked = all(predicts_masks(phase) for phase in config.train.used_phases.values())
-        is_past_plateau = config.init_from or copies_teacher or config.corpus_vectors or not is_masked
-        if not is_past_plateau or config.train.plateau_steps is not None:
+        masked = map(predicts_masks, config.train.used_phases.values())
+        begins_above = has_plateau(config.init_from, copies_teacher, config.corpus_vectors, masked)
+        if begins_above or config.train.plateau_steps is not None:
             mask_probability = rules.phases[phases[0].index].mask_probability or config.data.mask_probability
             causes = likely_causes(config.model, config.optimizer.peak_learning_rate, phases[0], mask_probability)
             expected = expected_end_of_plateau(config.train.plateau_steps, config.optimizer, phases)
@@ -233,8 +239,8 @@ def pretrain_in_directory(
         elif not config.evaluate.corpus and (left_out := corpus.directories_left_out("heldout", min_documents)):
             console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the other corpora")
         if has_heldout:
-            evaluated = min(heldout_split.num_tokens, config.evaluate.num_sequences * max_seq_len)
-            console.say(evaluation_size_line(evaluated, config.model.causal))
+            max_tokens, path = config.evaluate.num_sequences * max_seq_len, config.evaluate.corpus
+            console.say(evaluation_size_line(heldout_split.num_tokens, max_tokens, config.model.causal, path))
 
         # Restore the newest state, even if it appeared before the lock, or make the first state; then train.
         with open_checkpoints(plan, session) as checkpoints:
@@ -248,16 +254,22 @@ def pretrain_in_directory(
 
 
 def resolve_pretrain_config(
-    config: PretrainConfig, corpus: Mixture, tokenizer: Tokenizer, resumed: PretrainConfig | None, console: Console
+    config: PretrainConfig,
+    corpus: Mixture,
+    evaluation_corpus: Mixture | None,
+    tokenizer: Tokenizer,
+    resumed: PretrainConfig | None,
+    console: Console,
 ) -> PretrainConfig:
     """Return the config with all values resolved, so that the run can be resumed from another working directory.
 
-    The vocabulary size comes from the tokenizer, paths become absolute, `config.data.corpus` names the opened
-    snapshots, and a resumed run keeps its initial weights.
+    The vocabulary size comes from the tokenizer, paths become absolute, `config.data.corpus` and
+    `config.evaluate.corpus` name the opened snapshots, and a resumed run keeps its initial weights.
 
     Args:
         config: config of the command.
         corpus: opened corpus of `config.data.corpus`.
+        evaluation_corpus: opened corpus of `config.evaluate.corpus`; None: the field is not set.
         tokenizer: tokenizer of the corpus.
         resumed: recorded config of the resumed run; None: the run has no checkpoints.
         console: console that prints a line if the config names other weights.
@@ -279,6 +291,14 @@ def resolve_pretrain_config(
         init_from = keep_original_init("init_from", init_from, resumed.init_from, console)
         original = resumed.replaced_tokens.generator_from
         generator_from = keep_original_init("replaced_tokens.generator_from", generator_from, original, console)
+        if config.grow and not resumed.grow:
+            console.say("config.grow=True has no effect: the run resumes; it began without it")
+    evaluated = None
+    if evaluation_corpus:
+        evaluated = corpus_setting_with_snapshots(str(config.evaluate.corpus), evaluation_corpus)
+    if resumed and snapshots_of(evaluated) != snapshots_of(resumed.evaluate.corpus):
+        now, before = (name or "the held-out documents" for name in (evaluated, resumed.evaluate.corpus))
+        console.say(f"the evaluations now read {now}, and read {before} before; compare losses on equal text only")
     return dataclasses.replace(
         config,
         init_from=init_from,
@@ -286,7 +306,7 @@ def resolve_pretrain_config(
         data=dataclasses.replace(config.data, corpus=corpus_setting_with_snapshots(config.data.corpus, corpus)),
         evaluate=dataclasses.replace(
             config.evaluate,
-            corpus=",".join(find_corpora(config.evaluate.corpus)) if config.evaluate.corpus else None,
+            corpus=evaluated,
             pairs=pairs if pairs in PACKAGED else make_local_path_absolute(pairs),
         ),
         replaced_tokens=dataclasses.replace(config.replaced_tokens, generator_from=generator_from),

@@ -5,7 +5,8 @@ loss in its first steps. While the loss stays at the unigram loss, the model doe
 """
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from bert_jax.config import EncoderConfig, OptimizerConfig
 from bert_jax.models.blocks import BLOCKS
@@ -71,6 +72,37 @@ def likely_causes(
     return [text for applies, text in causes if applies]
 
 
+def has_plateau(
+    init_from: str | None, copies_teacher_layers: bool, corpus_vectors: bool, predicts_masks: Iterable[bool]
+) -> bool:
+    """Return whether a run begins above the plateau, and its loss can be compared with the unigram loss.
+
+    Trained weights and corpus vectors begin below the plateau. A phase of another objective than masked tokens also
+    leaves trained weights.
+
+    Args:
+        init_from: `config.init_from`.
+        copies_teacher_layers: whether the run begins with layers of a teacher.
+        corpus_vectors: `config.corpus_vectors`.
+        predicts_masks: for each phase, whether it predicts masked tokens.
+    """
+    return not (init_from or copies_teacher_layers or corpus_vectors) and all(predicts_masks)
+
+
+class PlateauInWords(NamedTuple):
+    """The level of a loss that has not left the plateau, and the knowledge of a model with such a loss."""
+
+    level: str
+    knowledge: str
+
+
+def plateau_in_words(loss: float, reference: float) -> PlateauInWords:
+    """Return words for a loss that is at or above the unigram loss `reference`; both in nats."""
+    if loss > reference + MARGIN:
+        return PlateauInWords("still above the plateau", "the model does not know yet how often tokens occur")
+    return PlateauInWords("still on the plateau", "the model knows how often tokens occur and little more")
+
+
 class Plateau:
     """The remarks about the plateau of a run: at most one warning, and one line when the loss has left the plateau.
 
@@ -110,10 +142,10 @@ class Plateau:
         causes = list(self.causes)
         if step < self.expected_step:
             causes.insert(0, f"the run is over after {step:,} steps, before the plateau is expected to end")
+        level, knowledge = plateau_in_words(loss, reference)
         return [
-            f"warning: step {step:,}: still on the plateau: the masked-token loss is {loss:.2f}, the unigram loss "
-            f"{reference:.2f} nats; the model knows how often tokens occur and little more (docs/learning.md). "
-            "Likely causes:",
+            f"warning: step {step:,}: {level}: the masked-token loss is {loss:.2f}, the unigram loss "
+            f"{reference:.2f} nats; {knowledge} (docs/learning.md). Likely causes:",
             *(f"  - {text}" for text in causes),
         ]
 

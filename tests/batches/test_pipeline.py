@@ -264,7 +264,7 @@ def test_a_length_without_room_is_refused(split, sentence_pairs, shortest):
 def test_more_examples_than_fit_into_a_sequence_are_refused(split, sentence_pairs, most):
     config = DataConfig(sentence_pairs=sentence_pairs, packing=most)
     make_sequences(split, split.symbols(), 64, 0, config).batch(np.arange(9))
-    with pytest.raises(UserError, match=f"a sequence of 64 tokens holds {most} examples"):
+    with pytest.raises(UserError, match=f"packing={most + 1}: lower it to {most}, the number of examples"):
         make_sequences(split, split.symbols(), 64, 0, dataclasses.replace(config, packing=most + 1))
 
 

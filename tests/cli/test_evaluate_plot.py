@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.helpers.commands import is_empty, prepare_command, pretrain_command
+from tests.helpers.commands import is_empty, prepare_command, pretrain_command, prose
 
 
 def test_evaluate_prints_one_json_object_or_a_table_of_the_same_numbers(world, run) -> None:
@@ -105,6 +105,27 @@ def test_a_run_evaluates_on_the_corpus_that_its_config_names(world, other, tmp_p
     wrong = f"--config.evaluate.corpus={other.corpus}"
     refused(*pretrain_command(world, tmp_path / "new", wrong), says=(str(other.corpus), "another tokenizer"))
     assert not (tmp_path / "new" / "run.json").exists()
+
+
+def test_a_run_keeps_the_snapshot_of_its_evaluation_corpus(world, tmp_path, run) -> None:
+    """Documents that are added during the run do not change its losses; another text is named."""
+    assert run(*prepare_command(world, tmp_path / "dev", "--heldout_fraction", "0"))[0] == 0
+    words = ("--config.train.steps=2", "--config.checkpoint.every=1", "--config.evaluate.every=1")
+    command = pretrain_command(world, tmp_path / "run", f"--config.evaluate.corpus={tmp_path / 'dev'}", *words)
+    assert run(*command)[0] == 0
+    before = json.loads(run("evaluate", "--workdir", tmp_path / "run", "--json")[1])
+    (tmp_path / "more.txt").write_text(prose(77, 20))
+    status, _, err = run("prepare", "--append", "--input", tmp_path / "more.txt", "--output", tmp_path / "dev")
+    assert status == 0, err
+    assert json.loads(run("evaluate", "--workdir", tmp_path / "run", "--json")[1]) == before
+    for evaluated, is_named in ((tmp_path / "dev", False), (world.corpus, True)):
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / "2")
+        status, _, err = run(*command[:-4], f"--config.evaluate.corpus={evaluated}", *words)
+        assert status == 0, err
+        assert ("compare losses on equal text only" in err) == is_named
+        lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+        last = next(line for line in reversed(lines) if line["split"] == "heldout")
+        assert (last["mlm_loss"] == pytest.approx(before["mlm_loss"], rel=1e-5)) != is_named
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.objectives.losses import original_tokens
 from bert_jax.pretraining.data import passes_per_source, sequence_rules
-from bert_jax.pretraining.describe_run import describe_run
+from bert_jax.pretraining.describe_run import describe_run, evaluation_size_line
 from bert_jax.readers import ReadOptions
 from bert_jax.tokenizer import Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
 from bert_jax.training.schedules import plan_phases
@@ -219,3 +219,19 @@ def test_a_run_says_how_often_it_reads_each_corpus(corpora):
     alone = [sequences_of(str(corpora / code), DataConfig())[1].num_per_epoch for code in ("de", "en", "ko")]
     for line, part, size in zip(lines, sequences.num_per_source / sequences.num_per_epoch, alone, strict=True):
         assert line.endswith(f"{part:.2%} of the sequences, {50 * config.train.batch_size * part / size:,.2f} epochs")
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "max_tokens", "corpus", "fix"),
+    [
+        (40_000, 2_048, None, "raise config.evaluate.num_sequences"),
+        (40_000, 2_048, "dev", "raise config.evaluate.num_sequences"),
+        (2_048, 40_000, None, "prepare the text again with a higher --heldout_fraction, or prepare more text"),
+        (2_048, 40_000, "dev", "prepare more text for config.evaluate.corpus"),
+    ],
+)
+def test_the_advice_for_few_predictions_can_raise_their_number(num_tokens, max_tokens, corpus, fix) -> None:
+    """15 % of 2,048 tokens are predicted."""
+    line = evaluation_size_line(num_tokens, max_tokens, predicts_all=False, corpus=corpus)
+    assert line == f"an evaluation has about 307 predictions; below 2,000 its loss says little; {fix}"
+    assert evaluation_size_line(40_000, 40_000, False, corpus) == "an evaluation has about 6,000 predictions"

@@ -102,9 +102,11 @@ def test_a_resumed_run_keeps_its_start_and_does_not_read_it_again(world, tmp_pat
     shutil.rmtree(tmp_path / "stopped" / "checkpoints" / "2")
     capsys.readouterr()
     other = f"--config.init_from={world / 'run'}"
-    assert main(pretrain_command(world, tmp_path / "stopped", other, "--config.checkpoint.every=1")) == 0
-    said = f"config.init_from={world / 'run'} has no effect: the run resumes; it began from {start}"
-    assert said in capsys.readouterr().err
+    resumed = pretrain_command(world, tmp_path / "stopped", other, "--config.checkpoint.every=1", "--config.grow=True")
+    assert main(resumed) == 0
+    err = capsys.readouterr().err
+    assert f"config.init_from={world / 'run'} has no effect: the run resumes; it began from {start}" in err
+    assert "config.grow=True has no effect: the run resumes; it began without it" in err
     assert read_run(tmp_path / "stopped")[0].init_from == str(start)
     for name in ("whole", "stopped"):
         assert main(["export", "--workdir", str(tmp_path / name), "--output", str(tmp_path / f"{name}-out")]) == 0

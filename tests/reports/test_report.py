@@ -140,7 +140,10 @@ WRONG = {
     "damaged": ([*HEALTHY, {"step": "<b>", "split": "train"}], "1 damaged lines of metrics.jsonl are left out"),
     "not finite": ([*HEALTHY[:-1], HEALTHY[-1] | {"loss": None}], "1 lines of metrics have a loss"),
     "skipped": ([line | {"skipped_steps": 40} for line in HEALTHY], "40 steps were skipped"),
-    "plateau": (curve(1000, 10, loss=5.9), "still at the unigram loss of 6.00"),
+    "plateau": (
+        curve(1000, 10, loss=5.9),
+        "still on the plateau: the masked-token loss is 5.90, the unigram loss 6.00",
+    ),
     "gradient": ([line | {"grad_norm": 1.3 ** (line["step"] / 40)} for line in HEALTHY], "the gradient norm grows"),
     "repeats": (
         [line | ({"mlm_loss": 3 + line["step"] / 500} if line["split"] == "heldout" else {}) for line in HEALTHY],

@@ -220,7 +220,7 @@ def print_choice(choice: Choice, budget: str, console: Console) -> None:
         console.say(
             f"  limit: {MAX_EPOCHS} passes over the corpus, which take less than {budget}; prepare more text to use it"
         )
-    console.say(f"  steps: {choice.steps:,} of {choice.step_tokens:,} tokens")
+    console.say(f"  steps: {choice.steps:,} of about {choice.step_tokens:,} tokens")
 
 
 class _MeasuredRate(NamedTuple):

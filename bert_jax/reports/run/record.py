@@ -29,7 +29,7 @@ from bert_jax.readers.hub import parse_hub_name
 from bert_jax.reports.html.point_values import Point
 from bert_jax.training.checkpoint import saved_steps
 from bert_jax.training.metrics import Line, read_metrics_and_damage
-from bert_jax.training.plateau import Plateau, expected_end_of_plateau
+from bert_jax.training.plateau import Plateau, expected_end_of_plateau, has_plateau
 from bert_jax.training.remote_workdir import checkpoints_directory
 from bert_jax.training.schedules import Phase, plan_phases
 from bert_jax.training.tensorboard import RunStart, read_run_starts
@@ -223,6 +223,10 @@ def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
     phases, optimizer, settings = plan_phases(config.train), config.optimizer, config.train.used_phases.values()
     uses_training_masks = OBJECTIVES[config.objective].eval_uses_training_masks
     plateau_end = min(expected_end_of_plateau(config.train.plateau_steps, optimizer, phases), phases[-1].end)
+    copies_teacher_layers = OBJECTIVES[config.objective].has_teacher and config.distillation.copy_layers
+    begins_above = has_plateau(
+        config.init_from, copies_teacher_layers, config.corpus_vectors, map(predicts_masks, settings)
+    )
     has_two_rates = optimizer.name in WITH_MUON.values and optimizer.peak_learning_rate
     return PretrainingFacts(
         model=config.model,
@@ -238,7 +242,7 @@ def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
         num_eval_sequences=config.evaluate.num_sequences,
         mask_rates=tuple(rate for phase in settings for rate in phase_mask_rates(config.data, phase)),
         matrix_rate_ratio=optimizer.muon_learning_rate / optimizer.peak_learning_rate if has_two_rates else None,
-        plateau_end=None if config.init_from and config.train.plateau_steps is None else plateau_end,
+        plateau_end=plateau_end if begins_above or config.train.plateau_steps is not None else None,
     )
 
 

@@ -13,7 +13,7 @@ from bert_jax.objectives import OBJECTIVES
 from bert_jax.reports.run.label_sections import check_labels_without_recall
 from bert_jax.reports.run.record import PretrainingFacts, Run, Training
 from bert_jax.training.metrics import NOT_SCORES, WEIGHTED
-from bert_jax.training.plateau import MASKED_LOSS
+from bert_jax.training.plateau import MASKED_LOSS, plateau_in_words
 
 MAX_NORM_GROWTH = 10.0  # median gradient norm at the end of a run, relative to the median in its middle
 MIN_NORMS = 20  # lines of metrics; with fewer lines, growth is not checked
@@ -124,9 +124,10 @@ def _check_on_plateau(training: Training, run: Run) -> str:
         return ""
     if training.last_step < expected or training.left_plateau_at is not None:
         return ""
+    level, knowledge = plateau_in_words(loss, reference)
     return (
-        f"the masked-token loss of {loss:.2f} is still at the unigram loss of {reference:.2f} nats: the model knows "
-        "how often tokens occur and little more (docs/learning.md)"
+        f"{level}: the masked-token loss is {loss:.2f}, the unigram loss {reference:.2f} nats; {knowledge} "
+        "(docs/learning.md)"
     )
 
 
