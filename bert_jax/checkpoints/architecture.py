@@ -77,9 +77,10 @@ def read_run_config(
     config = read_config(kind, recipe, [word for word in others if not word.startswith("--config.model.")])
     if not config.init_from:
         raise UserError(f"{FROM_INIT} needs weights: give --config.init_from=DIR, or OWNER/NAME of the Hub")
-    directory = None if run is None else local_copy(run)
-    has_begun = directory is not None and (directory / "run.json").is_file()
-    architecture = read_architecture(directory if has_begun else config.init_from)
+    source: str | os.PathLike[str] = config.init_from
+    if run is not None and (local_copy(run) / "run.json").is_file():
+        source = local_copy(run)
+    architecture = read_architecture(source)
     if isinstance(config, PretrainConfig) and config.objective in OBJECTIVES:
         architecture = with_attention(architecture, OBJECTIVES[config.objective].causal)
     fields = dataclasses.asdict(architecture) | {"vocab_size": None}
