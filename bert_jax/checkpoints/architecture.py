@@ -77,9 +77,8 @@ def read_run_config(
     config = read_config(kind, recipe, [word for word in others if not word.startswith("--config.model.")])
     if not config.init_from:
         raise UserError(f"{FROM_INIT} needs weights: give --config.init_from=DIR, or OWNER/NAME of the Hub")
-    source: str | os.PathLike[str] = config.init_from
-    if run is not None and (local_copy(run) / "run.json").is_file():
-        source = local_copy(run)
+    directory = None if run is None else local_copy(run)
+    source = directory if directory and (directory / "run.json").is_file() else config.init_from
     architecture = read_architecture(source)
     if isinstance(config, PretrainConfig) and config.objective in OBJECTIVES:
         architecture = with_attention(architecture, OBJECTIVES[config.objective].causal)
