@@ -237,7 +237,7 @@ def run_embed(args: argparse.Namespace) -> None:
     from bert_jax.inference.embed import EmbedOptions, embed_file
     from bert_jax.inference.feature_files import check_projector_arguments, write_projector_files
     from bert_jax.parallel.platform import use_compilation_cache
-    from bert_jax.search.smaller_vectors import check_embed_form, float_vectors_file_to_convert
+    from bert_jax.search.smaller_vectors import check_embed_form, float_vectors_file_to_convert, parse_vector_forms
 
     if args.vectors:
         check_embed_form(args.vectors, args.output, args.projector)
@@ -266,8 +266,10 @@ def run_embed(args: argparse.Namespace) -> None:
     cut = f", {made.truncated:,} of them cut" if made.truncated else ""
     spelled = f", {made.spelled:,} of them with a spelled special token" if made.spelled else ""
     empty = f", {made.empty:,} of them empty" if made.empty else ""
+    size = parse_vector_forms(args.vectors, made.width)[0].size if args.vectors else None
     print_text(
-        f"{made.texts:,} texts{cut}{spelled}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}"
+        f"{made.texts:,} texts{cut}{spelled}{empty}, {made.tokens:,} tokens, {size or made.width} features -> "
+        f"{args.output}"
     )
     if made.unknown:
         print(escaped(UNKNOWN_WARNING.format(f"{made.unknown:,} of {made.texts:,} texts have")), file=sys.stderr)

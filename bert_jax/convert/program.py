@@ -69,6 +69,8 @@ def write_program(
             latency = _measure_latencies(runtimes, partial, weights.config.max_positions, write_for_torch)
             length = min(LENGTH, weights.config.max_positions)
             readme += "\n" + measurements_text(printed, latency, processor_name(), length)
+        if _template(weights):
+            console.say(f"the code of {CARD} does not fill the template of the task; a note there says how")
         (partial / CARD).write_text(readme, encoding="utf-8")
 
 
@@ -92,6 +94,12 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
         logits="prediction_logits" if len({head.name for head in weights.heads} & OF_PRETRAINING) > 1 else "logits",
     )
     notes = []
+    if template := _template(weights):
+        notes.append(
+            f"This model labels texts by the word at the mask of a template, and the code below has no template. Fill "
+            f"`{template}`, and compare the logits of the words at the mask: "
+            f"`{task_file['config'].get('verbalizers')}` (label=word). `bert-jax predict` does both."
+        )
     if sentences and sentences.is_sparse:
         notes.append(f"The output `{VECTORS}` has a weight for each token of the vocabulary, and most weights are 0.")
     elif sentences and sentences.has_pooling:
@@ -105,6 +113,12 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
     if runtime == "openvino":
         notes.append("`import openvino` reports its use to Intel unless the command `opt_in_out --opt_out` ran before.")
     return readme_text(title, notes, RUNTIMES[runtime].package, code)
+
+
+def _template(weights: Weights) -> str | None:
+    """Return the template of a model that labels texts by the word at a mask; None for other models."""
+    template: str | None = read_task_file(task_file_path(weights)).get("config", {}).get("template")
+    return template
 
 
 def run_readme_code(readme: str, directory: pathlib.Path) -> str:

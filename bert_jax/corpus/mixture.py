@@ -70,7 +70,7 @@ class Mixture:
 def open_mixture(
     corpus: str,
     say: Callable[[str], None] = lambda line: None,
-    recorded: str = "",
+    recorded: str | None = None,
     progress: ShowProgress = lambda what, done, total, unit: None,
 ) -> Mixture:
     """Open one or more corpora.

@@ -188,8 +188,9 @@ def mine_negatives(
                 for key in mined.in_order():
                     file.write(mined.path(key, LINES).read_bytes())
     if not num_written:
+        shared = "" if opened else " that share words with the queries"  # BM25 ranks no others
         raise UserError(
-            f"no pair has {num_negatives} negatives; give more documents, other --ranks or a smaller --margin"
+            f"no pair has {num_negatives} negatives; give more documents{shared}, other --ranks or a smaller --margin"
         )
     return MinedCounts(num_written, len(texts) - num_written, len(read) - num_empty - len(documents), num_empty)
 

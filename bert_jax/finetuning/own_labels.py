@@ -61,8 +61,11 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     format_name = further.get(FORMAT, "")
     columns = {f"text {index}": name for index, name in enumerate(file.text, 1)} | {"label": file.label}
 
+    given_kind = _kind_of_word(file.kind) if file.kind else None
+    suffixes = KINDS[given_kind].suffixes if given_kind else {}
+
     def read_rows(optional: Sequence[str]) -> list[Mapping[str, Any]]:
-        records = read_file_records(path, format_name, {}, columns, optional, None, notes, file.delimiter)
+        records = read_file_records(path, format_name, suffixes, columns, optional, None, notes, file.delimiter)
         return [record.fields for record in records]
 
     rows = read_rows(("label",))  # objects without a label may have no key of the label
@@ -72,12 +75,7 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
         raise UserError(f"{file.path}: no row has a value in the column '{file.label}'")
     # A row without a text is refused later, with its line.
     first_text = next((row["text 1"] for row in rows if isinstance(row["text 1"], (str, list))), rows[0]["text 1"])
-    kind_name = file.kind or _infer_task_kind(first_text, labels, file.label_separator)
-    plain_name = kind_name.lower().replace("-", "_")
-    kind_name = KINDS_OF_WORDS.get(plain_name, plain_name)
-    if kind_name not in KINDS:
-        meant = did_you_mean(kind_name, KINDS).lstrip("; ") or f"choose from {', '.join(KINDS)}"
-        raise UserError(f"--kind {file.kind}: {meant}")
+    kind_name = given_kind or _infer_task_kind(first_text, labels, file.label_separator)
     kind = KINDS[kind_name]
     if kind.loss.whole_batch and "," in path:
         raise UserError(f"{file.path}: {kind_name} takes names with commas for several files; rename the file")
@@ -130,6 +128,16 @@ def column_names_text(path: str, delimiter: str | None) -> str:
     notes = collections.Counter[str]()
     first = next(iter(read_file_records(os.path.abspath(path), "", {}, {}, (), None, notes, delimiter)), None)
     return ", ".join(first.row) if first and first.row else "no rows"
+
+
+def _kind_of_word(word: str) -> str:
+    """Return the name of the kind that a word names; raise UserError if no kind has this name."""
+    plain_name = word.lower().replace("-", "_")
+    name = KINDS_OF_WORDS.get(plain_name, plain_name)
+    if name not in KINDS:
+        meant = did_you_mean(name, KINDS).lstrip("; ") or f"choose from {', '.join(KINDS)}"
+        raise UserError(f"--kind {word}: {meant}")
+    return name
 
 
 def _infer_task_kind(text: Any, labels: Sequence[Any], label_separator: str | None) -> str:

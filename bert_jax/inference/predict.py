@@ -1,5 +1,6 @@
 """The predictions of a fine-tuned model for lines of input, as JSON lines, with bounded memory."""
 
+import codecs
 import dataclasses
 import functools
 import itertools
@@ -260,7 +261,8 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
     kind = KINDS[predictor.task.kind]
     file = source_of_prediction_file(predictor.settings, kind, source)
     format_name = file.format or format_of_suffix(source, kind.suffixes)
-    if source == STDIN or source.lower().endswith((OBJECT_LINES, *([] if kind.numbered_columns else [TEXT_LINES]))):
+    suffixes_of_lines = (OBJECT_LINES, *([] if kind.numbered_columns else [TEXT_LINES]))
+    if source == STDIN or (source.lower().endswith(suffixes_of_lines) and not _is_json_list(source)):
         format_name = None
     check_not_spreadsheet(source)
     if format_name is None or (format_name == "json" and format_of_suffix(source, kind.suffixes) is None):
@@ -281,6 +283,14 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
     )
     inputs = [Input(record.where, index, record.row or record.fields) for index, record in enumerate(records, 1)]
     return OpenedInputs(len(inputs), lambda: inputs)
+
+
+def _is_json_list(source: str) -> bool:
+    """Return whether a file with the suffix of JSON lines begins with a list, as some programs write all objects."""
+    if not source.lower().endswith(OBJECT_LINES) or not os.path.isfile(source):
+        return False
+    with open(source, "rb") as file:
+        return file.read(1_000).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
 
 
 def check_inputs(predictor: Predictor, inputs: Iterable[Input]) -> None:

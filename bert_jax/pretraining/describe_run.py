@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from bert_jax.batches.masking import data_config_of_phase
 from bert_jax.batches.pipeline import make_sequences
 from bert_jax.batches.statistics import sequence_figures
-from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.config import ComputeConfig, EncoderConfig, EvaluateConfig
 from bert_jax.corpus.build.prepare_parts import estimate_text_tokens, fraction_prepared_after_part
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.statistics import EVALUATED_FRACTION, expected_num_predictions, few_predictions_warning
@@ -28,20 +28,21 @@ CHECKED_SEQUENCES = 512  # sequences of each phase that are checked for likely p
 SHOWN_OF_PHASE = ("rotary_base", "local_window", "weight_decay")  # shown in the line of a phase that sets them
 
 
-def evaluation_size_line(num_tokens: int, max_tokens: int, predicts_all: bool, corpus: str | None) -> str:
+def evaluation_line(num_tokens: int, evaluate: EvaluateConfig, max_seq_len: int, predicts_all: bool) -> str:
     """Return a line about the number of predictions of an evaluation, with advice if the number is small.
 
     Args:
         num_tokens: number of tokens of the text of the evaluation.
-        max_tokens: number of tokens that an evaluation reads at most, by `config.evaluate.num_sequences`.
+        evaluate: settings of the evaluation, which limit the number of sequences.
+        max_seq_len: maximum number of tokens of a sequence.
         predicts_all: whether every token is predicted, as in left-to-right pretraining.
-        corpus: `config.evaluate.corpus`.
     """
+    max_tokens = evaluate.num_sequences * max_seq_len
     fraction = 1.0 if predicts_all else EVALUATED_FRACTION
     num_predictions = expected_num_predictions(min(num_tokens, max_tokens), fraction)
     if max_tokens < num_tokens:
         warning = few_predictions_warning(num_predictions, "raise config.evaluate.num_sequences")
-    elif corpus:
+    elif evaluate.corpus:
         warning = few_predictions_warning(num_predictions, "prepare more text for config.evaluate.corpus")
     else:
         warning = few_predictions_warning(num_predictions)

@@ -150,6 +150,21 @@ def evaluate_checkpoint(
     return about | metrics | _unigram_loss_of_run(config.data.corpus, rules, phases, split, console)
 
 
+def evaluation_documents(
+    path: str, corpus: Mixture, trained_on: str, tokenizer_sha256: str, min_documents: int
+) -> Split:
+    """Return the documents of the evaluation corpus, which is opened from `config.evaluate.corpus=path`.
+
+    Raise UserError if the tokenizer of this corpus differs from the tokenizer of `trained_on`, the corpus of the run,
+    or if this corpus has fewer than `min_documents` documents.
+    """
+    check_corpus_tokenizer(path, corpus, trained_on, tokenizer_sha256)
+    split = heldout_or_all_documents(corpus, min_documents)
+    if split.num_documents < min_documents:
+        raise UserError(f"config.evaluate.corpus={path}: too few documents to evaluate on; prepare more text")
+    return split
+
+
 def heldout_or_all_documents(corpus: Mixture, min_documents: int) -> Split:
     """Return the held-out documents of a corpus, or all documents if none are held out."""
     return corpus.split("heldout" if corpus.split("heldout").num_documents else "train", min_documents)

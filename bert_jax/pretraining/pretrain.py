@@ -29,8 +29,8 @@ from bert_jax.objectives import OBJECTIVES, make_objective, predicts_masks
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.corpus_weights import random_weights_with_corpus_vectors
 from bert_jax.pretraining.data import heldout_batches, passes_per_source, sequence_rules, training_batches
-from bert_jax.pretraining.describe_run import describe_run, evaluation_size_line, long_cpu_run_warning
-from bert_jax.pretraining.evaluate import check_corpus_tokenizer, heldout_or_all_documents, with_pairs_accuracy
+from bert_jax.pretraining.describe_run import describe_run, evaluation_line, long_cpu_run_warning
+from bert_jax.pretraining.evaluate import evaluation_documents, with_pairs_accuracy
 from bert_jax.pretraining.initial_weights import (
     check_exportable,
     copy_teacher_layers,
@@ -88,16 +88,14 @@ def pretrain_in_directory(
         )
     recorded = workdir.recorded_config(directory)
     refuse_fields_without_effect(config, with_tables=not recorded)  # a run of an earlier version may resume
-    resumes = recorded is not None and workdir.has_checkpoints(directory)
-    recorded_corpus = (recorded.data.corpus or "") if recorded else ""
-    corpus = open_mixture(config.data.corpus, console.say, recorded_corpus, console.progress)
+    resumed = recorded if recorded and workdir.has_checkpoints(directory) else None
+    corpus = open_mixture(config.data.corpus, console.say, recorded.data.corpus if recorded else None, console.progress)
     tokenizer, evaluation_corpus = corpus.tokenizer(), None
     if config.evaluate.corpus:
-        recorded_corpus = (recorded.evaluate.corpus or "") if recorded else ""
+        recorded_corpus = recorded.evaluate.corpus if recorded else None
         evaluation_corpus = open_mixture(config.evaluate.corpus, console.say, recorded_corpus, console.progress)
 
     # Resolve the config, check that its parts fit each other, and agree with the other processes.
-    resumed = recorded if resumes else None
     config = resolve_pretrain_config(config, corpus, evaluation_corpus, tokenizer, resumed, console)
     corpus_name = str(config.data.corpus)
     phases, objective_row = plan_phases(config.train), OBJECTIVES[config.objective]
@@ -114,7 +112,7 @@ def pretrain_in_directory(
     fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256, **teacher.fingerprint}
     if jax.process_count() > 1:
         settings = values_that_hosts_share(recorded_values, without=("data.corpus",))
-        session.watchdog.check_agreement(settings | package_versions() | fingerprint | {"resumes": str(resumes)})
+        session.watchdog.check_agreement(settings | package_versions() | fingerprint | {"resumes": str(bool(resumed))})
     plan = Plan(
         workdir=directory,
         root=directory,
@@ -138,7 +136,7 @@ def pretrain_in_directory(
     # Read the weights to start from; None: random weights, or the weights of the checkpoint that is resumed.
     copies_teacher = bool(teacher.config) and config.distillation.copy_layers
     params = None
-    if not resumes and config.init_from:
+    if not resumed and config.init_from:
         params = read_initial_weights(
             config.init_from,
             config.model,
@@ -150,21 +148,18 @@ def pretrain_in_directory(
             corpus=corpus_name,
             console=console,
         )
-    elif not resumes and teacher.config and config.distillation.copy_layers:
+    elif not resumed and teacher.config and config.distillation.copy_layers:
         path = config.distillation.teacher
         params = copy_teacher_layers(dict(teacher.params), teacher.config, config.model, path, console)
-    elif not resumes and config.corpus_vectors:
+    elif not resumed and config.corpus_vectors:
         params = random_weights_with_corpus_vectors(config.seed, objective, config.model, train_split, passes, console)
 
     # Make the data: batches by step, held-out batches, their evaluation, remarks for the console.
     blocks, min_documents = sharding.batch_blocks(plan.mesh), SENTENCE_PAIRS[config.data.sentence_pairs].min_documents
     heldout_split = corpus.split("heldout", min_documents)
     if evaluation_corpus:
-        path = str(config.evaluate.corpus)
-        check_corpus_tokenizer(path, evaluation_corpus, corpus_name, corpus.tokenizer_sha256)
-        heldout_split = heldout_or_all_documents(evaluation_corpus, min_documents)
-        if heldout_split.num_documents < min_documents:
-            raise UserError(f"config.evaluate.corpus={path}: too few documents to evaluate on; prepare more text")
+        path, sha256 = str(config.evaluate.corpus), corpus.tokenizer_sha256
+        heldout_split = evaluation_documents(path, evaluation_corpus, corpus_name, sha256, min_documents)
     has_heldout = heldout_split.num_documents >= min_documents
     if config.evaluate.pairs and not has_heldout:
         choice, fix = "too few held-out documents", "prepare the corpus with a higher --heldout_fraction"
@@ -239,8 +234,7 @@ def pretrain_in_directory(
         elif not config.evaluate.corpus and (left_out := corpus.directories_left_out("heldout", min_documents)):
             console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the other corpora")
         if has_heldout:
-            max_tokens, path = config.evaluate.num_sequences * max_seq_len, config.evaluate.corpus
-            console.say(evaluation_size_line(heldout_split.num_tokens, max_tokens, config.model.causal, path))
+            console.say(evaluation_line(heldout_split.num_tokens, config.evaluate, max_seq_len, config.model.causal))
 
         # Restore the newest state, even if it appeared before the lock, or make the first state; then train.
         with open_checkpoints(plan, session) as checkpoints:

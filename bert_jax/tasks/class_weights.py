@@ -10,6 +10,7 @@ from bert_jax.batches.hashing import Stream, random_bits, uniform_floats
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds.kind import TaskKind
+from bert_jax.tasks.labels import labels_text
 from bert_jax.tasks.task import Example
 
 # Name of a scheme -> function from a ratio to the weight of a label. The ratio is n / count if each example has exactly
@@ -70,7 +71,8 @@ def _parse_user_weights(spec: str, labels: Sequence[str], counts: Mapping[int, i
                 f"{did_you_mean(spec, SCHEMES)}"
             )
         if name not in labels:
-            raise UserError(f"config.task.class_weights: no label '{name}'{did_you_mean(name, labels)}")
+            known = labels_text(labels)
+            raise UserError(f"config.task.class_weights: '{name}' is not among {known}{did_you_mean(name, labels)}")
         try:
             weight = float(written)
         except ValueError:

@@ -67,7 +67,8 @@ def test_embed_writes_smaller_vectors(world, tmp_path, embed, run, refused) -> N
         refused(*embed(lines, "--vectors", form), says=(f"{made} exists; name another file",))
     np.testing.assert_array_equal(np.load(made), vectors)
     made.unlink()
-    assert run(*embed(lines, "--normalize", "--vectors", "8"))[0] == 0
+    status, out, _ = run(*embed(lines, "--normalize", "--vectors", "8"))
+    assert (status, f" 8 features -> {made}" in out) == (0, True)
     wanted = vectors[:, :8] / np.linalg.norm(vectors[:, :8], axis=1, keepdims=True)
     np.testing.assert_allclose(np.load(made), wanted, rtol=0, atol=1e-6)
     made.unlink()

@@ -177,7 +177,7 @@ PIECES = [*LETTERS, *(f"##{letter}" for letter in LETTERS), "."]
 
 @pytest.mark.parametrize(("model", "fraction"), [([], 0.15), (["--config.model.causal=true"], 1.0)])
 def test_a_causal_model_predicts_all_heldout_tokens(corpus, run, model, fraction):
-    """As `evaluation_size_line` of the start of a run."""
+    """As `evaluation_line` of the start of a run."""
     heldout = json.loads(run("inspect", corpus, "--json")[1])["sources"][0]["heldout"]["tokens"]
     assert f"an evaluation has about {round(fraction * heldout):,} predictions" in run("inspect", corpus, *model)[1]
 

@@ -1,10 +1,12 @@
 """Several corpora as one: how they are named, errors, and sequences in the proportions that were asked for."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from bert_jax.batches.pipeline import make_sequences, special_ids_and_vocabulary
-from bert_jax.config import DataConfig, PretrainConfig, phases, pretrain_config, read_config, resolve
+from bert_jax.config import DataConfig, EvaluateConfig, PretrainConfig, phases, pretrain_config, read_config, resolve
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.mixture import find_corpora, open_mixture
 from bert_jax.corpus.statistics import token_counts, unigram_loss
@@ -12,7 +14,7 @@ from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.objectives.losses import original_tokens
 from bert_jax.pretraining.data import passes_per_source, sequence_rules
-from bert_jax.pretraining.describe_run import describe_run, evaluation_size_line
+from bert_jax.pretraining.describe_run import describe_run, evaluation_line
 from bert_jax.readers import ReadOptions
 from bert_jax.tokenizer import Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
 from bert_jax.training.schedules import plan_phases
@@ -222,16 +224,18 @@ def test_a_run_says_how_often_it_reads_each_corpus(corpora):
 
 
 @pytest.mark.parametrize(
-    ("num_tokens", "max_tokens", "corpus", "fix"),
+    ("num_tokens", "num_sequences", "corpus", "fix"),
     [
-        (40_000, 2_048, None, "raise config.evaluate.num_sequences"),
-        (40_000, 2_048, "dev", "raise config.evaluate.num_sequences"),
-        (2_048, 40_000, None, "prepare the text again with a higher --heldout_fraction, or prepare more text"),
-        (2_048, 40_000, "dev", "prepare more text for config.evaluate.corpus"),
+        (40_000, 16, None, "raise config.evaluate.num_sequences"),
+        (40_000, 16, "dev", "raise config.evaluate.num_sequences"),
+        (2_048, 400, None, "prepare the text again with a higher --heldout_fraction, or prepare more text"),
+        (2_048, 400, "dev", "prepare more text for config.evaluate.corpus"),
     ],
 )
-def test_the_advice_for_few_predictions_can_raise_their_number(num_tokens, max_tokens, corpus, fix) -> None:
+def test_the_advice_for_few_predictions_can_raise_their_number(num_tokens, num_sequences, corpus, fix) -> None:
     """15 % of 2,048 tokens are predicted."""
-    line = evaluation_size_line(num_tokens, max_tokens, predicts_all=False, corpus=corpus)
+    evaluate = EvaluateConfig(num_sequences=num_sequences, corpus=corpus)
+    line = evaluation_line(num_tokens, evaluate, 128, predicts_all=False)
     assert line == f"an evaluation has about 307 predictions; below 2,000 its loss says little; {fix}"
-    assert evaluation_size_line(40_000, 40_000, False, corpus) == "an evaluation has about 6,000 predictions"
+    enough = evaluation_line(40_000, dataclasses.replace(evaluate, num_sequences=400), 128, predicts_all=False)
+    assert enough == "an evaluation has about 6,000 predictions"

@@ -203,6 +203,15 @@ def test_further_columns_and_the_format_join_the_columns_of_text_and_label(tmp_p
         assert own.task["columns"] == "text=text,label=label,id=key,format=tsv_plain"
 
 
+@pytest.mark.parametrize(("name", "separator"), [("a.conll", " "), ("a.txt", " "), ("a.tsv", "\t")])
+def test_a_token_and_its_label_per_line_are_read_for_the_kind_of_tokens(tmp_path, name, separator):
+    sentence = f"The{separator}D\ncat{separator}N\n\n"
+    (tmp_path / name).write_text(sentence * 3)
+    own = describe(tmp_path / name, text=("0",), label="1", kind="token_classification")
+    assert own.task["columns"] == "tokens=0,labels=1"
+    assert "3 rows; texts in 0, labels in 3 rows of 1" in own.content
+
+
 def test_choices_of_the_user_stay(tmp_path):
     path = write_tickets(tmp_path / "t.csv", delimiter="^")
     own = describe(
@@ -262,7 +271,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path, capsys, options, says):
     ("more", "says"),
     [
         (["--config.task.threshold=1.5"], "config.task.threshold=1.5 must be above 0"),
-        (["--config.task.class_weights=dsik=2"], "no label 'dsik'; did you mean 'disk'?"),
+        (["--config.task.class_weights=dsik=2"], "; did you mean 'disk'?"),
         (["--kind=sequence_classification"], "config.task.label_separator has no effect with config.task.kind="),
         (["--dev_fraction=0.9"], "config.task.dev_fraction=0.9 must be above 0"),
     ],

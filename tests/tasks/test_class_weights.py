@@ -51,14 +51,14 @@ def test_own_weights():
     ("spec", "says"),
     [
         ("balance", "give balanced, inverse_square_root, or weights such as 'a=2'; did you mean 'balanced'?"),
-        ("x=2", "no label 'x'"),
+        ("x=2", "'x' is not among a, b, c, d"),
         ("d=2", "no training example has the label 'd'"),
         ("a=0", "the weight of 'a' is '0'; give a number above 0"),
         ("a=inf", "the weight of 'a' is 'inf'"),
         ("a=much", "the weight of 'a' is 'much'"),
         ("a=2,b=1,a=3", "'a' has two weights; remove a weight"),
         ("a=2,b", "a=2,b: give balanced, inverse_square_root, or weights such as"),
-        ("a,b=2", "no label 'a,b'"),
+        ("a,b=2", "'a,b' is not among a, b, c, d"),
     ],
 )
 def test_refusals(spec, says):

@@ -113,7 +113,7 @@ def test_a_batch_has_the_words_of_the_labels_and_the_masks(both):
         ({"template": "[MASK] {text} [MASK]"}, "has [MASK] 2 times"),
         ({"template": "[MASK]"}, "has {text} 0 times"),
         ({"template": "{texts} [MASK]"}, "no field {texts}; did you mean '{text}'?"),
-        ({"verbalizers": "god=fine"}, "no label 'god'; did you mean 'good'?"),
+        ({"verbalizers": "god=fine"}, "; did you mean 'good'?"),
         ({"verbalizers": "good"}, "is not 'label=word'"),
         ({"verbalizers": "good=a,good=b"}, "repeats a label"),
         ({"verbalizers": "good=qwertzuiop"}, "the word 'qwertzuiop' of label 'good' is not one token"),

@@ -18,6 +18,7 @@ from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts, encode
 from bert_jax.tasks.kinds.kind import Examples, Loss
 from bert_jax.tasks.kinds.sequence_classification import OUTPUT, SEQUENCE_CLASSIFICATION
 from bert_jax.tasks.kinds.texts import make_label_target, truncated_pair_lengths
+from bert_jax.tasks.labels import labels_text
 from bert_jax.tasks.task import Example
 from bert_jax.tokenizer import Tokenizer
 
@@ -75,7 +76,8 @@ def fill_verbalizers(settings: TaskConfig, labels: Sequence[str], tokenizer: Tok
     given = parse_verbalizers(settings.verbalizers)
     for label in given:
         if label not in labels:
-            raise UserError(f"config.task.verbalizers: no label '{label}'{did_you_mean(label, labels)}")
+            known = labels_text(labels)
+            raise UserError(f"config.task.verbalizers: '{label}' is not among {known}{did_you_mean(label, labels)}")
     if odd := [label for label in labels if "," in label]:
         raise UserError(f"config.task.template: the label '{odd[0]}' has a comma, which no verbalizer has; rename it")
     words = {label: given.get(label, [label]) for label in labels}

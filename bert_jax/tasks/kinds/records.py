@@ -22,12 +22,15 @@ class EmptyTextError(UserError):
 
 
 def record_id(record: Record) -> str:
-    """Return the id of a record as text; the record must have an id.
+    """Return the id of a record as text; the record must have an id. A whole number, such as 1.0, becomes "1".
 
     Raises:
-        UserError: the id is empty, or is neither a text nor an integer.
+        UserError: the id is empty, or is neither a text nor a number.
     """
-    return scalar_to_text(record, "id", record.fields["id"])
+    value = record.fields["id"]
+    if isinstance(value, float):  # as pandas writes integers if an id is missing
+        value = int(value) if value.is_integer() else repr(value)
+    return scalar_to_text(record, "id", value)
 
 
 def text_field(record: Record, field: str, task: Task, tally: Counter[str]) -> str:

@@ -37,7 +37,7 @@ def read_task_bytes(path: str) -> bytes:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: broken archive ({error}); fetch it again") from None
     except OSError as error:
-        raise file_error(error, path, "cannot be read", "check config.task.data") from None
+        raise file_error(error, path, "cannot be read") from None
 
 
 def read_task_text(path: str) -> str:
