@@ -44,15 +44,18 @@ class Verb:
 
 
 def parse_local_path(text: str) -> str:
-    """Return a path; refuse a URL, since it would become a local directory such as `gs:`."""
-    if refusal := reason_not_a_local_path(text):
+    """Return a path; refuse a URL, since it would become a local directory such as `gs:`.
+
+    The parser itself refuses an empty text.
+    """
+    if text and (refusal := reason_not_a_local_path(text)):
         raise argparse.ArgumentTypeError(refusal)
     return text
 
 
 def parse_path_or_url(text: str) -> str:
-    """Return the path or the URL of a run or a model; refuse other URLs."""
-    if refusal := reason_not_a_local_path(text, run=True):
+    """Return the path or the URL of a run or a model; refuse other URLs. The parser itself refuses an empty text."""
+    if text and (refusal := reason_not_a_local_path(text, run=True)):
         raise argparse.ArgumentTypeError(refusal)
     return text
 

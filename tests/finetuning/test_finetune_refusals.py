@@ -55,7 +55,8 @@ def refused(world, tmp_path, capfd):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (["init_from="], "no weights to start from: give --init_from"),
+        (["init_from="], "config.init_from is empty; give a path, or None"),
+        (["init_from=None"], "no weights to start from: give --init_from"),
         (["task.name=mrcp"], "no task 'mrcp'; did you mean 'mrpc'?"),
         (["task.name=mrpc", "task.kind=None", "task.labels=None", "task.train=None", "task.dev=None"], "no train set"),
         (["task.kind=None"], "needs config.task.kind"),
