@@ -287,7 +287,8 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
 
 def _is_json_list(source: str) -> bool:
     """Return whether a file with the suffix of JSON lines begins with a list, as some programs write all objects."""
-    if not source.lower().endswith(OBJECT_LINES) or not os.path.isfile(source):
+    readable = os.path.isfile(source) and os.access(source, os.R_OK)  # the reader words the error for other files
+    if not source.lower().endswith(OBJECT_LINES) or not readable:
         return False
     with open(source, "rb") as file:
         return file.read(1_000).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")

@@ -134,7 +134,7 @@ def test_vectors_equal_the_vectors_of_a_directory_of_pylate(encoder, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_maximum_length_of_a_role_is_the_highest_that_an_option_can_choose(encoder, tmp_path):
-    """The encoder reads 32 tokens, the module at most 19, and documents have at most 12."""
+    """The encoder reads 32 tokens, the module at most 19, and queries have 12."""
     in_the_words_of_pylate(encoder, tmp_path)
     loaded = bert_jax.load(tmp_path)
     for role, highest in (("query", 12), ("document", 19)):  # document_length is 20, beyond the module's maximum
