@@ -7,7 +7,9 @@ MINUTES ?= 2
 SCRATCH ?= /tmp
 # Versions of Python that the project supports; setup.cfg and .github/workflows/ci.yml name the same.
 PYTHONS := 3.11 3.12 3.13
-# Python compiles the modules that are imported, which are a small part of the installed modules.
+# Python compiles the modules that are imported, which are a small part of the installed modules. Images of containers
+# often forbid to keep the compiled modules; then each process would compile its modules again, JAX's for 4 seconds.
+export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --editable
 # The tests of `make test-matrix` and `make test-floors`: the core on JAX, without torch and without other processes.
 QUICK := tests/config tests/test_console.py tests/test_layout.py tests/test_wheel.py tests/batches/test_hashing.py \

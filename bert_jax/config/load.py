@@ -360,13 +360,21 @@ def _config_class_of(config: ml_collections.ConfigDict) -> type[PretrainConfig] 
     return FinetuneConfig if "task" in config else PretrainConfig
 
 
+class _UnprintedConfigDict(ml_collections.ConfigDict):
+    """A `ConfigDict` without a text: absl would make the text for help, and YAML takes 9 of 10 parts of the time."""
+
+    def __str__(self) -> str:
+        return ""
+
+
 def _with_overrides(
     kind: type, config: ml_collections.ConfigDict, values: Mapping[str, str]
 ) -> ml_collections.ConfigDict:
     """Return a config with new values by key; the flag parser of ml_collections reads the values except None."""
     parsed = flags.FlagValues()
     argv = ["bert_jax", *(f"--config.{key}={value}" for key, value in values.items() if value != "None")]
-    config_flags.DEFINE_config_dict("config", config, flag_values=parsed, sys_argv=argv)
+    unprinted = _UnprintedConfigDict(config)
+    config_flags.DEFINE_config_dict("config", unprinted, flag_values=parsed, sys_argv=argv)
     try:
         parsed(argv)
     except flags.IllegalFlagValueError as error:
@@ -380,7 +388,7 @@ def _with_overrides(
         raise UserError(f"the options of the config do not fit ({type(error).__name__}: {error})") from error
     for key in (key for key, value in values.items() if value == "None"):
         config_flags.config_path.set_value(key, parsed.config, None)
-    return parsed.config
+    return ml_collections.ConfigDict(parsed.config)
 
 
 def recipes() -> dict[str, pathlib.Path]:

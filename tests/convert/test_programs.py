@@ -36,6 +36,7 @@ from bert_jax.convert.program import program_readme, run_readme_code
 from bert_jax.convert.runtimes import RUNTIMES, open_runtime, select_outputs
 from bert_jax.errors import UserError
 from bert_jax.files import SUMS
+from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.onnx_file import convert_to_openvino, quantize_onnx
 from bert_jax.interop.sentence_modules import SentenceModules
 from tests.helpers import tiny_models
@@ -275,6 +276,16 @@ def test_the_code_of_readme_lowercases_both_texts_of_a_pair():
     names: dict = {}
     exec(code.replace("query", "Query").replace("document", "Document"), names)
     assert names["texts"] == [("a query", "a document"), ("a query", "another document")]
+
+
+@pytest.mark.parametrize("template", [None, "{text} It is [MASK]."])
+def test_readme_of_a_program_names_the_template_that_its_code_does_not_fill(tmp_path, template):
+    tiny_models.save(tmp_path, "bert")
+    settings = {"template": template, "verbalizers": "good=a,bad=the"} if template else {}
+    (tmp_path / TASK_FILE).write_text(json.dumps({"task": {"name": "own"}, "config": settings}))
+    before_code = program_readme(read_weights(tmp_path), "title", "onnxruntime", False).partition("```")[0]
+    assert ("template" in before_code) == bool(template)
+    assert all(value in before_code for value in settings.values())
 
 
 def test_the_code_of_a_card_has_the_prompts_of_queries_and_documents(tmp_path, monkeypatch):

@@ -34,9 +34,9 @@ def _finite_number(record: Record, value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         parsed = math.nan
     if not math.isfinite(parsed):
-        raise UserError(
-            f"{record.where}: label {value!r:.40} is not a number; fix it, or set kind=sequence_classification"
-        )
+        has_comma = isinstance(value, str) and NUMBER.fullmatch(value.strip().replace(",", ".", 1))
+        fix = "write a point for the comma" if has_comma else "fix it, or set kind=sequence_classification"
+        raise UserError(f"{record.where}: label {value!r:.40} is not a number; {fix}")
     return parsed
 
 
