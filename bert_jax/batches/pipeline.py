@@ -137,7 +137,7 @@ def make_sequences(
     """
     text = mark_segmented_words(split, symbols.vocabulary.continues) if MASKINGS[config.masking].whole_words else split
     rule = SENTENCE_PAIRS[config.sentence_pairs]
-    special = num_special_tokens(config, symbols.separators)
+    special = 2 if rule.num_texts == 1 else 2 + symbols.separators  # [CLS] a [SEP], or [CLS] a [SEP]... b [SEP]
     _check_seq_len(seq_len, special + rule.num_texts, config)
     is_packed = config.packing > 1
     sampler = make_sampler(rule, text, seq_len - special, symbols.sep, config.short_seq_probability, is_packed)
@@ -215,11 +215,6 @@ def _check_num_documents(split: ReadableSplit, order: Order, rule: SentencePairR
             "fewer; run `prepare` with `--documents blank-line` or `--documents line`, or on more files, or choose "
             "another config.data.sentence_pairs"
         )
-
-
-def num_special_tokens(config: DataConfig, separators: int) -> int:
-    """Return the number of special tokens of an example, `[CLS] a [SEP]` or `[CLS] a [SEP]... b [SEP]`."""
-    return 2 if SENTENCE_PAIRS[config.sentence_pairs].num_texts == 1 else 2 + separators
 
 
 def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:

@@ -26,7 +26,6 @@ from bert_jax.config.encoder import ComputeConfig, EncoderConfig, fill_inherited
 from bert_jax.config.free_fields import MUTABLE_AFTER_CURRENT_STEP
 from bert_jax.config.load import (
     RecipeName,
-    build_checked_config,
     command_line_key,
     config_differences,
     fields_of,
@@ -85,7 +84,6 @@ __all__ = [
     "TaskConfig",
     "TrainConfig",
     "WatchdogConfig",
-    "build_checked_config",
     "check_choices",
     "check_run_table_rows",
     "check_warmup",

@@ -152,19 +152,13 @@ def with_first_phase_index(key: str) -> str:
 def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Collection[str] = ()) -> AnyConfig:
     """Return the frozen, checked config of a `ConfigDict`; a frozen config is checked again.
 
+    Dataclasses check no values, so a config of `dataclasses.replace` may have values that no reader of run.json
+    accepts.
+
     Raises UserError, which names the key, for an unknown key or a wrong value.
     `given` has the keys on the command line; a key that has no effect, because another field has a value, is an error.
     """
-    return build_checked_config(kind, _as_plain_values(config), given)
-
-
-def build_checked_config(kind: type[AnyConfig], values: dict[str, Any], given: Collection[str] = ()) -> AnyConfig:
-    """Return the frozen config of plain values, such as the values of `to_json`; otherwise as `resolve`.
-
-    Dataclasses check no values, so a config of `dataclasses.replace` may have values that no reader of run.json
-    accepts.
-    """
-    built = section_from_values(kind, values, "config")
+    built = section_from_values(kind, _as_plain_values(config), "config")
     refuse_empty_paths(built)
     refuse_fields_without_effect(built, given=given, with_tables=False)
     if isinstance(built, PretrainConfig):

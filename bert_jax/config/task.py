@@ -94,7 +94,10 @@ class TaskConfig:
         None, "padded lengths of sequences; each length needs a compiled program; None: lengths chosen from the data"
     )
     doc_stride: int = field(
-        128, "number of tokens between the starts of two consecutive windows of a long context", AT_LEAST_1
+        128,
+        "number of tokens between the starts of two consecutive windows of a long context; at most the length of a "
+        "window",
+        AT_LEAST_1,
     )
     max_query_length: int = field(
         64, "maximum tokens of a question; longer questions are truncated and counted", AT_LEAST_1

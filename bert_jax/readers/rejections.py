@@ -30,7 +30,7 @@ class Rejections:
 
     Attributes:
         reasons: number of documents for each reason.
-        fields: see `alphabetically_first_fields`.
+        fields: the alphabetically first list of the fields of a rejected document; "" for no list.
     """
 
     reasons: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -39,12 +39,7 @@ class Rejections:
     def add(self, document: Document) -> None:
         """Count a rejected document."""
         self.reasons[document.rejected] += 1
-        self.fields = alphabetically_first_fields(self.fields, document.fields)
-
-
-def alphabetically_first_fields(fields: str, others: str) -> str:
-    """Return the alphabetically first of two lists of field names, given in any order; '' stands for no list."""
-    return min(filter(None, (fields, others)), default="")
+        self.fields = min(filter(None, (self.fields, document.fields)), default="")
 
 
 def describe_rejections(reasons: Mapping[str, int]) -> str:

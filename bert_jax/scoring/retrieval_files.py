@@ -21,6 +21,7 @@ from bert_jax.strict_json import has_surrogate
 from bert_jax.tasks.reading.formats import read_parquet
 
 MAX_LINE_BYTES = 64 << 20
+MAX_DIGITS = 6  # of a relevance, because sums of larger numbers could overflow; test collections have one digit
 FIELDS, JUDGMENT_FIELDS = ("_id", "text", "title"), ("query-id", "corpus-id", "score")
 NANO_OWNER = "zeta-alpha-ai"
 NANO = tuple(
@@ -69,8 +70,8 @@ def read_collection(directory: pathlib.Path, split: str = "test") -> Collection:
 
     In the layout of NanoBEIR, the directories corpus, queries and qrels hold Parquet files with these fields. A row of
     qrels has a `query-id`, a `corpus-id` and perhaps a `score`. The name of each Parquet file begins with the name of
-    the split, or with `train`. If `directory` is a name in NANO and no file or directory has this name, the collection
-    is downloaded.
+    the split, or with `train`; judgments named `train` are only read for the split `test`. If `directory` is a name in
+    NANO and no file or directory has this name, the collection is downloaded.
 
     Raises:
         UserError: a file is absent or has a wrong format, an id occurs twice, a judgment names an unknown query, or a
@@ -156,15 +157,15 @@ def _find_plain_or_gzip_file(directory: pathlib.Path, name: str) -> pathlib.Path
 
 def _join_title_and_text(fields: Mapping[str, Any]) -> str:
     """Return the title and the text of a document, joined by a space as in BEIR and MTEB."""
-    title = fields.get("title") or ""
-    return f"{title} {_text_field(fields)}".strip() if isinstance(title, str) else _text_field(fields)
+    title = "" if fields.get("title") is None else _text_field(fields, "title")
+    return f"{title} {_text_field(fields)}".strip()
 
 
-def _text_field(fields: Mapping[str, Any]) -> str:
-    """Return the field `text` of a document or a query; raise TypeError if its value is not a text."""
-    text = fields.get("text")
+def _text_field(fields: Mapping[str, Any], name: str = "text") -> str:
+    """Return a field of a document or a query; raise TypeError, with the name of the field, for a value of no text."""
+    text = fields.get(name)
     if not isinstance(text, str):
-        raise TypeError
+        raise TypeError(name)
     return text
 
 
@@ -195,8 +196,8 @@ def _texts_by_id(
             raise UserError(f"{where}: the _id '{identifier}' occurs twice; give each line an id of its own")
         try:
             texts[identifier] = text_of(fields)
-        except TypeError:
-            raise UserError(f"{where}: no text with a string; each line needs {needed}") from None
+        except TypeError as error:
+            raise UserError(f"{where}: no {error} with a string; each line needs {needed}") from None
     if not texts:
         raise UserError(f"{source} holds no line with {needed}")
     return texts
@@ -228,11 +229,16 @@ def _add_judgment(judgments: dict[str, dict[str, int]], where: str, query: str, 
 
 def _read_parquet_judgments(directory: pathlib.Path, split: str) -> dict[str, dict[str, int]]:
     """Return query id -> document id -> relevance from Parquet files; the relevance of a row without score is 1."""
+    splits = sorted({path.name.partition("-")[0] for path in directory.glob("*-*.parquet")})
+    if splits and split not in splits and (split, splits) != ("test", ["train"]):  # NanoBEIR's judgments for tests
+        raise UserError(f"{directory}: no judgments of the split {split}; choose a split from {', '.join(splits)}")
     judgments: dict[str, dict[str, int]] = {}
     for where, fields in _read_parquet_rows(directory, split, JUDGMENT_FIELDS, ("score",)):
         query, document, relevance = (fields.get(name, 1) for name in JUDGMENT_FIELDS)
-        if not isinstance(query, str) or not isinstance(document, str) or type(relevance) is not int:
-            raise UserError(f"{where}: give texts as query-id and corpus-id, and an integer as score")
+        if not isinstance(query, str) or not isinstance(document, str):
+            raise UserError(f"{where}: give texts as query-id and corpus-id")
+        if type(relevance) is not int or abs(relevance) >= 10**MAX_DIGITS:
+            raise UserError(f"{where}: give an integer of at most {MAX_DIGITS} digits as score")
         _add_judgment(judgments, where, query, document, relevance)
     if not judgments:
         raise UserError(f"{directory} holds no judgment")
@@ -275,10 +281,12 @@ def _read_tsv_judgments(path: pathlib.Path) -> dict[str, dict[str, int]]:
                     f"{where}: {len(row.values)} values; write query id, document id and an integer, with tabs"
                 )
             query, document, relevance = row.values
-            if not re.fullmatch(r"-?[0-9]+", relevance.strip()):
+            if not re.fullmatch(f"-?[0-9]{{1,{MAX_DIGITS}}}", relevance.strip()):
                 if row.first_line == 1 and not re.search(r"[0-9]", relevance):
                     continue  # the header
-                raise UserError(f"{where}: the relevance '{relevance}' is no integer")
+                raise UserError(
+                    f"{where}: the relevance '{relevance:.20}' is no integer of at most {MAX_DIGITS} digits"
+                )
             _add_judgment(judgments, where, query, document, int(relevance))
     if not judgments:
         raise UserError(f"{path} holds no judgment")

@@ -197,6 +197,13 @@ def test_contents_of_a_collection(files) -> None:
         ("qrels/test.tsv", "0\t1\t--1\n2\t2\t1\n", "test.tsv:1: the relevance '--1' is no integer"),
         ("qrels/test.tsv", "0\t1\t1\n2\t2\t--1\n", "test.tsv:2: the relevance '--1' is no integer"),
         ("qrels/test.tsv", "0\t1\t1\n2\t2\t\u00b2\n", "test.tsv:2: the relevance '\u00b2' is no integer"),
+        (
+            "qrels/test.tsv",
+            f"0\t1\t{'9' * 5000}\n",
+            f"test.tsv:1: the relevance '{'9' * 20}' is no integer of at most 6",
+        ),
+        ("qrels/test.tsv", "0\t1\t1000000\n", "test.tsv:1: the relevance '1000000' is no integer of at most 6 digits"),
+        ("corpus.jsonl", '{"_id": "1", "title": 1984, "text": "a"}', "corpus.jsonl:1: no title with a string"),
         ("qrels/test.tsv", "0\t1\t1\n0\t1\t1\n", "test.tsv:2: a second judgment of document '1' for query '0'"),
         ("qrels/test.tsv", "query\tdocument\tscore\n", "holds no judgment"),
         ("queries.jsonl", '{"_id": 0, "text": "a"}', "queries.jsonl:1: no _id with a string"),
@@ -236,12 +243,25 @@ def write_nano(directory: pathlib.Path) -> pathlib.Path:
     return directory
 
 
-def test_a_second_judgment_in_parquet_is_refused(tmp_path) -> None:
-    columns = {"query-id": ["0", "0"], "corpus-id": ["1", "1"], "score": [1, 0]}
+@pytest.mark.parametrize(
+    ("document", "score", "message"),
+    [
+        ("1", 0, "row 2: a second judgment of document '1' for query '0'"),
+        ("2", 10**6, "row 2: give an integer of at most 6 digits as score"),
+    ],
+)
+def test_broken_judgments_in_parquet_are_refused(tmp_path, document: str, score: int, message: str) -> None:
+    columns = {"query-id": ["0", "0"], "corpus-id": ["1", document], "score": [1, score]}
     path = write_nano(tmp_path) / "qrels" / "train-00000-of-00001.parquet"
     parquet.write_table(pyarrow.table(columns), path)
-    with pytest.raises(UserError, match="row 2: a second judgment of document '1' for query '0'"):
+    with pytest.raises(UserError, match=message):
         read_collection(tmp_path)
+
+
+def test_judgments_of_nano_are_read_for_tests_alone(tmp_path) -> None:
+    with pytest.raises(UserError, match="qrels: no judgments of the split tset; choose a split from train"):
+        read_collection(write_nano(tmp_path), "tset")
+    assert read_collection(tmp_path, "train").judgments == read_collection(tmp_path).judgments
 
 
 def test_a_collection_in_the_layout_of_nano(tmp_path) -> None:

@@ -116,6 +116,12 @@ BAD = {
         '{"text": "x", "choices": ["a", "b"], "label": 2}',
         "'2' is not the number of a choice",
     ),
+    "a gap in the choices": (
+        CHOICES | {"columns": "choice0=choice0,choice2=choice2"},
+        "a.jsonl",
+        '{"text": "x", "choice0": "a", "choice2": "b", "label": 1}',
+        "choice2 without choice1; number the choices from choice0 on",
+    ),
     "one choice": (CHOICES, "a.jsonl", '{"text": "x", "choices": ["a"], "label": 0}', "fewer than two choices"),
     "choices differ": (
         CHOICES,

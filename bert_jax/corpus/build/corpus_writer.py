@@ -100,8 +100,6 @@ def cut_long_sentence_lengths(lengths: np.ndarray, inside: np.ndarray | None = N
     A sentence is not cut before a token that begins in the middle of a character. `inside`, bool [sum of lengths], is
     True for tokens that begin in the middle of a character; None: the text has no such token.
     """
-    if not lengths.size or lengths.max() <= MAX_SENTENCE:
-        return lengths
     cut_lengths, token = list[int](), 0
     for length in lengths.tolist():
         end = token + length

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import heapq
 import itertools
 import math
@@ -24,7 +23,7 @@ from bert_jax.corpus.build.sentences import split_sentences
 from bert_jax.corpus.build.signatures import choose_split, text_hashes
 from bert_jax.corpus.store import MAX_SENTENCE, SPLITS
 from bert_jax.readers import RawDocument, ReadOptions, to_document
-from bert_jax.readers.rejections import Rejections, alphabetically_first_fields
+from bert_jax.readers.rejections import Rejections
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.tokenizer.changes import count_changed_characters
 from bert_jax.tokenizer.tokenizer_json import steps_of_part
@@ -178,13 +177,12 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
         has_records = has_records and part.raw.piece > 0
         if size:
             span = slice(token, token + size)
-            too_long = part_lengths.max() > MAX_SENTENCE
-            cut = cut_long_sentence_lengths(
-                part_lengths, tokens_inside_character(tokenizer)[tokens[span]] if too_long else None
-            )
+            if part_lengths.max() > MAX_SENTENCE:
+                inside = tokens_inside_character(tokenizer)[tokens[span]]
+                part_lengths = cut_long_sentence_lengths(part_lengths, inside)
             part_words = None if words is None else words[span]
             splits[part.split].append(
-                pack_document(cut, tokens[span], not has_records, part.content_hash, words=part_words)
+                pack_document(part_lengths, tokens[span], not has_records, part.content_hash, words=part_words)
             )
             if part.raw.piece == 0:
                 hashes.append(part.split_hash)
@@ -281,7 +279,7 @@ def sum_document_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
         unknown_characters=sum(part.unknown_characters for part in counts),
         compared_characters=sum(part.compared_characters for part in counts),
         changed_characters=dict(sorted(changed.items())),
-        fields=functools.reduce(alphabetically_first_fields, (part.fields for part in counts), ""),
+        fields=min((part.fields for part in counts if part.fields), default=""),
         lowest_hashes=heapq.nsmallest(MIN_HELDOUT, (value for part in counts for value in part.lowest_hashes)),
     )
 

@@ -107,10 +107,10 @@ class SelfAttention(nn.Module):
         """Return q, k and v, each `[batch, length, heads * head_dim]`, after the norm and the rotation of q and k."""
         query, key, value = projections
         q, k = (
-            self._normalize_and_rotate(_sharded_by_heads(linear(x)), name, metadata)
+            self._normalize_and_rotate(constrain(linear(x), "batch", "length", "heads"), name, metadata)
             for linear, name in zip((query, key), names[:2], strict=True)
         )
-        return q, k, save_for_backward(_sharded_by_heads(value(value_input)))
+        return q, k, save_for_backward(constrain(value(value_input), "batch", "length", "heads"))
 
     def _may_fuse_qkv(self, metadata: AttentionMetadata) -> bool:
         """Return whether a GPU kernel may add the biases: if no step between projection and kernel changes q and k."""
@@ -141,11 +141,6 @@ class SelfAttention(nn.Module):
             x = norm(heads).reshape(x.shape)
         # Saved after these steps: the gradient of a rotation needs only the angles, and a norm saves its own result.
         return save_for_backward(rotate(config, x, metadata.angles) if rotate else x)
-
-
-def _sharded_by_heads(x: jax.Array) -> jax.Array:
-    """Constrain an array `[batch, length, heads * head_dim]` to be sharded by heads."""
-    return constrain(x, "batch", "length", "heads")
 
 
 def _relative_keys_and_queries(query: Linear, key: Linear, distances: Distances) -> RelativeKeysAndQueries:

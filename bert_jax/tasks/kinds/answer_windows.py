@@ -107,7 +107,10 @@ class WindowBounds(NamedTuple):
 
 
 def window_bounds(num_tokens: int, capacity: int, step: int) -> list[WindowBounds]:
-    """Return the bounds of windows of `capacity` tokens over a text; a window begins every `step` tokens."""
+    """Return the bounds of windows of `capacity` tokens over a text; a window begins every `step` tokens.
+
+    Windows do not overlap if `step` is at least `capacity`, and together they always have every token.
+    """
     step = min(capacity, step)
     count = 1 + max(0, -(-(num_tokens - capacity) // step))
     return [WindowBounds(start, min(start + capacity, num_tokens)) for start in range(0, count * step, step)]

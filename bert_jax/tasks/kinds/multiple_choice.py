@@ -23,7 +23,10 @@ MAX_COLUMNS = 100
 def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
     fields = record.fields
     columns = [f"{COLUMN}{position}" for position in range(MAX_COLUMNS)]
-    choices = fields.get("choices", [fields[column] for column in columns if column in fields])
+    given = [column for column in columns if column in fields]
+    if absent := [column for column in columns[: len(given)] if column not in given]:
+        raise UserError(f"{record.where}: {given[-1]} without {absent[0]}; number the choices from {COLUMN}0 on")
+    choices = fields.get("choices", [fields[column] for column in given])
     if not isinstance(choices, list) or len(choices) < 2:
         raise UserError(f"{record.where}: fewer than two choices; name choice0, choice1, ... in config.task.columns")
     start = records.text_field(record, "start", task, tally) + " " if "start" in fields else ""

@@ -16,7 +16,7 @@ from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.corpus.build.encoding import Chunk, DocumentCounts
 from bert_jax.readers import RawDocument, ReadOptions, storage, to_document
-from bert_jax.readers.rejections import Rejections, alphabetically_first_fields
+from bert_jax.readers.rejections import Rejections
 
 EMPTIED = "piece removed: "  # prefix of a rule's name in the count of pieces that the rule removed
 BoundRule = tuple[str, Callable[[str], str | Removed]]  # name of a rule, and the rule with its parameters
@@ -73,7 +73,7 @@ def sum_cleaning_counts(counts: Iterable[CleaningCounts]) -> CleaningCounts:
         changed=dict(sorted(changed.items())),
         characters=sum(part.characters for part in counts),
         characters_kept=sum(part.characters_kept for part in counts),
-        fields=functools.reduce(alphabetically_first_fields, (part.fields for part in counts), ""),
+        fields=min((part.fields for part in counts if part.fields), default=""),
     )
 
 
