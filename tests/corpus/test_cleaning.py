@@ -333,6 +333,7 @@ MISTAKES = [
     ("[contamination]\nfiles = ['file:///etc/passwd']", "is no local file; copy it to this machine"),
     ("gopher_quality = 3", "gopher_quality is a rule; write it as a table, [gopher_quality]"),
     ("deduplicate = 'all'", "deduplicate: give one of none, split, exact, near"),
+    ("deduplicate = ['near']", "deduplicate: give one of none, split, exact, near"),
     ("[a", "cannot be read as TOML"),
     ("[repeated_lines]\nrepeated = 'x'", "[repeated_lines] has no parameter 'repeated'"),
 ]

@@ -112,11 +112,11 @@ def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Paths | None =
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise UserError(f"{path}: more than {_MAX_BYTES:,} bytes; give a recipe of cleaning")
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise UserError(f"{path}: cannot be read as TOML ({error}); fix it") from None
     deduplicate = tables.pop(_DEDUPLICATE, "none")
-    if deduplicate not in REMOVED_COPIES:
+    if deduplicate not in [*REMOVED_COPIES]:  # a list of TOML has no hash
         raise UserError(f"{path}: {_DEDUPLICATE}: give one of {', '.join(REMOVED_COPIES)}")
     against = tables.pop(_AGAINST, [])
     if not _is_list_of(against, lambda item: isinstance(item, str)):
