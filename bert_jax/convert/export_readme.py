@@ -1,6 +1,7 @@
 """README.md of an exported program: Python code that runs it, the check of its outputs, and its latency."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -89,10 +90,13 @@ ANSWER_CODE: dict[str, AnswerCode] = {
     "span": AnswerCode(
         'scores = outputs["start_logits"][0][:, None] + outputs["end_logits"][0]\n'
         "in_text = np.array([number == 1 for number in encodings[0].sequence_ids])\n"
-        "scores[~np.triu(np.outer(in_text, in_text))] = -np.inf\n"
+        "spans = np.triu(np.outer(in_text, in_text)) & ~np.triu(np.ones_like(scores, bool), max_answer_length)\n"
+        "scores[~spans] = -np.inf\n"
         "first, last = np.unravel_index(scores.argmax(), scores.shape)\n"
         "offsets = encodings[0].offsets\n"
-        "print(texts[0][1][offsets[first][0] : offsets[last][1]])\n",
+        "answer = texts[0][1][offsets[first][0] : offsets[last][1]]\n"
+        'null_score = outputs["start_logits"][0][0] + outputs["end_logits"][0][0]\n'
+        'print("" if null_score - scores.max() > null_threshold else answer)\n',
         texts='texts = [("a question", "a text with the answer")]\n',
     ),
     "choice": AnswerCode(
@@ -142,6 +146,8 @@ def usage_code(
     max_length: int,
     labels: Sequence[str],
     thresholds: Sequence[float] | None,
+    max_answer_length: int,
+    null_threshold: float,
     sentences: SentenceModules | None,
     logits: str,
 ) -> str:
@@ -155,6 +161,9 @@ def usage_code(
         max_length: maximum number of tokens.
         labels: names of the classes.
         thresholds: probability from which a text has a label, for each label; None: 0.5 for all labels.
+        max_answer_length: maximum number of tokens of an answer to a question.
+        null_threshold: a question has no answer if the score of "no answer" is larger than the score of the best answer
+            by more than this number; infinite if every question has an answer.
         sentences: modules of sentence-transformers, whose prompts and lowercasing the code applies.
         logits: name of the logits in transformers.
     """
@@ -166,6 +175,9 @@ def usage_code(
         constants = f"labels = {json.dumps(list(labels), ensure_ascii=False)}\n"
     if kind == "label_set":
         constants += f"thresholds = {json.dumps(list(thresholds or [DEFAULT_THRESHOLD] * len(labels)))}\n"
+    if kind == "span":
+        constants = f"max_answer_length = {max_answer_length}\n"
+        constants += f"null_threshold = {null_threshold if math.isfinite(null_threshold) else 'np.inf'}\n"
     if kind == "token":
         constants = f"MASK = {json.dumps(tokenizer.special.mask, ensure_ascii=False)}\n"
         inputs += 'inputs["masked_positions"] = np.array([[position]])\n' if program.our_names else ""

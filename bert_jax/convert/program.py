@@ -1,5 +1,6 @@
 """Directory of an exported program: the program, its expected outputs, and README.md with the code that runs it."""
 
+import math
 import pathlib
 import platform
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from bert_jax import files
 from bert_jax.checkpoints.load_model import Weights, read_task_file, task_file_path
+from bert_jax.config import TaskConfig, section_from_values
 from bert_jax.console import Console
 from bert_jax.convert.expected_outputs import (
     FILE,
@@ -19,7 +21,7 @@ from bert_jax.convert.export_readme import FENCE, answer_kind, measurements_text
 from bert_jax.convert.latency import LENGTH, measure_latency
 from bert_jax.convert.runtimes import RUNTIMES
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface import CARD
+from bert_jax.interop.huggingface import CARD, TASK_FILE
 from bert_jax.interop.sentence_modules import VECTORS
 from bert_jax.models.heads import OF_PRETRAINING
 from bert_jax.tokenizer import load_tokenizer
@@ -78,7 +80,8 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
     """Return README.md of a program that the row `runtime` of RUNTIMES runs."""
     sentences, max_positions = weights.sentences, weights.config.max_positions
     task_file = read_task_file(task_file_path(weights))
-    max_length = min(task_file.get("config", {}).get("max_seq_len") or max_positions, max_positions)  # as `predict`
+    settings, null_threshold = task_file.get("config", {}), task_file.get("null_threshold")
+    max_length = min(settings.get("max_seq_len") or max_positions, max_positions)  # as `predict`
     kind = answer_kind(weights.heads, weights.problem, weights.activation, sentences)
     classes = max((head.classes for head in weights.heads), default=0)
     code = usage_code(
@@ -89,6 +92,8 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
         max_length=sentences.max_tokens(max_positions) if sentences else max_length,
         labels=weights.labels or [f"LABEL_{i}" for i in range(classes)],
         thresholds=task_file.get("thresholds"),
+        max_answer_length=section_from_values(TaskConfig, settings, TASK_FILE).max_answer_length,
+        null_threshold=null_threshold if isinstance(null_threshold, int | float) else math.inf,
         sentences=sentences,
         # Classes of transformers with two heads of pretraining return `prediction_logits` instead of `logits`.
         logits="prediction_logits" if len({head.name for head in weights.heads} & OF_PRETRAINING) > 1 else "logits",
@@ -98,7 +103,7 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
         notes.append(
             f"This model labels texts by the word at the mask of a template, and the code below has no template. Fill "
             f"`{template}`, and compare the logits of the words at the mask: "
-            f"`{task_file['config'].get('verbalizers')}` (label=word). `bert-jax predict` does both."
+            f"`{settings.get('verbalizers')}` (label=word). `bert-jax predict` does both."
         )
     if sentences and sentences.is_sparse:
         notes.append(f"The output `{VECTORS}` has a weight for each token of the vocabulary, and most weights are 0.")

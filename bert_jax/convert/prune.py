@@ -222,7 +222,8 @@ def _num_to_remove(amount: float, total: int, parts: str) -> int:
     """Return the number of parts to remove; raise UserError if no part or every part would be removed."""
     count = round(amount * total)
     if not 0 < count < total:
-        raise UserError(f"--amount {amount:g} removes {count} of {total} {parts}; give a fraction that leaves some")
+        fix = "a smaller fraction, which leaves some" if count else f"at least {1 / total:.2g}"
+        raise UserError(f"--amount {amount:g} removes {count} of {total} {parts}; give {fix}")
     return count
 
 

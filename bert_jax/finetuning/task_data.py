@@ -19,7 +19,7 @@ from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
 from bert_jax.tasks.batching import Feed, collate_batches
-from bert_jax.tasks.features import SPELLED, UNKNOWN, Features
+from bert_jax.tasks.features import IN_NO_WINDOW, SPELLED, UNKNOWN, Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, TaskKind, Threshold, Tuned, make_features
 from bert_jax.tasks.labels import label_counts_text, label_warnings, labels_text
@@ -57,7 +57,7 @@ def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, 
     cut = [
         f"{count:,} {what.replace('_', ' ')}"
         for what, count in cuts.items()
-        if count and what not in (SPELLED, UNKNOWN)
+        if count and what not in (SPELLED, UNKNOWN, IN_NO_WINDOW)
     ]
     if cut:
         console.say(f"{task.name} {name}: {', '.join(cut)} (config.task.max_seq_len={config.max_seq_len})")
@@ -66,6 +66,12 @@ def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, 
         console.say(
             f"{task.name} {name}: warning: {cuts[UNKNOWN]:,} of {num_texts:,} texts have mostly unknown tokens "
             f"({tokenizer.special.unk}); start from a model whose vocabulary fits the texts"
+        )
+    if cuts.get(IN_NO_WINDOW):
+        console.say(
+            f"{task.name} {name}: warning: no window contains the whole answer to {cuts[IN_NO_WINDOW]:,} questions, so "
+            f"these answers are neither learned nor found; lower config.task.doc_stride={config.doc_stride}, or raise "
+            "max_seq_len"
         )
     if cuts[SPELLED]:
         sep = tokenizer.special.sep

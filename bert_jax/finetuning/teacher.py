@@ -36,6 +36,9 @@ def read_task_teacher(
     if KINDS[task.kind].loss.name not in DISTILLATION_LOSSES:
         raise UserError(f"{where}: a task of the kind {task.kind} cannot learn from a teacher; remove the teacher")
     weights = read_weights(settings.teacher, (head,), console=console)
+    if weights.problem != KINDS[task.kind].problem:
+        has, needs = (problem or "one label per text" for problem in (weights.problem, KINDS[task.kind].problem))
+        raise UserError(f"{where} learned {has}, and the task has {needs}; choose a teacher of the same kind of task")
     if task.labels and weights.labels and tuple(weights.labels) != tuple(task.labels):
         raise UserError(
             f"{where} has the labels {labels_text(weights.labels)}; the task has {labels_text(task.labels)}"

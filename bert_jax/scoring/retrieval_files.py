@@ -197,7 +197,8 @@ def _texts_by_id(
         try:
             texts[identifier] = text_of(fields)
         except TypeError as error:
-            raise UserError(f"{where}: no {error} with a string; each line needs {needed}") from None
+            fix = "write it in quotes, or leave it out" if str(error) == "title" else f"each line needs {needed}"
+            raise UserError(f"{where}: no {error} with a string; {fix}") from None
     if not texts:
         raise UserError(f"{source} holds no line with {needed}")
     return texts

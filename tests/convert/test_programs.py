@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
@@ -22,6 +23,7 @@ import torch
 import bert_jax
 from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.cli.main import main
+from bert_jax.config import TaskConfig
 from bert_jax.convert.expected_outputs import (
     FILE,
     compute_outputs_of_bert_jax,
@@ -30,7 +32,7 @@ from bert_jax.convert.expected_outputs import (
     serialize_expected_outputs,
 )
 from bert_jax.convert.export import FORMATS
-from bert_jax.convert.export_readme import FENCE, PROGRAM_CODE, _code_of_texts
+from bert_jax.convert.export_readme import ANSWER_CODE, FENCE, PROGRAM_CODE, _code_of_texts
 from bert_jax.convert.latency import repeat_first_row_to_batch
 from bert_jax.convert.program import program_readme, run_readme_code
 from bert_jax.convert.runtimes import RUNTIMES, open_runtime, select_outputs
@@ -39,6 +41,8 @@ from bert_jax.files import SUMS
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.onnx_file import convert_to_openvino, quantize_onnx
 from bert_jax.interop.sentence_modules import SentenceModules
+from bert_jax.tasks.features import Features
+from bert_jax.tasks.kinds.answer_search import find_answers
 from tests.helpers import tiny_models
 from tests.interop.test_sentence_modules import TEXTS, save_theirs
 
@@ -276,6 +280,30 @@ def test_the_code_of_readme_lowercases_both_texts_of_a_pair():
     names: dict = {}
     exec(code.replace("query", "Query").replace("document", "Document"), names)
     assert names["texts"] == [("a query", "a document"), ("a query", "another document")]
+
+
+@pytest.mark.parametrize(("null_threshold", "max_answer_length"), [(np.inf, 30), (np.inf, 1), (0.5, 2), (-30.0, 2)])
+def test_the_code_of_readme_finds_the_answer_that_predict_finds(null_threshold, max_answer_length, capsys):
+    """With random logits: the question has two tokens, and the context has five."""
+    text, settings = "abcdefghij", TaskConfig(max_answer_length=max_answer_length)
+    offsets = [(0, 0)] * 4 + [(number, number + 2) for number in range(0, 10, 2)] + [(0, 0)]
+    sequence_ids = [None, 0, 0, None, 1, 1, 1, 1, 1, None]
+    context_offsets = np.array([o if s == 1 else (-1, -1) for o, s in zip(offsets, sequence_ids, strict=True)])
+    alignment = {"context_offsets": context_offsets, "max_context": np.array(sequence_ids) == 1}
+    window = Features(np.zeros(10, np.int32), 4, 0, {}, alignment)
+    for seed in range(20):
+        start, end = np.random.default_rng(seed).normal(size=(2, 1, 10))
+        (expected,) = find_answers([{"context": text}], [window], start, end, settings, True)
+        names = {
+            "np": np,
+            "outputs": {"start_logits": start, "end_logits": end},
+            "encodings": [types.SimpleNamespace(sequence_ids=sequence_ids, offsets=offsets)],
+            "texts": [("q", text)],
+            "max_answer_length": max_answer_length,
+            "null_threshold": null_threshold,
+        }
+        exec(ANSWER_CODE["span"].print, names)
+        assert capsys.readouterr().out == expected.text(null_threshold) + "\n"
 
 
 @pytest.mark.parametrize("template", [None, "{text} It is [MASK]."])

@@ -175,6 +175,13 @@ def test_teachers(world, refused, tmp_path, family, suffix, more, says):
     refused("sequence_classification", says, *more)
 
 
+def test_a_teacher_of_label_sets_teaches_no_single_labels(refused, tmp_path):
+    classes = {"id2label": dict(enumerate(("yes", "no", "perhaps"))), "problem_type": "multi_label_classification"}
+    save(tmp_path / "teacher", "bert", "ForSequenceClassification", **classes)
+    says = "learned multi_label_classification, and the task has one label per text"
+    refused("sequence_classification", says, f"task.teacher={tmp_path / 'teacher'}")
+
+
 def test_places_without_a_model(world, refused):
     refused("sequence_classification", "no model here", start=world / "empty")
     refused("sequence_classification", "no model here", start=world / "nowhere")

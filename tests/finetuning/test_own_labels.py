@@ -212,6 +212,36 @@ def test_a_token_and_its_label_per_line_are_read_for_the_kind_of_tokens(tmp_path
     assert "3 rows; texts in 0, labels in 3 rows of 1" in own.content
 
 
+def test_questions_in_the_layout_of_squad_are_held_out_with_their_contexts(tmp_path):
+    paragraphs = [
+        {
+            "context": f"In town {n} lives Ann{n}.",
+            "qas": [
+                {
+                    "id": f"{n}-{m}",
+                    "question": f"Who {m}?",
+                    "answers": [{"text": f"Ann{n}", "answer_start": 16 + n // 10}],
+                }
+                for m in range(5)
+            ],
+        }
+        for n in range(20)
+    ]
+    path = tmp_path / "qa.json"
+    path.write_text(json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
+    settings = {"text": ("question", "context"), "label": "answers", "kind": "qa", "dev_fraction": 0.25}
+    described = describe(path, **settings)
+    config = TaskConfig(**described.task)
+    train, dev = (read_task_examples(resolve_task(config), config, split) for split in ("train", "dev"))
+    assert len(train) == 75
+    assert len(dev) == 25
+    assert {example["context"] for example in train}.isdisjoint(example["context"] for example in dev)
+    assert {example["id"] for example in (*train, *dev)} == {qa["id"] for part in paragraphs for qa in part["qas"]}
+    assert all(example["answers"][0]["text"] in example["context"] for example in train)
+    with pytest.raises(UserError, match="no 'frage'; a question has id, question, context, answers"):
+        describe(path, **settings | {"text": ("frage", "context")})
+
+
 def test_choices_of_the_user_stay(tmp_path):
     path = write_tickets(tmp_path / "t.csv", delimiter="^")
     own = describe(

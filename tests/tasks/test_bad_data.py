@@ -101,6 +101,7 @@ BAD = {
         "a.tsv:2: id is '', which is neither",
     ),
     "no number": (NUMBERS, "a.tsv", HEAD + "x\t1.5\ny\tlow\n", "a.tsv:3: label 'low' is not a number; fix it"),
+    "above float32": (NUMBERS, "a.tsv", HEAD + "x\t1e39\n", "a.tsv:2: label '1e39' is not a number"),
     "comma": (NUMBERS, "a.tsv", HEAD + "x\t3,5\n", "a.tsv:2: label '3,5' is not a number; write a point for the comma"),
     "not finite": (NUMBERS, "a.tsv", HEAD + "x\tnan\n", "a.tsv:2: label 'nan' is not a number"),
     "tag of another set": (TAGS, "a.txt", "a O\nb B-Y\n", "a.txt:1: label 'B-Y' is not among O, B-X"),
@@ -134,7 +135,12 @@ BAD = {
     "impossible and answered": (SPANS, "a.json", squad(is_impossible=True), "q1: is_impossible is True with 1 answers"),
     "possible, no answer": (SPANS, "a.json", squad(is_impossible=False, answers=[]), "is False with 0 answers"),
     "no question": (SPANS, "a.json", squad(question=None), r"data\[0\] paragraphs\[0\] qas\[0\]: no text 'question'"),
-    "no answers": (SPANS, "a.json", squad().replace("answers", "plausible"), "question q1: has no answers"),
+    "no answers": (
+        SPANS,
+        "a.json",
+        squad().replace("answers", "plausible"),
+        "question q1: no 'answers'; a question has id, question, context",
+    ),
     "no SQuAD": (SPANS, "a.json", "[1]", "no list 'data'"),
 }
 

@@ -8,6 +8,7 @@ from published_data import squad
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
+from bert_jax.tasks.features import IN_NO_WINDOW
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.answer_windows import max_context_masks, window_bounds
 from bert_jax.tasks.kinds.kind import make_features
@@ -78,7 +79,7 @@ def test_real_questions_have_the_right_windows_and_answers(real_data, any_tokeni
         windows[window.example].append(window)
     least_split, least_answered = {"samples": (5, 500), "data": (20, 2000)}[real_data.name]
     assert counts["split_contexts"] == sum(len(found) > 1 for found in windows.values()) > least_split
-    assert counts["truncated_questions"] == 0
+    assert counts["truncated_questions"] == counts[IN_NO_WINDOW] == 0
     answered = 0
     for number, example in enumerate(examples):
         found = windows[number]
@@ -114,10 +115,24 @@ def test_real_questions_have_the_right_windows_and_answers(real_data, any_tokeni
     assert answered > least_answered
 
 
+def test_answers_across_the_borders_of_windows_are_counted(real_data, bert):
+    """Windows of run_squad.py do not overlap if they are at most as long as the step between them."""
+    examples = squad(real_data / "squad" / "train-v2.0.first10.json.gz")[:300]
+    counted = {}
+    for doc_stride in (128, 8):
+        settings = TaskConfig(max_seq_len=64, doc_stride=doc_stride, max_query_length=32)
+        windows, counts = make_features(KINDS["question_answering"], examples, bert, settings)
+        seen = {window.example for window in windows if window.targets["ends"]}
+        answered = {number for number, example in enumerate(examples) if example["answers"]}
+        counted[doc_stride] = counts[IN_NO_WINDOW]
+        assert counted[doc_stride] == len(answered - seen)
+    assert counted[128] > counted[8]
+
+
 def test_an_answer_is_only_in_windows_that_hold_all_of_it(bert):
     settings = TaskConfig(max_seq_len=10, doc_stride=1, max_query_length=64)
     made, counts = make_features(KINDS["question_answering"], [EXAMPLE], bert, settings)
-    assert {name: count for name, count in counts.items() if count} == {"split_contexts": 1}
+    assert {name: count for name, count in counts.items() if count} == {"split_contexts": 1, IN_NO_WINDOW: 1}
     assert [(window.targets["starts"], window.targets["ends"]) for window in made][:4] == [
         (0, 0),
         (0, 0),
@@ -128,7 +143,8 @@ def test_an_answer_is_only_in_windows_that_hold_all_of_it(bert):
     first, last = wide[0].targets["starts"], wide[0].targets["ends"]
     assert bert.decode(wide[0].input_ids[first : last + 1].tolist()) == "unaffable me"
     settings = TaskConfig(max_seq_len=12, doc_stride=1, max_query_length=64)
-    made, _ = make_features(KINDS["question_answering"], [EXAMPLE], bert, settings)
+    made, counts = make_features(KINDS["question_answering"], [EXAMPLE], bert, settings)
+    assert not counts[IN_NO_WINDOW]
     held = [window for window in made if window.targets["ends"]]
     assert 0 < len(held) < len(made)
     for window in held:

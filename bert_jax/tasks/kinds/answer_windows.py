@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts, encode_distinct
+from bert_jax.tasks.features import IN_NO_WINDOW, SPELLED, Features, FeaturesAndCounts, encode_distinct
 from bert_jax.tasks.task import Example
 from bert_jax.tokenizer import Tokenizer
 
@@ -15,6 +15,7 @@ COUNTS = (
     "split_contexts",
     "truncated_questions",
     "questions_with_answers_above_max_answer_length",
+    IN_NO_WINDOW,
     "contexts_with_unknown_words_of_more_than_100_characters",
     "questions_left_out_for_their_answers",
     SPELLED,
@@ -32,8 +33,9 @@ def window_features(examples: Sequence[Example], tokenizer: Tokenizer, settings:
     context. The array `max_context`, bool `[n]`, is True if no other window shows more context around the token. The
     constant `COUNTS` has the names of the counts. The count `split_contexts` is the number of questions whose context
     has several windows. A question is counted as above `max_answer_length` if all its answers have more tokens than
-    this setting allows. WordPiece does not split words of more than 100 characters; a context that contains such words
-    is counted once.
+    this setting allows. The count `IN_NO_WINDOW` is the number of questions whose answer crosses the borders of
+    windows, so that no window contains the whole answer. WordPiece does not split words of more than 100 characters; a
+    context that contains such words is counted once.
 
     Raises:
         UserError: a question leaves no space for its context, a context has no token, or an answer is not at its
@@ -85,6 +87,9 @@ def window_features(examples: Sequence[Example], tokenizer: Tokenizer, settings:
             continue
         bounds = window_bounds(len(ids), capacity, settings.doc_stride)
         counts["split_contexts"] += len(bounds) > 1
+        if answer is not None and answer.first >= 0:
+            inside = any(start <= answer.first and answer.last < end for start, end in bounds)
+            counts[IN_NO_WINDOW] += not inside
         for (start, end), most in zip(bounds, max_context_masks(bounds), strict=True):
             size = len(head) + end - start + 1
             context_offsets = np.full((size, 2), -1, np.int32)

@@ -147,6 +147,7 @@ QUESTION_ANSWERING = TaskKind(
     fields=("question", "context", "answers"),
     optional_fields=("is_impossible", "id"),
     label_fields=("answers", "is_impossible"),
+    shared_field="context",
     suffixes={".json": "squad"},
     make_example=_make_example,
     with_usable_labels=_check_and_place_answers,

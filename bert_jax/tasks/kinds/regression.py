@@ -19,6 +19,7 @@ from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "sequence_logits"
 
+MAX_NUMBER = float(np.finfo(np.float32).max)  # labels of a batch are float32
 MIN_NUMBERS = 10  # texts of numbers, some with a fraction, are not classes if there are at least 10 different numbers
 
 
@@ -33,7 +34,7 @@ def _finite_number(record: Record, value: Any) -> float:
         parsed = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         parsed = math.nan
-    if not math.isfinite(parsed):
+    if not abs(parsed) <= MAX_NUMBER:  # also for NaN
         has_comma = isinstance(value, str) and NUMBER.fullmatch(value.strip().replace(",", ".", 1))
         fix = "write a point for the comma" if has_comma else "fix it, or set kind=sequence_classification"
         raise UserError(f"{record.where}: label {value!r:.40} is not a number; {fix}")

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, escaped
 from bert_jax.tasks.kinds import KINDS
@@ -136,7 +138,7 @@ def _with_required_labels(
     if unlabeled and not config.skip_unlabeled:
         name, places = task.sets[split].columns.get(kind.label, kind.label), summarize_locations(unlabeled)
         raise UserError(
-            f"{places}: has no {name}; add a {kind.label}, or leave the example out"
+            f"{places}: has no {name}; add it, or leave the example out"
             if len(unlabeled) == 1
             else f"{len(unlabeled):,} rows have no {name}: {places}; add it, or leave all such rows out with "
             "--skip_unlabeled (config.task.skip_unlabeled=True)"
@@ -156,8 +158,15 @@ def _records_of_split(
     """Return the records of the training file that belong to `split`, which is 'train' or the held-out 'dev'."""
     assert config.dev_fraction is not None
     kind = KINDS[task.kind]
-    labels = [kind.label_indices(example) if task.labels else [] for _, _, example in records]
-    in_dev = choose_dev_rows(labels, config.dev_fraction, config.dev_seed)
+    if kind.shared_field:
+        values = [example[kind.shared_field] for _, _, example in records]
+        distinct = list(dict.fromkeys(values))
+        chosen = choose_dev_rows([[]] * len(distinct), config.dev_fraction, config.dev_seed)
+        held_out = {value for value, is_chosen in zip(distinct, chosen, strict=True) if is_chosen}
+        in_dev = np.array([value in held_out for value in values])
+    else:
+        labels = [kind.label_indices(example) if task.labels else [] for _, _, example in records]
+        in_dev = choose_dev_rows(labels, config.dev_fraction, config.dev_seed)
     if not in_dev.any():
         raise UserError(
             f"config.task.dev_fraction={config.dev_fraction:g} of {len(records):,} examples is no example; raise it, "

@@ -351,11 +351,14 @@ def _parses_as_json(text: str) -> bool:
 def read_squad(
     path: str, columns: Columns, optional: Sequence[str], skipped: Any = None, notes: Any = None
 ) -> Iterator[Record]:
-    """Yield the questions of a JSON file in the layout of SQuAD 1.1 and 2.0; `columns` and `optional` are not used.
+    """Yield the questions of a JSON file in the layout of SQuAD 1.1 and 2.0.
+
+    The columns of a question are `id`, `question`, `context`, and perhaps `answers` and `is_impossible`. If `columns`
+    is empty, the fields of a record have these names. A record always has its `id`.
 
     Raises:
-        UserError: the file is not JSON, or a part is missing or has a wrong type. The message names the path to the
-            part within the JSON document.
+        UserError: the file is not JSON; a part is missing or has a wrong type (the message names the path to the part
+            within the JSON document); or a question lacks a column that is not `optional`.
     """
     document = parse_json(path, read_task_text(path))
     for where_article, article in _squad_items(path, document, "data"):
@@ -369,7 +372,12 @@ def read_squad(
                     "context": context,
                 }
                 fields |= {key: question[key] for key in ("answers", "is_impossible") if key in question}
-                yield Record(f"{path}: question {question_id}", fields)
+                where = f"{path}: question {question_id}"
+                for field, column in columns.items():
+                    if column not in fields and field not in optional:
+                        raise UserError(f"{where}: no '{column}'; a question has {', '.join(fields)}")
+                named = {field: fields[column] for field, column in columns.items() if column in fields}
+                yield Record(where, {"id": question_id, **named} if columns else fields)
 
 
 def _squad_items(where: str, parent: Any, key: str) -> Iterator[_LocatedValue]:
