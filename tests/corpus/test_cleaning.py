@@ -335,6 +335,8 @@ MISTAKES = [
     ("deduplicate = 'all'", "deduplicate: give one of none, split, exact, near"),
     ("deduplicate = ['near']", "deduplicate: give one of none, split, exact, near"),
     ("[a", "cannot be read as TOML"),
+    ("[language]\nkeep = ['en']\nmin_probability = 7", "[language] min_probability: give a number from 0 to 1"),
+    ("[repeated_lines]\nmin_documents = 1", "[repeated_lines] give min_documents from 2 on, and min_words from 1 on"),
     ("[repeated_lines]\nrepeated = 'x'", "[repeated_lines] has no parameter 'repeated'"),
 ]
 

@@ -334,7 +334,7 @@ def test_an_interrupted_training_of_an_adapter_resumes_to_the_same_bits(world, r
     [
         (["adapter.rank=0"], "config.adapter.rank=0 must be at least 1"),
         (["adapter.alpha=8"], "config.adapter.alpha has no effect with config.adapter.rank=None"),
-        (["adapter.rank=4", "adapter.targets=value,qeury"], "is called 'qeury'; did you mean 'query'?"),
+        (["adapter.rank=4", "adapter.targets=value, qeury"], "is called 'qeury'; did you mean 'query'?"),
         (
             ["adapter.rank=4", "adapter.targets=classifier"],
             "no linear map of this bert encoder is called 'classifier'",

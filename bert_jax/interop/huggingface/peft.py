@@ -115,7 +115,7 @@ def make_adapter(config: EncoderConfig, settings: AdapterConfig) -> Adapter | No
     """Return the adapter that the settings describe for an encoder; None if the rank in the settings is None."""
     if settings.rank is None:
         return None
-    names = None if settings.targets is None else settings.targets.split(",")
+    names = None if settings.targets is None else [name.strip() for name in settings.targets.split(",")]
     return Adapter(find_adapter_targets(config, names), settings.rank, settings.alpha, settings.dropout)
 
 

@@ -47,13 +47,15 @@ def identify_language(text: str, sample_characters: int) -> LikelyLanguage:
 
 
 def check_language_rule(*, keep: Sequence[str], min_probability: float, sample_characters: int) -> None:
-    """Raise UserError for a language that the classifier does not know, or a missing package."""
+    """Raise UserError for a language that the classifier does not know, a wrong number, or a missing package."""
     known = sorted(set(_load_language_classifier().labels))
     for code in keep:
         if code not in known:
             raise UserError(f"keep: '{code}' is no language of py3langid{did_you_mean(code, known)}")
     if not keep:
         raise UserError("keep: give at least one language")
+    if not 0 <= min_probability <= 1:
+        raise UserError("min_probability: give a number from 0 to 1")
     if sample_characters < 10 * _EXCERPTS:
         raise UserError(f"sample_characters: give at least {10 * _EXCERPTS}")
 

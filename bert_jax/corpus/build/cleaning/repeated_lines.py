@@ -16,6 +16,7 @@ import numpy as np
 
 from bert_jax.corpus.build.cleaning.verdict import Removed
 from bert_jax.corpus.languages import UNSPACED
+from bert_jax.errors import UserError
 from bert_jax.readers import storage
 
 _RANGES = 64  # number of ranges of hashes that are merged separately, to bound the memory
@@ -38,6 +39,12 @@ def remove_repeated_lines(text: str, repeated: str, *, min_documents: int = 20, 
     del min_documents
     hashes = _load_repeated_line_hashes(repeated)
     return _remove_rejected_lines(text, lambda line: not _has_words(line, min_words) or _hash_line(line) not in hashes)
+
+
+def check_numbers(*, min_documents: int, min_words: int) -> None:
+    """Raise UserError for numbers with which lines would be removed that occur once, or that are empty."""
+    if min_documents < 2 or min_words < 1:
+        raise UserError("give min_documents from 2 on, and min_words from 1 on")
 
 
 def versions_of_words(**_: object) -> list[Any]:
