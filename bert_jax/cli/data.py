@@ -1,6 +1,8 @@
 """Verbs that make and show corpora: tokenizer, clean, prepare, inspect."""
 
 import argparse
+import os
+import re
 import shlex
 import sys
 from typing import Any
@@ -472,6 +474,8 @@ def run_inspect(args: argparse.Namespace) -> None:
     if args.against is not None:
         if args.config or args.overrides or args.sequence is not None:
             raise UserError("--against compares documents: leave out --config, --sequence and the fields of a config")
+        if re.search(r"[,*?\[]", args.corpus) and not os.path.exists(args.corpus):
+            raise UserError(f"{args.corpus}: --against compares two corpora; give a single directory")
         from bert_jax.corpus.build.append import compare_corpora, format_comparison
 
         print_text(format_comparison(compare_corpora(args.corpus, args.against), args.corpus, args.against))

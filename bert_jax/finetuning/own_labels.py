@@ -14,6 +14,7 @@ from bert_jax.tasks.kinds.records import is_missing_label
 from bert_jax.tasks.reading.formats import read_file_records
 from bert_jax.tasks.table import KINDS_OF_WORDS
 
+QUESTION_ANSWERING = "question_answering"  # the kind of files in the layout of SQuAD
 SKEW = 3  # macro F1 is the metric if the most frequent label has at least SKEW times the examples of the rarest
 DEV_FRACTION, SMALL_DEV_FRACTION, SMALL = 0.1, 0.2, 1_000  # the second for fewer than SMALL labels
 
@@ -62,6 +63,8 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     columns = {f"text {index}": name for index, name in enumerate(file.text, 1)} | {"label": file.label}
 
     given_kind = _kind_of_word(file.kind) if file.kind else None
+    if not given_kind and not format_name and _has_squad_layout(_first_row(path, file.delimiter)):
+        given_kind = QUESTION_ANSWERING
     suffixes = KINDS[given_kind].suffixes if given_kind else {}
 
     def read_rows(optional: Sequence[str]) -> list[Mapping[str, Any]]:
@@ -125,9 +128,21 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
 
 def column_names_text(path: str, delimiter: str | None) -> str:
     """Return the names of the columns of a file, for a message; raise UserError as `infer_task_of_own_file` does."""
-    notes = collections.Counter[str]()
-    first = next(iter(read_file_records(os.path.abspath(path), "", {}, {}, (), None, notes, delimiter)), None)
-    return ", ".join(first.row) if first and first.row else "no rows"
+    row = _first_row(os.path.abspath(path), delimiter)
+    return "question, context, answers" if _has_squad_layout(row) else ", ".join(row) or "no rows"
+
+
+def _first_row(path: str, delimiter: str | None) -> Mapping[str, Any]:
+    """Return the first row of a file by column; {} if the file has no rows."""
+    records = read_file_records(path, "", {}, {}, (), None, collections.Counter[str](), delimiter)
+    first = next(iter(records), None)
+    return first.row if first else {}
+
+
+def _has_squad_layout(row: Mapping[str, Any]) -> bool:
+    """Return whether the first row of a file is the whole document of a file in the layout of SQuAD."""
+    articles = row.get("data")
+    return isinstance(articles, list) and any(isinstance(item, dict) and "paragraphs" in item for item in articles[:1])
 
 
 def _kind_of_word(word: str) -> str:

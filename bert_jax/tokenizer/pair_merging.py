@@ -55,12 +55,21 @@ def check_text_has_characters(text: TrainingText) -> None:
         raise UserError("the text to train a vocabulary from is empty; give files with words in them")
 
 
+class VocabularyNotFullError(UserError):
+    """The text has too few different words for a vocabulary of the requested size; `num_tokens` would be full."""
+
+    def __init__(self, message: str, num_tokens: int):
+        super().__init__(message)
+        self.num_tokens = num_tokens
+
+
 def check_vocabulary_is_full(num_tokens: int, vocab_size: int) -> None:
-    """Raise UserError if training made fewer tokens than requested."""
+    """Raise VocabularyNotFullError if training made fewer tokens than requested."""
     if num_tokens < vocab_size:
-        raise UserError(
+        raise VocabularyNotFullError(
             f"the text fills a vocabulary of {num_tokens:,} tokens, not of {vocab_size:,};"
-            f" give more text or --vocab_size {num_tokens}"
+            f" give more text or --vocab_size {num_tokens}",
+            num_tokens,
         )
 
 

@@ -13,7 +13,7 @@ from bert_jax.readers.rejections import Rejections, hint_for_most_common_reason
 from bert_jax.tokenizer import training_report as report
 from bert_jax.tokenizer import training_sample as sample
 from bert_jax.tokenizer.kinds import TOKENIZERS
-from bert_jax.tokenizer.pair_merging import TrainingText, cut_text
+from bert_jax.tokenizer.pair_merging import TrainingText, VocabularyNotFullError, cut_text
 from bert_jax.tokenizer.save import save_tokenizer
 from bert_jax.tokenizer.tokenizer import Tokenizer, build_tokenizer
 from bert_jax.tokenizer.training_sample import CharacterCounts
@@ -64,9 +64,8 @@ def train_tokenizer(
 
     Raises:
         UserError: the kind is unknown or lacks the normalization, a number is out of range, a source has no text, the
-            text cannot fill the vocabulary, its distinct characters already exceed the vocabulary size, the output is
-            not empty, or
-            an input cannot be read.
+            text cannot fill the vocabulary (VocabularyNotFullError), its distinct characters already exceed the
+            vocabulary size, the output is not empty, or an input cannot be read.
     """
     if kind not in TOKENIZERS:
         raise UserError(f"--kind {kind}: unknown; known are {', '.join(TOKENIZERS)}{did_you_mean(kind, TOKENIZERS)}")
@@ -113,7 +112,10 @@ def train_tokenizer(
         text = TrainingText(pieces, _weighted_character_frequency(counts, rates))
         tokenizer, files_to_save = _train_kind(text, vocab_size, kind, lowercase, normalization)
     except UserError as error:
-        raise with_message(error, f"{error}{report.rejected_documents_clause(rejected)}") from None
+        message = f"{error}{report.rejected_documents_clause(rejected)}"
+        if isinstance(error, VocabularyNotFullError):
+            raise VocabularyNotFullError(message, error.num_tokens) from None
+        raise with_message(error, message) from None
     with writing(output):
         save_tokenizer(tokenizer, output, files_to_save)
     case = "uncased" if lowercase else "cased"

@@ -416,7 +416,7 @@ def checkpoint_errors_as_user_errors(directory: Place, verb: str = "written") ->
 
     The argument `verb` completes the message "cannot be ...".
     """
-    with errors.writing(directory, "make room, then start again: the run resumes"):
+    with errors.writing(directory, "make room, then start again: the run resumes after its last checkpoint"):
         try:
             yield
         except UserError:
@@ -425,7 +425,7 @@ def checkpoint_errors_as_user_errors(directory: Place, verb: str = "written") ->
             if not isinstance(directory, pathlib.Path):
                 raise StorageError(
                     f"{directory}: cannot be {verb} ({_first_line_of_cause(error)}); check the storage and the "
-                    "permissions, then start again: the run resumes"
+                    "permissions, then start again: the run resumes after its last checkpoint"
                 ) from error
             if not isinstance(error, ValueError):
                 raise

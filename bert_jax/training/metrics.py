@@ -25,7 +25,7 @@ WEIGHTED = {
     **{f"{term}_loss": f"distillation.{term}_weight" for term in ("soft", "cosine", "hidden", "attention")},
     "z_loss": "train.z_loss",
 }
-MAKE_ROOM = "make room, then start again: the run resumes"
+MAKE_ROOM = "make room, then start again: the run resumes after its last checkpoint"
 GRAD_NORMS = "train/grad_norms"  # TensorBoard shows a name as numbers or as histograms, not as both
 # Fields that are measured by the clock or on the devices, so that they differ between two runs of the same config.
 TIMED = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")

@@ -135,7 +135,7 @@ class MetricsSender:
             raise UserError(f"config.train.tracker={name} needs {name}: pip install {name} ({self._error})")
         if self._run_id:
             if self._run_id != known:
-                with writing(path, "make room, then start again: the run resumes"):
+                with writing(path, "make room, then start again: the run resumes after its last checkpoint"):
                     write_text(path, self._run_id + "\n")
         elif any(root.glob(f"**/{name}.id")):  # it was opened before, so its settings are right
             self._give_up(self._error)

@@ -325,6 +325,7 @@ def test_a_terminal_without_the_characters(corpus):
 
 def test_refusals(corpus, tmp_path, refused):
     refused("inspect", tmp_path / "absent", says=("no such corpus directory",))
+    refused("inspect", f"{corpus},{corpus}", "--against", corpus, says=("--against compares two corpora",))
     refused("inspect", corpus, "--sequence", -1, says=("--sequence -1", "from 0"))
     refused("inspect", corpus, "--sequence", 1 << 70, says=("--sequence",))
     refused("inspect", corpus, "--sequence", "x", says=("--sequence",))

@@ -15,7 +15,7 @@ import transformers
 from bert_jax.cli.main import main
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.finetuning.own_labels import OwnFile, choices_text, infer_task_of_own_file
+from bert_jax.finetuning.own_labels import OwnFile, choices_text, column_names_text, infer_task_of_own_file
 from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.table import resolve_task
 from tests.helpers.finetuning_runs import read_lines, write_lines
@@ -229,8 +229,10 @@ def test_questions_in_the_layout_of_squad_are_held_out_with_their_contexts(tmp_p
     ]
     path = tmp_path / "qa.json"
     path.write_text(json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
-    settings = {"text": ("question", "context"), "label": "answers", "kind": "qa", "dev_fraction": 0.25}
+    assert column_names_text(str(path), None) == "question, context, answers"
+    settings = {"text": ("question", "context"), "label": "answers", "dev_fraction": 0.25}
     described = describe(path, **settings)
+    assert described == describe(path, **settings, kind="qa")
     config = TaskConfig(**described.task)
     train, dev = (read_task_examples(resolve_task(config), config, split) for split in ("train", "dev"))
     assert len(train) == 75

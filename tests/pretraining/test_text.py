@@ -1,5 +1,6 @@
 """`config.data.text`: the same corpus as the verbs make, made once."""
 
+import concurrent.futures
 import dataclasses
 import io
 import os
@@ -17,6 +18,7 @@ from bert_jax.corpus.manifest import read_manifest
 from bert_jax.errors import UserError
 from bert_jax.pretraining import background_preparation as rest
 from bert_jax.pretraining.text import text_as_corpus
+from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
 from tests.helpers.preparation import contents
 from tests.helpers.preparation import text as make_text
@@ -76,12 +78,50 @@ def test_it_is_made_once_and_again_when_the_text_changes(text: str, tmp_path: pa
     ("data", "words"),
     [
         ({"text": "a.txt", "corpus": "b"}, "give one of them"),
-        ({"text": "absent/*.txt"}, "absent"),
+        ({"text": "absent/*.txt"}, r"absent/\*.txt: .*check config.data.text"),
+        ({"text": ","}, "give files, directories, globs or python-docs with config.data.text"),
     ],
 )
 def test_refusals(data: dict[str, str], words: str, text: str) -> None:
     with pytest.raises(UserError, match=words):
         prepared(config(**data))
+
+
+def test_a_short_text_fills_a_smaller_vocabulary_unless_the_config_names_its_size(text: str) -> None:
+    found, said = prepared(config(None, text=text))
+    assert found.data.corpus is not None
+    size = load_tokenizer(pathlib.Path(found.data.corpus) / "tokenizer").vocab_size
+    assert 40 < size < 8_192
+    assert f"the text is short: its vocabulary has {size:,} tokens, not 8,192" in said
+    with pytest.raises(
+        UserError, match=rf"size={size + 1} is too large for the text; set config.model.vocab_size={size}$"
+    ):
+        prepared(config(size + 1, text=text))
+    prepared(config(size, text=text))
+
+
+def test_a_path_with_a_comma_is_one_file(text: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "0.md").rename(tmp_path / "0, 1.md")
+    found, _ = prepared(config(text=f"{tmp_path}/0, 1.md"))
+    assert found.data.corpus is not None
+    assert read_manifest(pathlib.Path(found.data.corpus))["documents"]["in"] == 1
+
+
+def test_too_many_parts_are_refused_before_any_work(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = io.StringIO()
+    with (
+        pytest.raises(UserError, match="the text has too few files for 3 parts"),
+        text_as_corpus(config(text=text, snapshots=3).data, 50, Console(out)),
+    ):
+        pass
+    assert "learning" not in out.getvalue()
+
+
+def test_runs_that_begin_together_prepare_their_text_once(text: str) -> None:
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        both = list(pool.map(lambda _: prepared(config(text=text)), range(2)))
+    assert both[0][0] == both[1][0]
+    assert sorted("was made before" in said for _, said in both) == [False, True]
 
 
 def test_one_process_alone(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
