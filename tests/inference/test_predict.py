@@ -114,6 +114,15 @@ def test_labels_of_the_input_are_not_read(models):
     assert plain == run(predictor, [{"question": "a", "context": "b c d", "answers": [], "is_impossible": True}])[0]
 
 
+def test_a_context_without_words_has_no_answer(models):
+    predictor = load_predictor(models / "question_answering")
+    known = {"question": "a", "context": "b c d"}
+    answers, _ = run(predictor, [known, {"question": "a", "context": ""}, {"question": "a", "context": " \u200b "}])
+    assert answers[:1] == run(predictor, [known])[0]
+    for answer in answers[1:]:
+        assert (answer["answer"], answer["n_best"], answer["null_margin"]) == ("", [], None)
+
+
 def test_the_null_threshold_decides_between_the_best_answer_and_none(models):
     predictor = load_predictor(models / "question_answering")
     records = lines("question_answering", 12, seed=5)

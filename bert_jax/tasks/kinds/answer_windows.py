@@ -38,8 +38,8 @@ def window_features(examples: Sequence[Example], tokenizer: Tokenizer, settings:
     context that contains such words is counted once.
 
     Raises:
-        UserError: a question leaves no space for its context, a context has no token, or an answer is not at its
-            `start` in the context or has no token. The message names the id of the question.
+        UserError: a question leaves no space for its context, the context of a question with `answers` has no token, or
+            an answer is not at its `start` in the context or has no token. The message names the id of the question.
     """
     questions = encode_distinct((example["question"] for example in examples), tokenizer.encode_inputs)
     encoded_contexts = encode_distinct(
@@ -61,7 +61,7 @@ def window_features(examples: Sequence[Example], tokenizer: Tokenizer, settings:
     spelling = {text for text, (ids, _) in contexts.items() if tokenizer.spells_special_token(ids.tolist())}
     for example_index, example in enumerate(examples):
         ids, offsets = contexts[example["context"]]
-        if not len(ids):
+        if not len(ids) and "answers" in example:
             raise UserError(
                 f"question '{example['id']}' has a context without words; add a context, or leave the question out"
             )
