@@ -14,7 +14,6 @@ from bert_jax.tasks.kinds.records import is_missing_label
 from bert_jax.tasks.reading.formats import read_file_records
 from bert_jax.tasks.table import KINDS_OF_WORDS
 
-QUESTION_ANSWERING = "question_answering"  # the kind of files in the layout of SQuAD
 SKEW = 3  # macro F1 is the metric if the most frequent label has at least SKEW times the examples of the rarest
 DEV_FRACTION, SMALL_DEV_FRACTION, SMALL = 0.1, 0.2, 1_000  # the second for fewer than SMALL labels
 
@@ -64,7 +63,7 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
 
     given_kind = _kind_of_word(file.kind) if file.kind else None
     if not given_kind and not format_name and _has_squad_layout(_first_row(path, file.delimiter)):
-        given_kind = QUESTION_ANSWERING
+        given_kind = next(name for name, kind in KINDS.items() if "squad" in kind.suffixes.values())
     suffixes = KINDS[given_kind].suffixes if given_kind else {}
 
     def read_rows(optional: Sequence[str]) -> list[Mapping[str, Any]]:
