@@ -355,7 +355,7 @@ def _config_class_of(config: ml_collections.ConfigDict) -> type[PretrainConfig] 
 
 
 class _UnprintedConfigDict(ml_collections.ConfigDict):
-    """A `ConfigDict` without a text, which absl would make for help, in six sevenths of the time to read a recipe."""
+    """A `ConfigDict` with an empty text; absl makes the text for its help, in most of the time to read a recipe."""
 
     def __str__(self) -> str:
         return ""

@@ -104,7 +104,11 @@ def _corpus_of_text(
     directory.mkdir(parents=True, exist_ok=True)
     corpus, trained = directory / "corpus", directory / "tokenizer"
     with open(directory / "first.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another run may prepare the text
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another run, which prepares the same text")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if corpus.exists():
             say(f"the corpus of {','.join(inputs)} was made before: {corpus}")
             return _CorpusOfText(corpus.resolve(), count)

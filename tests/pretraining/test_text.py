@@ -122,6 +122,7 @@ def test_runs_that_begin_together_prepare_their_text_once(text: str) -> None:
         both = list(pool.map(lambda _: prepared(config(text=text)), range(2)))
     assert both[0][0] == both[1][0]
     assert sorted("was made before" in said for _, said in both) == [False, True]
+    assert all("was made before" in said for _, said in both if "waiting for another run" in said)
 
 
 def test_one_process_alone(text: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ class TaskKind:
     usage_code: Callable[[TaskConfig, Tokenizer], str] | None = None
     purpose: str = "the task that it was trained on"  # purpose of a model of this kind, as a noun phrase
     unlabeled: tuple[str, ...] = ("test",)  # splits whose examples may have no labels
-    shared_field: str = ""  # field whose examples with equal values are held out together; "": examples share no text
+    shared_field: str = ""  # field of a text that several examples share, which are held out together; "": no field
 
     @property
     def reads_words(self) -> bool:

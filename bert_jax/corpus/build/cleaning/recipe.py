@@ -116,7 +116,7 @@ def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Paths | None =
     except (OSError, ValueError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise UserError(f"{path}: cannot be read as TOML ({error}); fix it") from None
     deduplicate = tables.pop(_DEDUPLICATE, "none")
-    if deduplicate not in [*REMOVED_COPIES]:  # a list of TOML has no hash
+    if deduplicate not in [*REMOVED_COPIES]:  # a list in TOML cannot be a key of a dict
         raise UserError(f"{path}: {_DEDUPLICATE}: give one of {', '.join(REMOVED_COPIES)}")
     against = tables.pop(_AGAINST, [])
     if not _is_list_of(against, lambda item: isinstance(item, str)):

@@ -41,8 +41,8 @@ def remove_repeated_lines(text: str, repeated: str, *, min_documents: int = 20, 
     return _remove_rejected_lines(text, lambda line: not _has_words(line, min_words) or _hash_line(line) not in hashes)
 
 
-def check_numbers(*, min_documents: int, min_words: int) -> None:
-    """Raise UserError for numbers with which lines would be removed that occur once, or that are empty."""
+def check_repeated_lines_rule(*, min_documents: int, min_words: int) -> None:
+    """Raise UserError if the rule would remove lines of a single document, or empty lines."""
     if min_documents < 2 or min_words < 1:
         raise UserError("give min_documents from 2 on, and min_words from 1 on")
 

@@ -50,7 +50,7 @@ RULES: dict[str, CleaningRule] = {
     **{rule: _datatrove_rule(rule) for rule in datatrove_filters.FILTERS},
     "repeated_lines": CleaningRule(
         repeated_lines.remove_repeated_lines,
-        repeated_lines.check_numbers,
+        repeated_lines.check_repeated_lines_rule,
         versions=repeated_lines.versions_of_words,
         survey=repeated_lines.distinct_line_hashes,
     ),
