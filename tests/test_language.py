@@ -43,7 +43,7 @@ import re
 import sys
 import textwrap
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -292,6 +292,12 @@ def sentences_of_page(text: str, *, as_read: bool = False) -> Iterator[tuple[int
         )
 
 
+@functools.lru_cache(1)
+def nodes_of(source: str) -> list[ast.AST]:
+    """Return the nodes of a Python file; the first is the module. To find them takes most of the time of a file."""
+    return list(ast.walk(ast.parse(source)))
+
+
 def texts_of_program(source: str) -> Iterator[tuple[int, str, str]]:
     """Yield (line, "docstring", "comment" or "string", text) of a Python file."""
     comment: list[str] = []
@@ -303,9 +309,8 @@ def texts_of_program(source: str) -> Iterator[tuple[int, str, str]]:
         elif token.type != tokenize.NL and comment:
             yield start, "comment", "\n".join(comment)
             comment = []
-    tree = ast.parse(source)
     skipped = set[ast.AST]()
-    for node in ast.walk(tree):
+    for node in nodes_of(source):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
             first = node.body[0]
             docstring = first.value if isinstance(first, ast.Expr) else None
@@ -339,9 +344,9 @@ def texts_of_script(source: str) -> Iterator[tuple[int, str]]:
             )
 
 
-def helps(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def helps(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of `help=` and of the meanings of config fields."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call):
             values = [word.value for word in node.keywords if word.arg in ("help", "meaning", "description")]
             if isinstance(node.func, ast.Name) and node.func.id == "field":
@@ -351,7 +356,7 @@ def helps(tree: ast.AST) -> Iterator[tuple[int, str]]:
                     yield value.lineno, value.value
 
 
-def named(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+def named(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
     """Yield (line, symbol, name) of parameters, locals of long functions, public names and fields."""
 
     def visit(node: ast.AST, prefix: str, in_class: bool) -> Iterator[tuple[int, str, str]]:
@@ -411,16 +416,16 @@ def breaches_of_program(path: str, source: str) -> Iterator[Breach]:
         for line, sentence in sentences(text):
             for rule in rules_broken(sentence):
                 yield Breach(path, start + line, rule, sentence)
-    tree = ast.parse(source)
-    for line, text in helps(tree):
+    nodes = nodes_of(source)
+    for line, text in helps(nodes):
         if HELP_PRONOUN.match(text):
             yield Breach(path, line, "opening", text)
     seen = set()
-    for line, symbol, name in named(tree):
+    for line, symbol, name in named(nodes[0]):
         if is_vague(name) and symbol not in seen:
             seen.add(symbol)
             yield Breach(path, line, "name", symbol)
-    for node in ast.walk(tree):
+    for node in nodes:
         old = getattr(node, "name", "") or getattr(getattr(node, "targets", [node])[0], "id", "")
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Assign) and old in RENAMED:
             yield Breach(path, node.lineno, "name", f"{old} is now {RENAMED[old]}")
@@ -443,7 +448,8 @@ def breaches_of_script(path: str, source: str) -> Iterator[Breach]:
 
 def breaches_of_test_names(path: str, source: str) -> Iterator[Breach]:
     """Yield the breaches of the names of a file's tests, each read as a sentence."""
-    for node in ast.walk(ast.parse(source)):
+    tops = ast.parse(source).body
+    for node in (inner for top in tops for inner in (top.body if isinstance(top, ast.ClassDef) else [top])):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             sentence = node.name.removeprefix("test_").replace("_", " ")
             yield from (Breach(path, node.lineno, rule, node.name) for rule in rules_broken(sentence))

@@ -26,7 +26,7 @@ from bert_jax.interop.huggingface import CARD, TASK_FILE, Loaded, load_model
 from bert_jax.interop.huggingface.model import load_matching_tokenizer
 from bert_jax.interop.huggingface.peft import CONFIG as PEFT_CONFIG
 from bert_jax.interop.huggingface.peft import base_model_directory
-from bert_jax.interop.huggingface.weight_files import read_weight_files
+from bert_jax.interop.huggingface.weight_files import read_dense_kernel
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, copy_shared_parts, missing_heads_advice
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
@@ -119,7 +119,7 @@ def read_weights(
     if part is not None and not (directory / "run.json").is_file():
         raise UserError(f"{directory}: not a work directory of `pretrain`, so it holds a model but no {part}")
     sentences = read_sentence_modules(directory)
-    projection = _read_dense_kernel(directory / sentences.projection) if sentences and sentences.projection else None
+    projection = read_dense_kernel(directory / sentences.projection) if sentences and sentences.projection else None
     directory = directory / (sentences.folder if sentences else "")
     if sentences and wanted == (Head("hidden_states"),):
         wanted += _vector_heads(sentences)
@@ -168,14 +168,6 @@ def _vector_heads(sentences: SentenceModules) -> tuple[Head, ...]:
     """Return the head that makes the sentence vectors; () if this head has no parameters."""
     name = VECTOR_HEADS[sentences.vector_head].head
     return () if name in WITHOUT_PARAMETERS else (Head(name, sentences.vector_width),)
-
-
-def _read_dense_kernel(folder: pathlib.Path) -> np.ndarray:
-    """Return the kernel of a Dense module of sentence-transformers, float32 `[hidden, outputs]`."""
-    where, tensors = read_weight_files(folder)
-    if [*tensors] != ["linear.weight"] or tensors["linear.weight"].ndim != 2:
-        raise UserError(f"{where}: the tensors are {', '.join(tensors)}; only the matrix linear.weight can be read")
-    return tensors["linear.weight"].T
 
 
 def _with_task_of_adapter(directory: pathlib.Path, loaded: Loaded) -> Loaded:

@@ -77,9 +77,12 @@ def _config_with_values(
     """Return a recipe or the defaults with other values; raise UserError for an unknown key or a wrong value."""
     config = _recipe_or_defaults(kind, recipe)
     known = _known_keys(config)
-    for key in overrides:
+    texts = {key for key, _, inner in fields_of(kind) if _type_without_none(inner) is str}
+    for key, value in overrides.items():
         if key not in known:
             raise UserError(f"config has no key '{key}'{suggestion_text(key, known)}")
+        if isinstance(value, Collection) and not isinstance(value, str) and with_first_phase_index(key) in texts:
+            raise UserError(f"config.{key}={value!r:.60}: give {IN_WORDS[str]}, such as 'a,b'")
     return _with_overrides(kind, config, {key: str(value) for key, value in overrides.items()})
 
 

@@ -19,15 +19,19 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.convert.runtimes import Arrays
 from bert_jax.errors import UserError
 from bert_jax.inference.embed import POOLINGS
-from bert_jax.interop.sentence_modules import VECTORS, SentenceModules
+from bert_jax.interop.sentence_modules import TOKEN_VECTORS, VECTORS, SentenceModules
 from bert_jax.models import Head, Params, make_model
 from bert_jax.models.heads import scale_to_unit_length
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
 FILE = "expected_outputs.safetensors"
 LENGTH, ROWS, CHOICES = 16, 3, 2
 OVER_VOCABULARY = ("mlm_logits", "next_logits")  # outputs with logits over the vocabulary; the vocabulary is padded
-PER_TOKEN = ("next_logits", "replaced_logits", "token_logits", "start_logits", "end_logits", "last_hidden_state")
+PER_TOKEN = (
+    *("next_logits", "replaced_logits", "token_logits", "start_logits", "end_logits", "last_hidden_state"),
+    TOKEN_VECTORS,
+)
 IMPOSSIBLE = -1e5  # a lower logit means that a token cannot be in an answer
 ANSWER_LOGITS = ("start_logits", "end_logits")
 
@@ -44,27 +48,30 @@ class ExpectedOutputs:
 def heads_of_exported_program(heads: tuple[Head, ...], sentences: SentenceModules | None) -> tuple[Head, ...]:
     """Return the heads of an exported program; an encoder without a head returns its last hidden states.
 
-    The program of a model of sparse vectors returns only the vectors.
+    The program of a model of sparse vectors, or of late interaction, returns only the vectors.
     """
-    if sentences and sentences.is_sparse:
-        return (Head("sparse_embedding"),)
+    if sentences and not sentences.has_pooling and has_vectors(sentences):
+        name = VECTOR_HEADS[sentences.vector_head].head
+        return tuple(head for head in heads if head.name == name) or (Head(name),)
     is_bare = {head.name for head in heads} <= {"pooled"}
     return (*heads, Head("last_hidden_state")) if is_bare else heads
 
 
-def has_sentence_vectors(sentences: SentenceModules | None) -> bool:
-    """Return whether a model computes a vector for each text; a CrossEncoder and late interaction do not."""
-    return sentences is not None and (sentences.has_pooling or sentences.is_sparse)
+def has_vectors(sentences: SentenceModules | None) -> bool:
+    """Return whether a model computes vectors of texts; a CrossEncoder does not."""
+    return sentences is not None and not sentences.activation
 
 
-def add_sentence_vectors(
+def add_vectors(
     outputs: dict[str, jax.Array], attention_mask: jax.Array, sentences: SentenceModules, vocab_size: int
 ) -> dict[str, jax.Array]:
     """Return the outputs with a vector for each text, float32 `[batch, hidden]`, pooled from the last hidden states.
 
     The vectors are the output `sentence_embedding`. For a model of sparse vectors, it is the only output, `[batch,
-    vocab]`.
+    vocab]`. For late interaction, the only output is `token_embeddings`, `[batch, length, width]`.
     """
+    if sentences.has_token_vectors:
+        return {TOKEN_VECTORS: outputs["sentence_vectors"]}
     if sentences.is_sparse:
         return {VECTORS: outputs["sentence_vectors"][..., :vocab_size]}
     pool = POOLINGS[sentences.pooling]
@@ -117,9 +124,9 @@ def compute_outputs_of_bert_jax(weights: Weights, format_name: str) -> ExpectedO
         outputs = {
             name: x[..., : weights.config.vocab_size] if name in OVER_VOCABULARY else x for name, x in outputs.items()
         }
-        if weights.sentences is None or not has_sentence_vectors(weights.sentences):
+        if weights.sentences is None or not has_vectors(weights.sentences):
             return outputs
-        return add_sentence_vectors(outputs, batch["attention_mask"], weights.sentences, weights.config.vocab_size)
+        return add_vectors(outputs, batch["attention_mask"], weights.sentences, weights.config.vocab_size)
 
     with jax.default_matmul_precision("highest"):
         outputs = run(weights.params, {name: jnp.asarray(x) for name, x in batch.items()})

@@ -12,7 +12,7 @@ import jax
 from bert_jax import files, strict_json
 from bert_jax.checkpoints.load_model import Weights, read_weights, task_file_path
 from bert_jax.console import Console
-from bert_jax.convert.expected_outputs import add_sentence_vectors, has_sentence_vectors, heads_of_exported_program
+from bert_jax.convert.expected_outputs import add_vectors, has_vectors, heads_of_exported_program
 from bert_jax.convert.program import move_files_to_parent, write_program
 from bert_jax.errors import UserError, check_output, did_you_mean
 from bert_jax.files import read_file
@@ -26,7 +26,6 @@ from bert_jax.interop.stablehlo import export_stablehlo
 from bert_jax.interop.tensors import PROJECTION, first_path_part, largest_class_of_heads, parameter_shapes
 from bert_jax.interop.token_modules import projection_file
 from bert_jax.reports.card import card_with_facts, model_card, parse_card
-from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import copy_tokenizer
 from bert_jax.training.checkpoint import read_record
 from bert_jax.training.metrics import begins_with_digest, read_metrics
@@ -89,12 +88,6 @@ def export_directory(
     files.check_sums(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)
     row, weights = FORMATS[target], read_weights(model, console=console, step=step, part=part)
     exported = with_exported_heads(weights, row.is_class, head)
-    sentences = exported.sentences
-    if sentences and VECTOR_HEADS[sentences.vector_head].has_token_vectors and row.title:
-        raise UserError(
-            f"{model}: only the formats huggingface and peft keep the vectors of this model "
-            f"(vector_head={sentences.vector_head}); the other formats have no program for them"
-        )
     if is_huggingface:
         row.write(exported, output, {CARD: card_text(exported, weights, model, card_facts)})
     elif row.title:
@@ -212,7 +205,7 @@ def usage_files(weights: Weights) -> dict[str, str]:
 
 def write_stablehlo(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
     """Write a StableHLO program and the tokenizer; an encoder without a head returns hidden states, or text vectors."""
-    sentences = weights.sentences if has_sentence_vectors(weights.sentences) else None
+    sentences = weights.sentences if has_vectors(weights.sentences) else None
     with files.output_directory(output) as partial:
         export_stablehlo(
             weights.params,
@@ -221,7 +214,7 @@ def write_stablehlo(weights: Weights, output: pathlib.Path, extra: Mapping[str, 
             partial / "program",
             weights.labels,
             (
-                lambda outputs, inputs: add_sentence_vectors(
+                lambda outputs, inputs: add_vectors(
                     outputs, inputs["attention_mask"], sentences, weights.config.vocab_size
                 )
             )

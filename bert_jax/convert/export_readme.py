@@ -3,15 +3,16 @@
 import json
 import math
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_jax.convert.expected_outputs import has_sentence_vectors
+from bert_jax.convert.expected_outputs import has_vectors
 from bert_jax.interop import stablehlo
 from bert_jax.interop.huggingface.model import MULTI_LABEL
 from bert_jax.interop.onnx_file import FILE as ONNX_FILE
 from bert_jax.interop.onnx_file import OPENVINO_FILE
-from bert_jax.interop.sentence_modules import VECTORS, SentenceModules
+from bert_jax.interop.sentence_modules import TOKEN_VECTORS, VECTORS, SentenceModules
 from bert_jax.models import Head
 from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, prompt_of_role
 from bert_jax.tasks.kinds.multilabel_score import DEFAULT_THRESHOLD
@@ -123,13 +124,14 @@ KINDS_OF_HEADS = {
     "multiple_choice": "choice",
     "masked_token": "token",
 }
+KINDS_OF_VECTORS = {"dense": "vectors", "sparse": "sparse_vectors", "late_interaction": "token_vectors"}
 OUR_LOGITS = {"token_labels": "token_logits", "choice": "choice_logits", "token": "mlm_logits"}
 
 
 def answer_kind(heads: Sequence[Head], problem: str, activation: str, sentences: SentenceModules | None) -> str:
     """Return the key in ANSWER_CODE for the kind of answer that a model with these heads gives."""
-    if sentences and has_sentence_vectors(sentences):
-        return "sparse_vectors" if sentences.is_sparse else "vectors"
+    if sentences and has_vectors(sentences):
+        return KINDS_OF_VECTORS[sentences.vector_head]
     head = heads[0] if heads else Head("")
     if head.name != "sequence_classification":
         return KINDS_OF_HEADS.get(head.name, "shapes")
@@ -155,10 +157,10 @@ def usage_code(
 
     Args:
         runtime: a row of PROGRAM_CODE.
-        kind: a row of ANSWER_CODE.
+        kind: a row of ANSWER_CODE, or "token_vectors".
         tokenizer: the tokenizer, for the padding and the mask token.
         has_token_types: whether the program has the input `token_type_ids`.
-        max_length: maximum number of tokens.
+        max_length: maximum number of tokens of a text.
         labels: names of the classes.
         thresholds: probability from which a text has a label, for each label; None: 0.5 for all labels.
         max_answer_length: maximum number of tokens of an answer to a question.
@@ -167,7 +169,23 @@ def usage_code(
         sentences: modules of sentence-transformers, whose prompts and lowercasing the code applies.
         logits: name of the logits in transformers.
     """
-    program, answer = PROGRAM_CODE[runtime], ANSWER_CODE[kind]
+    program = PROGRAM_CODE[runtime]
+    open_code = f'{program.imports}\n{program.open}tokenizer = Tokenizer.from_file("tokenizer.json")\n'
+    token = json.dumps(tokenizer.special.pad, ensure_ascii=False)
+    pad_code = f"tokenizer.enable_padding(pad_id={tokenizer.pad_id}, pad_token={token})\n"
+    token_types = '    "token_type_ids": np.array([encoding.type_ids for encoding in encodings], np.int64),\n'
+    encode_code = (
+        "encodings = tokenizer.encode_batch(texts)\n"
+        "inputs = {\n"
+        '    "input_ids": np.array([encoding.ids for encoding in encodings], np.int64),\n'
+        '    "attention_mask": np.array([encoding.attention_mask for encoding in encodings], np.int64),\n'
+        f"{token_types if has_token_types else ''}}}\n"
+    )
+    if kind == "token_vectors":
+        assert sentences
+        steps = (pad_code, encode_code, program.call)
+        return open_code + _code_of_late_interaction(sentences, tokenizer, max_length, *steps)
+    answer = ANSWER_CODE[kind]
     key = json.dumps(OUR_LOGITS.get(kind, "sequence_logits") if program.our_names else logits)
     printing = answer.print.replace("LOGITS", key).replace("AT_MASK", "0" if program.our_names else "position")
     constants, inputs, texts = "", answer.inputs, answer.texts
@@ -183,21 +201,51 @@ def usage_code(
         inputs += 'inputs["masked_positions"] = np.array([[position]])\n' if program.our_names else ""
     if sentences:
         texts = _code_of_texts(sentences, texts)
-    token_types = '    "token_type_ids": np.array([encoding.type_ids for encoding in encodings], np.int64),\n'
-    token_types = token_types if has_token_types else ""
-    padding = json.dumps(tokenizer.special.pad, ensure_ascii=False)
     return (
-        f"{program.imports}\n{program.open}"
-        f'tokenizer = Tokenizer.from_file("tokenizer.json")\n'
-        f"tokenizer.enable_truncation({max_length})\n"
-        f"tokenizer.enable_padding(pad_id={tokenizer.pad_id}, pad_token={padding})\n{constants}\n"
-        f"{texts}"
-        "encodings = tokenizer.encode_batch(texts)\n"
-        "inputs = {\n"
-        '    "input_ids": np.array([encoding.ids for encoding in encodings], np.int64),\n'
-        '    "attention_mask": np.array([encoding.attention_mask for encoding in encodings], np.int64),\n'
-        f"{token_types}}}\n"
-        f"{inputs}{program.call}{printing}"
+        f"{open_code}tokenizer.enable_truncation({max_length})\n{pad_code}{constants}\n"
+        f"{texts}{encode_code}{inputs}{program.call}{printing}"
+    )
+
+
+def _code_of_late_interaction(
+    sentences: SentenceModules, tokenizer: Tokenizer, max_length: int, pad_code: str, encode_code: str, call: str
+) -> str:
+    """Return Python code that makes the vectors of a query and two documents, and prints a score for each document.
+
+    Args:
+        sentences: the rules that choose the tokens of queries and documents.
+        tokenizer: the tokenizer of the model.
+        max_length: maximum number of tokens of a text.
+        pad_code: code that makes the tokenizer pad the texts of a batch to one length.
+        encode_code: code that makes `inputs` from `texts`.
+        call: code that computes `outputs` from `inputs`.
+    """
+    rules = sentences.token_rules
+    lengths = [min(length or max_length, max_length) for length in (rules.query_length, rules.document_length)]
+    skipped = [token_id for token_id, token in enumerate(tokenizer.tokens) if token in {*rules.skipped_words}]
+    mask = f"pad_id={tokenizer.mask_id}, pad_token={json.dumps(tokenizer.special.mask, ensure_ascii=False)}"
+    expand_code = "if is_query:  # mask tokens fill the query\n"
+    expand_code += f"    tokenizer.enable_padding({mask}, length=max_length)\n"
+    of_query = "compared[:] = True"
+    of_query += '\n    inputs["attention_mask"][:] = 1  # all tokens attend to the mask tokens' if rules.attends else ""
+    choosing = f"if is_query:\n    {of_query}\nelse:" if rules.expands else "if not is_query:"
+    body = (
+        f"tokenizer.enable_truncation(max_length)\n{pad_code}{expand_code if rules.expands else ''}{encode_code}"
+        'compared = inputs["attention_mask"] != 0  # the tokens whose vectors are compared\n'
+        f'{choosing}\n    compared &= ~np.isin(inputs["input_ids"], skipped)\n'
+        f'{call}return [vectors[keep] for vectors, keep in zip(outputs["{TOKEN_VECTORS}"], compared)]\n'
+    )
+    query, document = (prompt_of_role(sentences.prompts, sentences.prompt, role) for role in (QUERIES, DOCUMENTS))
+    texts = [query + "a query", document + "a document", document + "another document"]
+    quoted = [json.dumps(text.lower() if sentences.lower_case else text, ensure_ascii=False) for text in texts]
+    return (
+        f"skipped = {skipped}  # ids of the tokens of a document that are not compared\n\n\n"
+        "def token_vectors(texts, max_length, is_query):\n"
+        '    """Return the vectors of the compared tokens of each text, [tokens, width]."""\n'
+        f"{textwrap.indent(body, '    ')}\n\n"
+        f"(query,) = token_vectors([{quoted[0]}], {lengths[0]}, True)\n"
+        f"for document in token_vectors([{quoted[1]}, {quoted[2]}], {lengths[1]}, False):\n"
+        "    print((query @ document.T).max(1).sum())\n"
     )
 
 

@@ -22,7 +22,7 @@ from bert_jax.convert.latency import LENGTH, measure_latency
 from bert_jax.convert.runtimes import RUNTIMES
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import CARD, TASK_FILE
-from bert_jax.interop.sentence_modules import VECTORS
+from bert_jax.interop.sentence_modules import TOKEN_VECTORS, VECTORS
 from bert_jax.models.heads import OF_PRETRAINING
 from bert_jax.tokenizer import load_tokenizer
 
@@ -107,6 +107,11 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
         )
     if sentences and sentences.is_sparse:
         notes.append(f"The output `{VECTORS}` has a weight for each token of the vocabulary, and most weights are 0.")
+    elif sentences and sentences.has_token_vectors:
+        notes.append(
+            f"The output `{TOKEN_VECTORS}` has a vector of length 1 for each token. The score of a document is the "
+            "sum, over the tokens of the query, of the largest product with a token of the document."
+        )
     elif sentences and sentences.has_pooling:
         unit = " and scaled to length 1" if sentences.normalize else ""
         notes.append(f"The output `{VECTORS}` is a vector for each text, by {sentences.pooling} pooling{unit}.")

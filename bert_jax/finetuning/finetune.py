@@ -20,6 +20,7 @@ from bert_jax.config import (
     values_that_hosts_share,
 )
 from bert_jax.finetuning.batch_shapes import with_packed_rows_if_cheaper
+from bert_jax.finetuning.dev_retrieval import make_retrieval_scorer, with_retrieval_scores
 from bert_jax.finetuning.inputs import (
     describe_adapter,
     describe_continued_head,
@@ -28,16 +29,20 @@ from bert_jax.finetuning.inputs import (
     plan_training,
     read_task_inputs,
     small_encoder_warning,
+    task_model,
 )
 from bert_jax.finetuning.results import summarize_trainings, write_results
+from bert_jax.finetuning.task_data import make_dev_evaluation
 from bert_jax.finetuning.training import train_one
 from bert_jax.finetuning.training_sets import TrainingSet, describe_sets
+from bert_jax.objectives.tasks import model_for_predictions
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.initial_weights import print_initial_weights_summary
 from bert_jax.readers.hub import make_local_path_absolute
 from bert_jax.tasks.batching import describe_batch_rule, describe_batch_shapes
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import package_versions
+from bert_jax.training.loop import Programs
 from bert_jax.training.plan import Plan, Session
 from bert_jax.training.profile import profiled_steps
 from bert_jax.training.step import check_divisible_batches, check_divisible_by_mesh
@@ -132,10 +137,17 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         if settings.verbalizers:
             console.say(f"words of the labels at the mask of '{settings.template}': {settings.verbalizers}")
 
-        # Train with each learning rate and each seed.
+        # Train with each learning rate and each seed. Trainings share the compiled programs that are equal.
         evaluation_feed = sets[0].feed._replace(batch_size=config.evaluate.batch_size)
+        model = model_for_predictions(task_model(inputs, config.compute), inputs.task.kind, settings)
+        evaluation = make_dev_evaluation(
+            inputs.task, settings, inputs.dev, evaluation_feed, model, config.compute, mesh
+        )
+        score_collection = make_retrieval_scorer(inputs, settings, console)
+        evaluation = evaluation._replace(evaluate=with_retrieval_scores(evaluation.evaluate, score_collection))
         results = []
         for rate in rates:
+            programs: Programs = {}  # of all seeds with this rate
             for seed in range(config.seed, config.seed + settings.num_seeds):
                 optimizer = dataclasses.replace(config.optimizer, peak_learning_rate=rate)
                 training_plan = dataclasses.replace(
@@ -146,7 +158,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
                     optimizer=optimizer,
                 )
                 console.say(f"training with learning rate {rate:g} and seed {seed} in {training_plan.workdir}")
-                result = train_one(training_plan, inputs, settings, sets, evaluation_feed, session)
+                result = train_one(training_plan, inputs, settings, sets, evaluation, programs, session)
                 if result is None:
                     return None
                 results.append({"learning_rate": rate, "seed": seed, "run": training_plan.workdir.name} | result)

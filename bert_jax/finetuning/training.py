@@ -17,9 +17,9 @@ from bert_jax.config import TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError, writing
 from bert_jax.files import read_file, write_text
-from bert_jax.finetuning.dev_retrieval import make_retrieval_scorer, sentence_modules_of_task, with_retrieval_scores
+from bert_jax.finetuning.dev_retrieval import sentence_modules_of_task
 from bert_jax.finetuning.inputs import TaskInputs, peft_can_open, task_model
-from bert_jax.finetuning.task_data import make_dev_evaluation
+from bert_jax.finetuning.task_data import DevEvaluation
 from bert_jax.finetuning.training_sets import TrainingSet, task_training_batches
 from bert_jax.interop import huggingface
 from bert_jax.interop.huggingface.model import TASK_FILE
@@ -30,15 +30,13 @@ from bert_jax.models.adapters import init_adapter_matrices, merge_adapter_into_w
 from bert_jax.models.layers import ADAPTER
 from bert_jax.objectives.base import Batch
 from bert_jax.objectives.frozen_encoder import frozen_encoder_and_teacher, join_model_params, part_without_encoder
-from bert_jax.objectives.tasks import model_for_predictions
 from bert_jax.objectives.vectors import LOG_TEMPERATURE, log_temperature
 from bert_jax.parallel import sharding
-from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.custom import with_columns_of_examples
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tokenizer.save import copy_tokenizer
 from bert_jax.training.checkpoint import saved_steps
-from bert_jax.training.loop import fit
+from bert_jax.training.loop import Programs, fit
 from bert_jax.training.metrics import NOT_SCORES, read_metrics
 from bert_jax.training.plan import Data, Plan, Session
 from bert_jax.training.remote_workdir import checkpoints_directory
@@ -52,7 +50,8 @@ def train_one(
     inputs: TaskInputs,
     settings: TaskConfig,
     sets: Sequence[TrainingSet],
-    evaluation_feed: Feed,
+    evaluation: DevEvaluation,
+    programs: Programs,
     session: Session,
 ) -> dict[str, Any] | None:
     """Run or resume a training; return the scores and the step of its best evaluation, or None if a signal ended it.
@@ -62,7 +61,8 @@ def train_one(
         inputs: inputs of all trainings.
         settings: settings of the task.
         sets: the training sets, and the rules that make batches of each set.
-        evaluation_feed: rules that make batches of the dev sets.
+        evaluation: the batches of the dev sets, and the function that scores them.
+        programs: compiled steps of earlier trainings whose plan differs only in the seed and the directory.
         session: console, signals and watchdog of this process.
     """
     directory, console, metric, is_first = plan.workdir, session.console, inputs.metric, jax.process_index() == 0
@@ -97,21 +97,11 @@ def train_one(
 
     if not (history and is_patience_exhausted()):
         model = task_model(inputs, plan.compute)
-        heldout, evaluate = make_dev_evaluation(
-            inputs.task,
-            settings,
-            inputs.dev,
-            evaluation_feed,
-            model_for_predictions(model, inputs.task.kind, settings),
-            plan.compute,
-            plan.mesh,
-        )
-        evaluate = with_retrieval_scores(evaluate, make_retrieval_scorer(inputs, settings, console))
         blocks = sharding.batch_blocks(plan.mesh)
         data = Data(
             batches=lambda phase, step: task_training_batches(sets, settings.train_weights, plan.seed, blocks, step),
-            heldout=heldout,
-            evaluate=evaluate,
+            heldout=evaluation.heldout,
+            evaluate=evaluation.evaluate,
             should_stop=export_best_and_check_patience,
             frozen=inputs.teacher.params if inputs.teacher else (),
         )
@@ -132,7 +122,7 @@ def train_one(
             if checkpoints is None:
                 return None
             start = restore_start(plan, checkpoints, console) or initial_state(plan, params)
-            if not fit(plan, data, start, checkpoints, session):
+            if not fit(plan, data, start, checkpoints, session, programs):
                 return None
     best, _ = best_step(history, metric)
     if is_first and not (directory / f"best-{best}").is_dir():

@@ -17,8 +17,9 @@ from bert_jax.errors import UserError, needs_packages
 from bert_jax.files import output_directory
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import read_model_config
+from bert_jax.interop.huggingface.weight_files import read_dense_kernel
 from bert_jax.interop.onnx_programs import PROGRAMS, TEXT_VECTORS
-from bert_jax.interop.sentence_modules import MODULE_FILES, VECTORS, read_sentence_modules
+from bert_jax.interop.sentence_modules import MODULE_FILES, TOKEN_VECTORS, VECTORS, read_sentence_modules
 from bert_jax.tokenizer import tokenizer_files
 
 FILE = "model.onnx"
@@ -34,8 +35,9 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
     and
     have the names of transformers: `logits`, `start_logits`, `last_hidden_state`, .... A directory of a
     SentenceTransformer also has the output `sentence_embedding`, `[batch, hidden]`: the vectors after pooling and
-    normalization. A directory of a SparseEncoder has the output `sentence_embedding`, `[batch, vocab]`. All dimensions
-    of the inputs are dynamic.
+    normalization. A directory of a SparseEncoder has the output `sentence_embedding`, `[batch, vocab]`, and a
+    directory of a MultiVectorEncoder the output `token_embeddings`, `[batch, length, width]`: the vectors of all
+    tokens after projection and normalization. All dimensions of the inputs are dynamic.
 
     Args:
         directory: directory of transformers, such as an output of `export_model`.
@@ -65,8 +67,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
     with output_directory(pathlib.Path(output)) as partial, _silenced_loggers():
         model = getattr(transformers, described.architecture).from_pretrained(source, local_files_only=True).eval()
         modules = read_sentence_modules(source)
-        if modules and not (modules.has_pooling or modules.is_sparse):
-            modules = None
+        modules = None if modules and modules.activation else modules
         program = PROGRAMS.get(described.encoder.family)
         add_inputs = program(model, described.encoder) if program else dict
 
@@ -76,6 +77,9 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
             def __init__(self) -> None:
                 super().__init__()
                 self.model = model
+                has_projection = modules is not None and modules.has_token_vectors
+                kernel = torch.tensor(read_dense_kernel(source / modules.projection)) if has_projection else None
+                self.register_buffer("projection", kernel)
 
             def forward(self, *inputs: Any) -> Any:
                 batch = dict(zip(names, inputs, strict=True))
@@ -83,12 +87,14 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
                 if modules is None:
                     return outputs
                 text_vectors = TEXT_VECTORS[modules.vector_head]
-                return *outputs, text_vectors(outputs[0], batch["attention_mask"], modules)
+                return *outputs, text_vectors(outputs[0], batch["attention_mask"], modules, self.projection)
 
         # A separate tensor for each input: torch would treat a shared tensor as a single input.
         example = {name: torch.ones((2, 3, 4)[-len(axes) :], dtype=torch.int64) for name in names}
         with torch.no_grad():
-            outputs = [*model(**add_inputs(example)).keys(), *([VECTORS] if modules else [])]
+            outputs = [*model(**add_inputs(example)).keys()]
+        if modules:
+            outputs.append(TOKEN_VECTORS if modules.has_token_vectors else VECTORS)
         sizes = {i: torch.export.Dim(name, min=1) for i, name in enumerate(axes[:-1])}
         sizes[len(axes) - 1] = torch.export.Dim("length", min=1, max=described.encoder.max_positions)
         torch.onnx.export(

@@ -78,7 +78,10 @@ TRANSFORMER_FILES = (TRANSFORMER, *(f"sentence_{family}_config.json" for family 
 # Files that `sentence_module_files` writes.
 PROMPTS, POOLING = "config_sentence_transformers.json", "1_Pooling/config.json"
 SPLADE_POOLING = "1_SpladePooling/config.json"
-MODULE_FILES = (MODULES, TRANSFORMER, POOLING, SPLADE_POOLING, PROMPTS)
+MODULE_FILES = (
+    *(MODULES, TRANSFORMER, POOLING, SPLADE_POOLING, PROMPTS),
+    *(f"{folder}/config.json" for folder in (DENSE, MASK, NORMALIZE)),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,6 +106,11 @@ class SentenceModules:
     def has_pooling(self) -> bool:
         """True if the model pools each text to one dense vector."""
         return VECTOR_HEADS[self.vector_head].has_pooling and not self.activation
+
+    @property
+    def has_token_vectors(self) -> bool:
+        """True if the model has a vector for each token of a text (late interaction)."""
+        return VECTOR_HEADS[self.vector_head].has_token_vectors
 
     @property
     def is_sparse(self) -> bool:

@@ -248,7 +248,9 @@ class Encoder(nn.Module):
                 outputs.append(x)
             return x, outputs if self.every_layer else []
 
-        if self.compute.scan_layers:
+        if self.is_initializing():  # `setup` has made the parameters of the layers; to trace the layers takes time
+            last, outputs = x, x[None] if self.every_layer else None
+        elif self.compute.scan_layers:
             policy = None if self.compute.remat else SAVE_MARKED
             layer = jax.checkpoint(apply_layer, policy=policy, prevent_cse=False)
 

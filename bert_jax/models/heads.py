@@ -211,15 +211,16 @@ def token_vectors(head: Head, x: Encoded) -> Arrays:
     """Return a vector for each token, projected and scaled to length 1, `[batch, texts, length, outputs]`.
 
     These vectors are ColBERT's (Khattab and Zaharia 2020). A token that takes no part in scores gets a vector of zeros:
-    a token with a 0 in the batch's array `scored_tokens`, int32 in the shape of `input_ids`. Without this array, only
-    padding gets zeros.
+    a token with a 0 in the batch's array `scored_tokens`, int32 in the shape of `input_ids`. Without this array, no
+    vector is changed to zeros, also not at padding.
     """
     ids = x.batch["input_ids"]
     sizes = (x.config.hidden_size, head.classes)
     project = Linear(sizes, ("embed", "features"), x.config.initializer_range, x.dtype, bias=False, name=head.name)
     vectors = scale_to_unit_length(project(x.hidden).astype(jnp.float32)).reshape(*ids.shape, -1)
-    is_scored = x.batch.get("scored_tokens", x.batch["attention_mask"])
-    return {"sentence_vectors": jnp.where(is_scored[..., None] != 0, vectors, 0.0)}
+    if "scored_tokens" in x.batch:
+        vectors = jnp.where(x.batch["scored_tokens"][..., None] != 0, vectors, 0.0)
+    return {"sentence_vectors": vectors}
 
 
 def pooled_output(head: Head, x: Encoded) -> Arrays:

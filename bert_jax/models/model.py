@@ -111,7 +111,7 @@ class _ParameterTrees(NamedTuple):
     sections: Any
 
 
-@functools.lru_cache(64)  # tracing takes almost a second, and a run makes its model several times
+@functools.lru_cache(512)  # tracing takes almost a second, and a run makes its model several times
 def _shapes_axes_sections(config: EncoderConfig, heads: tuple[Head, ...]) -> _ParameterTrees:
     """Return the shapes, logical axes and sections of a model, which do not depend on `ComputeConfig`."""
     boxed = jax.eval_shape(

@@ -28,11 +28,21 @@ from bert_jax.training.schedules import Phase, phase_after_step
 from bert_jax.training.start import Start
 from bert_jax.training.step import TrainState, evaluated_params, jit_train_step
 
+Programs = dict[Any, jax.stages.Compiled]  # (phase, shapes of a batch) -> compiled step
 
-def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session: Session) -> bool:
+
+def fit(
+    plan: Plan,
+    data: Data,
+    start: Start,
+    checkpoints: Checkpoints,
+    session: Session,
+    programs: Programs | None = None,
+) -> bool:
     """Train from `start` to the last step of the last phase.
 
-    Every process of a run must call this function; only process 0 writes metrics.
+    Every process of a run must call this function; only process 0 writes metrics. Trainings whose plans differ only in
+    the seed and the directory may share `programs`, to which new steps are added.
 
     Returns:
         True if the training is complete; False if SIGTERM or Ctrl-C ended the training early. After an early end, the
@@ -60,7 +70,7 @@ def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session:
         )
         for line in file.earlier_lines:
             list(data.remarks(line))  # printed before the run was stopped
-    loop = _TrainingLoop(plan, data, checkpoints, session, file, start.means)
+    loop = _TrainingLoop(plan, data, checkpoints, session, file, start.means, {} if programs is None else programs)
     state = start.state._replace(frozen=jax.device_put(data.frozen, plan.state_layout.shardings.frozen))
     try:
         is_done = loop.train_from(state, start.step)
@@ -114,9 +124,11 @@ class _TrainingLoop:
         session: Session,
         file: MetricsFile | None,
         means: dict[str, Mean],
+        programs: Programs,
     ) -> None:
         self.plan, self.data, self.session = plan, data, session
         self.checkpoints, self.policy, self.file = checkpoints, CheckpointPolicy(plan.checkpoint), file
+        self.programs = programs
         self.profile: Profile | None = None
         if plan.profiled_steps:
             self.profile = Profile(plan.profiled_steps, plan.workdir, session.console.say)
@@ -128,7 +140,6 @@ class _TrainingLoop:
     def train_from(self, state: TrainState, step: int) -> bool:
         """Train from `step` on; return whether the run is complete."""
         plan, interrupt, watchdog = self.plan, self.session.interrupt, self.session.watchdog
-        programs: dict[Any, jax.stages.Compiled] = {}  # by phase and shapes
         saved_step, compiled_at = step, step
         if step > 0 and self._is_evaluation_missing(step):
             self._evaluate(step, phase_after_step(plan.phases, step), state)
@@ -145,15 +156,15 @@ class _TrainingLoop:
                     remat = plan.compute.remat
                     settings = BatchSettings(phase.batch_size, seq_len, phase.grad_accum_steps, remat, phase.batch_keys)
                     key = (phase, tuple((name, x.shape) for name, x in sorted(batch.items())))
-                    if key not in programs:
-                        programs[key] = self._compile(phase, settings, state, batch)
+                    if key not in self.programs:
+                        self.programs[key] = self._compile(phase, settings, state, batch)
                         compiled_at = step
                     self._arm_watchdog(step, compiled_at)
                     if self.profile and self.profile.begins_at(step):
                         self._begin_or_end_trace(functools.partial(self.profile.begin, step))
                     named = self.profile.annotation(step) if self.profile else contextlib.nullcontext()
                     with named, out_of_memory_as_user_error(settings):
-                        state, metrics = programs[key](state, batch)
+                        state, metrics = self.programs[key](state, batch)
                     self._collect_pending_step()  # the step before, while the new step runs
                     step += 1
                     self.pending = PendingStep(

@@ -307,6 +307,10 @@ def test_a_finished_run_that_is_repeated_says_so_and_counts_no_restart(
         (lambda: bert_jax.load_model("model"), "did you mean 'load'?"),
         (lambda: bert_jax.pretrain_config("bert-bse"), "did you mean 'bert_base'?"),
         (lambda: bert_jax.pretrain_config("glue"), "is a fine-tuning recipe"),
+        (
+            lambda: bert_jax.finetune_config("glue", {"task.labels": ["no", "yes"]}),
+            "config.task.labels=['no', 'yes']: give text, such as 'a,b'",
+        ),
         (lambda: bert_jax.fine_tune("model"), "did you mean 'finetune'?"),
     ],
 )

@@ -44,6 +44,7 @@ from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds.answer_search import find_answers
 from tests.helpers import tiny_models
+from tests.interop.test_multi_vector_encoders import save_theirs as save_multi_vector_encoder
 from tests.interop.test_sentence_modules import TEXTS, save_theirs
 
 for package in ("onnxruntime", "onnxscript", "openvino"):
@@ -159,6 +160,31 @@ def test_programs_give_the_vectors_of_sentence_transformers(vectors, name):
         np.testing.assert_allclose(run(features)["sentence_embedding"], expected, rtol=0, atol=1e-5)
         first = {key: x[:1] for key, x in features.items()}
         np.testing.assert_allclose(run(first)["sentence_embedding"], expected[:1], rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("form", "names"),
+    [
+        ("expanded", ("stablehlo",)),
+        ("plain", ("onnx",)),
+        pytest.param("attended", ("stablehlo", "onnx", "openvino"), marks=pytest.mark.slow),
+        pytest.param("expanded", ("onnx", "openvino"), marks=pytest.mark.slow),
+    ],
+)
+def test_programs_of_late_interaction_score_as_sentence_transformers(tmp_path, capsys, form, names):
+    """The code of README.md prints the scores of two documents; `verify` compares the vectors of all tokens."""
+    tiny_models.save(tmp_path / "encoder", "bert", "Model")
+    model = save_multi_vector_encoder(tmp_path / "encoder", tmp_path / "theirs", form)
+    (query,) = model.encode_query(["a query"], convert_to_numpy=True)
+    documents = model.encode_document(["a document", "another document"], convert_to_numpy=True)
+    expected = [(query @ document.T).max(1).sum() for document in documents]
+    for name in names:
+        export(tmp_path / "theirs", tmp_path / name, "--format", name)
+        assert verify(tmp_path / name) == 0, capsys.readouterr().out
+        assert "equal; largest difference of token_embeddings" in capsys.readouterr().out
+        printed = run_readme_code((tmp_path / name / "README.md").read_text(), tmp_path / name)
+        np.testing.assert_allclose([float(line) for line in printed.split()], expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(("pooling", "normalize"), [("cls", False), ("max", True)])

@@ -13,7 +13,7 @@ from bert_jax.cli.main import main
 from bert_jax.cli.results_text import finetuning_table
 from bert_jax.config import FinetuneTrainConfig, TaskConfig
 from bert_jax.console import Console
-from bert_jax.finetuning import batch_shapes, training
+from bert_jax.finetuning import batch_shapes
 from bert_jax.finetuning.inputs import read_task_inputs
 from bert_jax.finetuning.results import summarize_trainings
 from bert_jax.training.loop import _TrainingLoop
@@ -38,7 +38,13 @@ GRID = ("task.num_seeds=2", "task.learning_rates=(3e-3,1e-3)")
 
 
 @pytest.fixture(scope="module")
-def grid(world, tmp_path_factory):
+def compiled_steps():
+    """The learning rate and the seed of each compilation of a step in `grid`."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def grid(world, tmp_path_factory, compiled_steps):
     """Two learning rates with two seeds each, not interrupted: 10 steps each, evaluated after 5 and 10."""
     workdir = tmp_path_factory.mktemp("grid") / "run"
 
@@ -46,8 +52,14 @@ def grid(world, tmp_path_factory):
         run_id = f"{name} {settings['optimizer.peak_learning_rate']} {settings['seed']}"
         return Tracker(run_id, lambda *_: None, lambda: None)
 
+    def compile_and_count(loop, *arguments):
+        compiled_steps.append((loop.plan.optimizer.peak_learning_rate, loop.plan.seed))
+        return compile_step(loop, *arguments)
+
+    compile_step = _TrainingLoop._compile
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TRACKERS, "planted", open_it)
+        patch.setattr(_TrainingLoop, "_compile", compile_and_count)
         return workdir, finetune(world, workdir, "sequence_classification", *GRID, "train.tracker=planted")
 
 
@@ -64,6 +76,10 @@ def test_a_grid_has_means_and_standard_deviations(grid):
     assert results["best"] == max(runs, key=lambda run: run["scores"]["accuracy"])
     best = workdir / "runs" / results["best"]["run"] / f"best-{results['best']['step']}"
     assert (workdir / "model" / "model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
+
+
+def test_seeds_of_a_learning_rate_share_the_compiled_steps(grid, compiled_steps):
+    assert {*compiled_steps} == {(3e-3, 0), (1e-3, 0)}
 
 
 def test_a_tracker_gets_name_and_settings_of_each_training(grid):
@@ -243,7 +259,7 @@ def with_scores(patch, scores):
     def evaluate_nothing(_evaluate, _scorer):
         return lambda params, frozen, batches: len(list(batches)) and {"accuracy": scores.pop(0), "macro_f1": 0.0}
 
-    patch.setattr(training, "with_retrieval_scores", evaluate_nothing)
+    patch.setattr("bert_jax.finetuning.finetune.with_retrieval_scores", evaluate_nothing)
 
 
 @pytest.mark.slow

@@ -51,7 +51,6 @@ def test_every_kind_is_compared():
 
 QUICK = [
     ("sequence_classification", "bert"),
-    ("question_answering", "electra"),
     ("similarity", "bert"),
     ("token_classification", "modernbert"),
 ]

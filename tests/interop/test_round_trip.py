@@ -169,10 +169,15 @@ def test_a_model_of_one_token_type_is_given_none(tmp_path):
     [
         ("bert", {"share_layers": True}, "no bert of transformers has model.share_layers=True"),
         ("bert", {"embedding_size": 10}, "model.embedding_size=10"),
-        ("bert", {"position_offset": 2, "max_positions": 17}, r"no bert .* model.position_offset=2 \(here: 0\)"),
+        (
+            "bert",
+            {"norm_position": "pre", "final_norm": True, "head_bias": False, "mlp_bias": False},
+            r"model.norm_position='pre' \(it has 'post'\), .* and 2 further values; choose another",
+        ),
+        ("bert", {"position_offset": 2, "max_positions": 17}, r"no bert .* model.position_offset=2 \(it has 0\)"),
         ("bert", {"pooler_activation": "relu"}, "model.pooler_activation='relu'"),
-        ("electra", {"embedding_size": 24}, r"model.embedding_size=24 \(here: None\)"),
-        ("albert", {"embedding_size": None}, r"model.embedding_size=None \(here: 24\)"),
+        ("electra", {"embedding_size": 24}, r"model.embedding_size=24 \(it has None\)"),
+        ("albert", {"embedding_size": None}, r"model.embedding_size=None \(it has 24\)"),
         ("roberta", {"masked_activation": "gelu_tanh"}, "model.masked_activation='gelu_tanh'"),
         ("roberta", {"position_offset": 3}, "padding has the id 1, .* in this model they start at 3"),
         ("distilbert", {"layer_norm_epsilon": 1e-5}, "model.layer_norm_epsilon=1e-05"),

@@ -34,6 +34,7 @@ from bert_jax.training.step import init_state, train_step
 from tests.helpers import torch_training
 from tests.helpers.generated_corpus import generated_corpus
 from tests.helpers.run_data import batches_of
+from tests.helpers.slow_cases import quick
 from tests.helpers.synthetic import packed_batch, random_batch
 
 STEPS, WARMUP, WEIGHT = 30, 5, 20.0
@@ -144,7 +145,7 @@ def without_generator(params: typing.Any) -> typing.Any:
     return {name: x for name, x in params.items() if name != "generator"}
 
 
-@pytest.mark.parametrize("sharing", EMBEDDING_SHARINGS)
+@pytest.mark.parametrize("sharing", quick(EMBEDDING_SHARINGS, "disentangled"))
 def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib.Path, sharing: str) -> None:
     """The loss of the first step and its gradients to 1e-5, thirty steps to 1e-4."""
     store = open_mixture(str(corpus))

@@ -147,6 +147,7 @@ def test_a_wider_generator_is_the_same_function(world: pathlib.Path) -> None:
     np.testing.assert_allclose(logits[1]["mlm_logits"], logits[0]["mlm_logits"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_disentangled_tables_are_exported_as_sums_and_resumed_as_parts(
     world: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

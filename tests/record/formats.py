@@ -96,6 +96,7 @@ VERBS: dict[str, Callable[[pathlib.Path], dict[str, pathlib.Path]]] = {
     "embed": _embeddings,
 }
 SLOW = {"export to ONNX": _onnx}
+QUICK = ("tokenizer", "prepare", "embed")  # the other verbs train models of each kind first
 
 
 def of_verb(verb: str, world: pathlib.Path) -> dict[str, Any]:

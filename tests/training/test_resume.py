@@ -29,7 +29,7 @@ from tests.helpers.finetuning_runs import stop_after
 from tests.helpers.generated_corpus import generated_corpus
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-STEPS, EVERY = 40, 5
+STEPS, EVERY = 24, 4
 TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
 
 TWO_PHASES = 'phases({"seq_len": 32, "fraction": 0.6}, {"seq_len": 64, "fraction": 0.4})'
@@ -42,7 +42,7 @@ def get_config():
     config.data.corpus = {{corpus!r}}
     config.train.update(steps={STEPS}, batch_size=32, log_every=1)
     config.train.phases = {TWO_PHASES.replace("{", "{{").replace("}", "}}")}
-    config.evaluate.update(every=20, num_sequences=32, batch_size=32)
+    config.evaluate.update(every=12, num_sequences=32, batch_size=32)
     config.checkpoint.update(every={EVERY}, keep=2)
     return config
 """
@@ -206,20 +206,33 @@ def kill(recipe: pathlib.Path, workdir: pathlib.Path, whole: Outcome, trial: int
     return Killed(nothing, half)
 
 
-@pytest.mark.parametrize("trial", [0, *(pytest.param(trial, marks=pytest.mark.slow) for trial in range(1, 22))])
+def test_a_run_that_is_terminated_and_then_killed_resumes_bit_identically(
+    recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome
+) -> None:
+    run = Run(recipe, tmp_path)
+    run.until_step(6)
+    assert run.stop(signal.SIGTERM) == 0, run.said
+    saved = run.number(r"SIGTERM: stopped after step (\d+)")
+    assert saved == newest_whole(tmp_path)
+    run = Run(recipe, tmp_path)
+    run.until_step(3 * EVERY - 1)
+    run.until_writing()
+    assert run.stop(signal.SIGKILL) == -signal.SIGKILL, "it finished before it could be killed"
+    assert run.number(r"resuming at step (\d+)") == saved
+    finish_and_compare(recipe, tmp_path, whole, newest_whole(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trial", range(22))
 def test_terminated_runs_resume_bit_identically(
     recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome, trial: int
 ) -> None:
     terminate(recipe, tmp_path, whole, trial)
 
 
-def test_a_killed_run_resumes_bit_identically(recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome) -> None:
-    kill(recipe, tmp_path, whole, 0)
-
-
 @pytest.mark.slow
 def test_many_killed_runs_resume_bit_identically(recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome) -> None:
-    kills = [kill(recipe, tmp_path / str(trial), whole, trial) for trial in range(1, 22)]
+    kills = [kill(recipe, tmp_path / str(trial), whole, trial) for trial in range(22)]
     nothing, half = np.sum(kills, axis=0)
     print(f"{nothing} kills before the first checkpoint, {half} during the writing of one")
     assert nothing >= 3

@@ -18,6 +18,7 @@ from bert_jax.interop.sentence_modules import parse_cross_encoder_activation
 PROBLEMS = ("", "regression", "single_label_classification", "multi_label_classification")
 INITIALIZATION = EncoderConfig().initialization  # has no effect on weights that are read from a file
 DEFAULT_CLASSES = 2  # number of classes that transformers assumes for a file without labels
+MAX_NAMED = 2  # fields that the message about an architecture that a family cannot express names
 
 
 class Labels(NamedTuple):
@@ -86,18 +87,23 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
     family = FAMILIES[config.family]
     fields: dict[str, Any] = {theirs: getattr(config, field.name) for theirs, field in family.fields.items()}
 
-    def check_is_expressed(name: str, value: Any, expressed: Collection[Any]) -> None:
-        if value not in expressed:
+    def check_are_expressed(values: Mapping[str, Any], expressed: Mapping[str, Collection[Any]]) -> None:
+        different = [
+            f"model.{name}={value!r} (it has {' or '.join(map(repr, dict.fromkeys(expressed[name])))})"
+            for name, value in values.items()
+            if value not in expressed[name]
+        ]
+        if different:
+            further = f" and {len(different) - MAX_NAMED} further values" if len(different) > MAX_NAMED else ""
             raise UserError(
-                f"{where}: no {config.family} of transformers has model.{name}={value!r} "
-                f"(here: {', '.join(map(repr, dict.fromkeys(expressed)))}); "
+                f"{where}: no {config.family} of transformers has {', '.join(different[:MAX_NAMED])}{further}; "
                 "choose another model.family; model.family=research allows all, in directories for bert_jax alone"
             )
 
     for theirs, field in family.fields.items():
         if field.values is not None:
             or_null = [None] if field.default is None else []
-            check_is_expressed(field.name, fields[theirs], [*field.values.values(), *or_null])
+            check_are_expressed({field.name: fields[theirs]}, {field.name: [*field.values.values(), *or_null]})
             fields[theirs] = next((name for name, ours in field.values.items() if ours == fields[theirs]), None)
         if field.name == "embedding_size":
             fields[theirs] = config.embedding_size or config.hidden_size
@@ -111,8 +117,7 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
         dataclasses.asdict(_normalized_config(encoder))
         for encoder in (config, _parse_encoder(config.family, family, fields, where))
     )
-    for name, value in wanted.items():
-        check_is_expressed(name, value, [parsed[name]])
+    check_are_expressed(wanted, {name: [value] for name, value in parsed.items()})
     return fields
 
 

@@ -56,6 +56,14 @@ def read_weight_files(directory: pathlib.Path) -> StoredWeights:
     raise UserError(f"{directory} holds no weights: {names}; save the model with `save_pretrained` of transformers")
 
 
+def read_dense_kernel(folder: pathlib.Path) -> np.ndarray:
+    """Return the kernel of a Dense module of sentence-transformers, float32 `[hidden, outputs]`."""
+    where, tensors = read_weight_files(folder)
+    if [*tensors] != ["linear.weight"] or tensors["linear.weight"].ndim != 2:
+        raise UserError(f"{where}: the tensors are {', '.join(tensors)}; only the matrix linear.weight can be read")
+    return tensors["linear.weight"].T
+
+
 def read_safetensors(path: pathlib.Path) -> Tensors:
     """Return the tensors of one safetensors file, with the dtypes of the file."""
     _check_safetensors_header(path)
