@@ -77,9 +77,8 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
             def __init__(self) -> None:
                 super().__init__()
                 self.model = model
-                has_projection = modules is not None and modules.has_token_vectors
-                kernel = torch.tensor(read_dense_kernel(source / modules.projection)) if has_projection else None
-                self.register_buffer("projection", kernel)
+                kernel = read_dense_kernel(source / modules.projection) if modules and modules.projection else None
+                self.register_buffer("projection", None if kernel is None else torch.tensor(kernel))
 
             def forward(self, *inputs: Any) -> Any:
                 batch = dict(zip(names, inputs, strict=True))
