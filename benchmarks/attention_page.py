@@ -2,7 +2,7 @@
 
     python benchmarks/attention_page.py [--preset base] [--tokens 512] [--output page.html]
 
-The page shows all heads, one of them in detail. The page is made twice: without and with the relevance for a [MASK]
+The page shows all heads, and one head in detail. The page is made twice: without and with the relevance for a [MASK]
 token; texts above 512 tokens have no relevance. The queries are 16 times as large as at the start of training, so that
 the attention weights have all sizes. The clock starts after the model is loaded, and includes compilation. Goals for
 BERT base at 512 tokens on two cores: 10 s and a page of 6 MB.
@@ -89,7 +89,7 @@ def peak_gigabytes() -> float:
 
 
 def larger(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-    """Return the parameter; it is multiplied by `LARGER` if it belongs to a query projection."""
+    """Return the parameter, multiplied by `LARGER` if the parameter belongs to a query projection."""
     return leaf * LARGER if "query" in jax.tree_util.keystr(path) else leaf
 
 

@@ -2,9 +2,9 @@
 
     .venv-beam/bin/python benchmarks/beam_workers.py --tokenizer TOKENIZER [--megabytes 20]
 
-Needs `pip install '.[beam,storage]'`. The text is generated. Then the command runs with 4 workers, and a worker is
-killed in the middle. After the loss of the worker, the command must end with a message, and the next start must make
-the same corpus; otherwise the exit status is 1.
+Needs `pip install '.[beam,storage]'`. The text is generated. After the measurements, `prepare` runs with 4 workers once
+more, and a worker is killed in the middle. After the loss of the worker, the command must end with a message, and the
+next start must make the same corpus; otherwise the exit status is 1.
 """
 
 import argparse

@@ -2,12 +2,12 @@
 
     python benchmarks/block_speed.py [--shapes 4x128 6x192] [--batch 32] [--length 64] [--rounds 20] [--dtype float32]
 
-Two models of equal shape have equal numbers of layers, features, heads and parameters, and the same vocabulary. So that
-both models have equally many parameters, the gated MLP is 2/3 as wide as the plain MLP. Heads have 64 features. The
+Two models of equal shape have equal numbers of layers, features, heads and parameters, and the same vocabulary. The
+gated MLP is 2/3 as wide as the plain MLP, so that both models have equally many parameters. Heads have 64 features. The
 modern block is the block of `model.modernbert`: pre-norm, rotary positions with two bases, local windows in two of
-three blocks, no biases. Only the program `with dropout`, which is BERT as published, has dropout, which makes it
-slower. A step is the forward pass, the masked-token loss, the backward pass, clipping to norm 1 and the update. The
-programs take turns in one process, step by step, so that other load affects all of them; the figures are medians.
+three blocks, no biases. Only the program `with dropout`, which is BERT as published, has dropout; dropout makes this
+program slower. A step is the forward pass, the masked-token loss, the backward pass, clipping to norm 1 and the update.
+The programs take turns in one process, step by step, so that other load affects all of them; the figures are medians.
 """
 
 import argparse

@@ -12,11 +12,11 @@ The Trainer reads tokens from a list, pads to the longest sequence of a batch (D
 defaults (shuffled, fused AdamW). A second Trainer puts sequences of similar length into a batch (`group_by_length`). No
 side evaluates, saves or logs. `--cached` adds our side with all programs in the persistent cache, as in a second run.
 
-Each side is a process. The processes take turns of a few seconds, so that other load affects all of them: one runs
-while the others are stopped, and the clock of a side runs only in its turns. The first epoch includes compilation. Peak
-memory is `ru_maxrss` at the last step. Each comparison appends a line to `--output`. `--table` prints the geometric
-mean of the paired ratios of all lines, with its 95 % interval by Student's t. The pairs are the epochs after the first,
-and the times from the start of a run to the end of its first and of its second epoch.
+Each side is a process. The processes take turns of a few seconds, so that other load affects all of them: one process
+runs while the other processes are stopped. The clock of a side runs only in the turns of this side. The first epoch
+includes compilation. Peak memory is `ru_maxrss` at the last step. Each comparison appends a line to `--output`.
+`--table` prints the geometric mean of the paired ratios of all lines, with its 95 % interval by Student's t. The pairs
+are the epochs after the first, and the times from the start of a run to the end of its first and of its second epoch.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python benchmarks/hostile_inputs.py
 
 Each trial is a process with 8 GiB of address space and a minute of CPU time. A trial passes if the verb refuses the
-file (status 2 and a message), reports how many parts it left out, or finds nothing wrong: a damaged byte can be a
-letter of a text. A trial fails if it ends in a traceback, takes the whole minute, or takes more than MAX_MEMORY in
+file (status 2 and a message), reports how many parts it left out, or finds nothing wrong, because a damaged byte can be
+a letter of a text. A trial fails if it ends in a traceback, takes the whole minute, or takes more than MAX_MEMORY in
 addition to Python and the libraries. The exit status is 1 if a trial fails. Needs the packages of the tests.
 """
 

@@ -4,8 +4,8 @@
 
 The archive has files tatoeba.LANGUAGE-eng.LANGUAGE of up to 1,000 sentences (ISO 639-3). The language of each sentence
 is identified twice: from the sentence alone, and from a document of 500 characters of neighboring sentences. An
-identified language is correct if its code is the code that a recipe has in `keep`; its probability does not matter.
-`kept` is the fraction of the documents that the rule keeps at the threshold of 0.65.
+identified language is correct if its code is the code that a recipe has in `keep`; the probability of the language does
+not matter. `kept` is the fraction of the documents that the rule keeps at the threshold of 0.65.
 """
 
 import argparse

@@ -64,7 +64,7 @@ class Life(NamedTuple):
 def live(
     command: Sequence[str], seconds: float, signum: signal.Signals, sample: "Samples"
 ) -> tuple[Life, int | None, list[str]]:
-    """Run the command, send the signal after `seconds`; return life, exit status (None: killed by it) and output."""
+    """Run the command, send the signal after `seconds`; return life, exit status (None: it was killed) and output."""
     began, resumed, steps, said = time.monotonic(), 0, list[tuple[float, int]](), list[str]()
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None

@@ -5,9 +5,9 @@
 A trial is a verb with one path that is odd: the path of an option, or the path of a file inside a model, tokenizer,
 corpus, work directory or task that a stranger made. A trial passes if the verb ends within `SECONDS`, without a
 traceback, and prints a line if its status is not 0. Most trials run in a fork of this process, which has imported all
-modules; one trial of `NEW_PYTHON` starts Python again. All trials share the programs that JAX compiles. Outcomes are
-appended to --output as JSON lines, and a trial whose outcome is there is not repeated. The exit status is 1 if a trial
-fails. If the program runs as root, it also tries the permissions of a user without rights, and a full disk.
+modules; one of every `NEW_PYTHON` trials starts Python again. All trials share the programs that JAX compiles. Outcomes
+are appended to --output as JSON lines, and a trial whose outcome is there is not repeated. The exit status is 1 if a
+trial fails. If the program runs as root, it also tries the permissions of a user without rights, and a full disk.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from benchmarks.odd_place_commands import HONEST, INPUTS, OUTPUTS, TEXT, make_od
 
 SECONDS = 60.0  # limit of a trial
 MEMORY = 8 << 30  # bytes of address space of a trial
-NEW_PYTHON = 97  # one trial of so many starts Python again
+NEW_PYTHON = 97  # one of so many trials starts Python again
 # Libraries that the verbs import late.
 LIBRARIES = ("datatrove.pipeline.filters", "matplotlib.pyplot", "sklearn.metrics", "tensorboardX.event_file_writer")
 # JAX stores every program that it compiles.

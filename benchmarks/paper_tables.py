@@ -7,8 +7,9 @@
 For every row and seed, a model is pretrained, and fine-tuned on three tasks of pretraining_gain.py. The result is a
 JSON file, named after a hash of the settings, so tables share the results of equal rows. A stopped command resumes
 within the row. Prints the mean and standard deviation over the seeds, and below them the paper's figures of BERT base
-on the paper's tasks; NAME.png shows both. `--config.KEY=VALUE` changes a field in all rows. The paper's table 7,
-feature-based tagging, is in feature_tagging.py. `objectives` compares objectives of later papers at equal FLOPs.
+on the paper's tasks; NAME.png shows our figures and the paper's figures. `--config.KEY=VALUE` changes a field in all
+rows. The paper's table 7, feature-based tagging, is in feature_tagging.py. `objectives` compares objectives of later
+papers at equal FLOPs.
 """
 
 import argparse

@@ -8,8 +8,8 @@
    without strangers.
 3. 500 clients of `report --follow` connect again and again. Prints the CPU time of the server.
 
-The exit status is 1 if the run starts more than 2 s after its last member, ends with other losses, or if the server
-takes more than 1 % of a core.
+The exit status is 1 if the run starts more than 2 s after its last member, if its losses differ from the run without
+strangers, or if the server takes more than 1 % of a core.
 """
 
 import argparse

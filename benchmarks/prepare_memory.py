@@ -87,8 +87,11 @@ def write_line(folder: pathlib.Path, inputs: list[str], megabytes: int) -> None:
 
 
 def watch(command: list[str]) -> tuple[float, int, int, list[int]]:
-    """Run a command; return its seconds, the peak memory of its processes with shared pages counted in each process and
-    counted once, and the peak of each process, largest first."""
+    """Run a command; return its seconds, two peaks of the memory of its processes, and the peak of each process.
+
+    The first peak of all processes counts a shared page in each process, and the second peak counts a shared page once.
+    The peaks of the single processes are sorted, the largest first.
+    """
     start = time.monotonic()
     most = once = 0
     each = dict[int, int]()

@@ -6,11 +6,12 @@
     python benchmarks/pretraining_gain.py --articles articles/ --data DATA
 
 The training and dev examples of a task have no article or premise in common. WNUT-17, CODAH (fold 0) and parts of
-speech are split as published, QNLI's development set by SQuAD article, MNLI's development set by premise, and SQuAD 1.1
-by whole articles. `qnli_tuning` splits the training examples of QNLI once more, to choose settings without the dev set.
-Prints one row per task: the dev score of the best epoch, as mean and standard deviation over the seeds, from pretrained
-and from random weights. `--config.KEY=VALUE` changes a field in all runs. `--articles` writes the text of SQuAD's
-training articles, to pretrain on text that is similar to the text of QNLI; QNLI's examples are from other articles.
+speech are split as published. QNLI's development set is split by SQuAD article, MNLI's development set by premise, and
+SQuAD 1.1 by whole articles. `qnli_tuning` splits the training examples of QNLI once more, to choose settings without
+the dev set. Prints one row per task: the dev score of the best epoch, as mean and standard deviation over the seeds,
+from pretrained and from random weights. `--config.KEY=VALUE` changes a field in all runs. `--articles` writes the text
+of SQuAD's training articles, to pretrain on text that is similar to the text of QNLI; QNLI's examples are from other
+articles.
 """
 
 import argparse

@@ -14,8 +14,9 @@ from its run at equal tokens; with --time_of, from runs on another machine. Rows
 
 Two sets of documents are kept apart. Recipes were tuned on the held-out documents of the corpus (column "tuned on").
 The reported loss is measured on the documents of --report, which influenced no choice. --report is a text or,
-with --corpus, a corpus with an equal tokenizer. The loss of a row with another vocabulary is the loss of other tokens.
-Compare rows of different vocabularies with care by their distance to the unigram loss, or by `bert-jax score`.
+with --corpus, a corpus with an equal tokenizer. Rows with different vocabularies predict different tokens, so a direct
+comparison of their losses means nothing. Compare such rows, with care, by the distance of the loss to the unigram loss,
+or by `bert-jax score`.
 """
 
 import argparse

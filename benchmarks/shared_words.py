@@ -1,4 +1,4 @@
-"""Predict next sentences only from shared words: a model that learns to match words should be as accurate.
+"""Predict next sentences only from shared words: a model that matches words should be as accurate as this.
 
     python benchmarks/shared_words.py --corpus CORPUS --seq_len 128
 

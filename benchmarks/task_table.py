@@ -176,7 +176,7 @@ SETS: dict[str, Callable[[pathlib.Path, set[str], int | None, int], LabeledSet]]
 
 
 def jobs() -> list[tuple[str, int | None, str, int]]:
-    """Return (set, examples per label, way, seed) of all lines: first the main table, then the others, each by seed."""
+    """Return (set, examples per label, way, seed) of all lines: the main table, then the other tables, each by seed."""
     main_table = [("topics", None, way) for way in WAYS] + [("answers", 64, way) for way in WAYS]
     main_table += [("entities", None, way) for way in WAYS[:-1]]  # a mask has a single word
     few = [("answers", examples, way) for examples in (16, 256, None) for way in ("trainer", "plain", "prompt")]

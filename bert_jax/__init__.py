@@ -1,7 +1,7 @@
 """Pretrain, fine-tune, evaluate and export BERT-family encoders in JAX.
 
-The Python API is the names in `__all__`; docs/api.md shows an example of each. Each name is imported at its first use,
-so that `import bert_jax` is fast and loads no JAX.
+The Python API is the names in `__all__`; docs/api.md shows an example of each name. Each name is imported at its first
+use, so that `import bert_jax` is fast and loads no JAX.
 
 The packages and modules of bert_jax are listed in the order of their imports, which is also the order in which data
 flows through them. A package may import the packages above it in this list (tests/test_layout.py).

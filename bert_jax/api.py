@@ -45,7 +45,7 @@ Overrides = Mapping[str, Any]  # {"train.steps": 9}
 
 @dataclasses.dataclass(frozen=True)
 class PretrainRun:
-    """The result of `pretrain`, which is false if a signal ended the run early."""
+    """The result of `pretrain`; the result is false if a signal ended the run early."""
 
     directory: pathlib.Path  # work directory, with the checkpoints and metrics.jsonl
     finished: bool  # False: a signal ended the run, whose state is saved; the same call resumes the run
@@ -64,7 +64,7 @@ class OpenRun(NamedTuple):
 
     directory: pathlib.Path
     config: Config
-    trainings: tuple[Training, ...]  # with `lines` of metrics and `checkpoints`; several of a `finetune`
+    trainings: tuple[Training, ...]  # with `lines` of metrics and `checkpoints`; `finetune` may have several
     summary: RunSummary  # three sentences, and warnings
 
     def _repr_html_(self) -> str:
@@ -93,17 +93,17 @@ def pretrain(
     console: Console | None = None,
     budget: str | None = None,
 ) -> PretrainRun:
-    """Run or resume a pretraining in `workdir`; return the run, with its last metrics and a function that loads it.
+    """Run or resume a pretraining in `workdir`; return the run, which has its last metrics and loads the model.
 
     Args:
         config: a recipe by file or name, a `ConfigDict` such as `pretrain_config()`, or a frozen config.
         workdir: work directory of the run, which `load` and `export` read.
         overrides: values by key that replace values of a recipe: `{"data.corpus": "corpus/", "train.steps": 9}`.
         console: printer of progress; None: a console on stderr.
-        budget: a time, tokens or FLOPs, such as "30m" or "50M tokens", from which model size, batch size, number of
-            steps, and intervals of evaluations, checkpoints and log lines are chosen. The chosen values replace the
-            values of `config`. Only intervals in `overrides` stay, because the values of a user and the values of a
-            recipe look alike in a `ConfigDict` or a frozen config.
+        budget: a time, a number of tokens or FLOPs, such as "30m" or "50M tokens". The budget determines model size,
+            batch size, number of steps, and intervals of evaluations, checkpoints and log lines. The chosen values
+            replace the values of `config`. Only intervals in `overrides` stay, because the values of a user and the
+            values of a recipe look alike in a `ConfigDict` or a frozen config.
 
     Raises:
         UserError: the config, the corpus, the directory or the devices do not fit each other; nothing is written.
@@ -125,7 +125,7 @@ def pretrain(
 
 
 def _last_metrics(directory: pathlib.Path) -> dict[str, float]:
-    """Return the last line of metrics.jsonl with metrics of held-out documents; if no line has them, the last line."""
+    """Return the last line of metrics.jsonl with metrics of held-out documents; else the last line."""
     lines = read_metrics(directory / "metrics.jsonl")
     chosen = [line for line in lines if line["split"] == "heldout"] or lines
     return {name: value for name, value in chosen[-1].items() if name != "split"} if chosen else {}
@@ -155,11 +155,11 @@ def make_batches(
     Args:
         config: as for `pretrain`; its vocabulary size is None or the vocabulary size of the corpus.
         phase: index of the phase that sets the sequence length and the batch size.
-        step: step of the run, within the phase; its batch is the first batch; None: the first step of the phase.
+        step: step of the run, within the phase, whose batch is yielded first; None: the first step of the phase.
 
     Raises:
-        UserError: a field has a wrong value or no effect, no corpus, a corpus that the config does not fit, no such
-            phase, or a step outside of the phase.
+        UserError: a field has a wrong value or no effect, there is no corpus, the config does not fit the corpus, there
+            is no such phase, or `step` is outside of the phase.
     """
     config = as_config(PretrainConfig, config)
     if not config.data.corpus:

@@ -241,7 +241,7 @@ def format_number(value: float, digits: int = 3) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return `1d 02:03:04`, `2:03:04` or `3:04`."""
+    """Return seconds as text, such as `1d 02:03:04`, `2:03:04` or `3:04`."""
     days, rest = divmod(round(max(0.0, seconds)), 86_400)
     hours, rest = divmod(rest, 3600)
     minutes, rest = divmod(rest, 60)
@@ -266,8 +266,8 @@ def text_table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> lis
 def terminal_columns(text: str) -> int:
     """Return the width of a text in terminal columns: two for a wide character, none for a combining mark.
 
-    Joiners and other format characters have no width, nor have the vowels and last consonants of a Korean syllable in
-    parts.
+    Joiners and other format characters have no width. If a Korean syllable is written in parts, its vowels and last
+    consonants have no width.
     """
     return len(text) if text.isascii() else sum(map(_columns_of_character, text))
 

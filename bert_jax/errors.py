@@ -168,7 +168,7 @@ def writing(path: str | os.PathLike[str], fix: str = "make room, or choose anoth
     Args:
         path: the file or directory that is being written.
         fix: advice for a full disk, "make room, or X" or "make room, then X". After any other error, "make room, or X"
-        becomes "X", and "make room, then X" becomes "fix that, then X".
+            becomes "X", and "make room, then X" becomes "fix that, then X".
     """
     try:
         yield

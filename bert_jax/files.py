@@ -56,7 +56,8 @@ def open_regular_file(path: str | os.PathLike[str]) -> IO[bytes]:
     read.
 
     Raises:
-        UserError: the path is no regular file, or has holes almost everywhere. StorageError: the storage fails.
+        UserError: the path is no regular file, or has holes almost everywhere.
+        StorageError: the storage fails.
         OSError: the path is wrong: absent, or not permitted.
     """
     try:
@@ -327,9 +328,9 @@ def sync(path: pathlib.Path) -> None:
 
 
 def sha256_of(path: str | os.PathLike[str], on_read: OnRead | None = None) -> str:
-    """Return the hex SHA-256 of a file; bytes that are appended meanwhile are ignored. Raises like `open_regular_file`.
+    """Return the hex SHA-256 of a file; bytes that are appended meanwhile are ignored.
 
-    `on_read` is called with the number of bytes of each piece.
+    `on_read` is called with the number of bytes of each piece. The raised errors are the errors of `open_regular_file`.
     """
     digest = hashlib.sha256()
     with open_regular_file(path) as file:

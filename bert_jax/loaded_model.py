@@ -35,7 +35,7 @@ from bert_jax.tokenizer import Tokenizer
 def load(directory: str | os.PathLike[str], recipe: str | os.PathLike[str] | None = None) -> "LoadedModel":
     """Load a model with its heads from a work directory, or from a directory of `bert-jax export` or of transformers.
 
-    If the recipe of the model adds rows to tables, give its file as `recipe`, which is run first.
+    If the recipe of the model adds rows to tables, give the file of this recipe as `recipe`; the file is run first.
 
     Raises UserError if the directory has no model, or if its encoder or tokenizer is damaged.
     """
@@ -105,10 +105,11 @@ class LoadedModel:
     ) -> np.ndarray | Any:
         """Return the vectors of texts, float32 `[texts, width]`; `EmbedOptions` documents the arguments.
 
-        The width is the width of the model, or four times as much with `layers="concat4"`.
+        The width of the vectors is the width of the model, or four times the width of the model with
+        `layers="concat4"`.
 
         If the directory names a head for sparse or token vectors, the result is a container of inference/vectors.py,
-        and not an array. A type checker cannot know this, so it accepts the result as an array.
+        and not an array. The declared type of the result includes `Any`, because a type checker cannot know the head.
         """
         options = embed.EmbedOptions(
             pooling=pooling,
@@ -136,7 +137,7 @@ class LoadedModel:
         """Return the predictions of a fine-tuned model, one per example, in the form that `bert-jax predict` writes.
 
         An example is a text, a pair of texts, or a dict with the fields that the kind of task needs, such as `text` and
-        `text_pair`. Raises UserError if the model has no head of a task, if an example is none of these or lacks a
+        `text_pair`. Raises UserError if the model has no head of a task, if an example has another form or lacks a
         field, or if an example is a pair but training read single texts.
         """
         examples = list_items(examples, "examples")

@@ -29,7 +29,7 @@ class NotFiniteError(ValueError):
 
 
 def parse(text: str) -> Any:
-    """Return the value of a JSON text; raise ValueError with the mistake and its position, also NotFiniteError."""
+    """Return the value of a JSON text; raise ValueError or NotFiniteError with the mistake and its position."""
     if text.count("[") + text.count("{") > MAX_DEPTH:
         _check_depth(text)
     return _DECODER.decode(text)
@@ -70,7 +70,7 @@ def read_bounded_bytes(path: pathlib.Path, max_bytes: int = MAX_BYTES, name: str
 def json_line(value: Any, default: Callable[[Any], Any] | None = None) -> str:
     """Return the JSON of a value on one line, without control characters of a terminal.
 
-    JSON has no number that is not finite; such a number becomes null.
+    A number that is not finite becomes null, because JSON cannot express such a number.
     """
     text = json.dumps(_with_null_for_not_finite(value), ensure_ascii=False, default=default, allow_nan=False)
     return _TERMINAL_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

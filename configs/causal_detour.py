@@ -3,8 +3,8 @@
     bert-jax pretrain --config=causal_detour --config.model=from_init --workdir runs/field --corpus corpus/ \
         --init_from answerdotai/ModernBERT-base
 
-The weights may be of any family whose blocks can be causal, and also of a causal model, such as Ettin's decoders. The
-learning rate is constant in the first phase, and falls in the second phase.
+The initial weights may come from any family whose blocks can be causal, or from a causal model, such as Ettin's
+decoders. The learning rate is constant in the first phase, and falls in the second phase.
 Hardware and time: a GPU; 10,000 steps read 1.3 billion tokens. Not measured.
 Score: Touchent and de la Clergerie (arXiv 2605.12438) measured 1.2 to 2.8 points more on French biomedical tasks, and
 0.3 to 0.8 points more on English biomedical tasks, than with masked tokens alone; not trained by us.

@@ -4,7 +4,7 @@
 
 Hardware and time: 2 CPU cores, 4 minutes.
 Score: the loss of held-out masked tokens is 3.58 nats (unigram loss: 6.29); the accuracy is 39.9 %.
-These are the figures of seed 0 on 7,868 held-out tokens; the figures of two more seeds are in docs/results/learning.md.
+The loss and the accuracy are from seed 0, on 7,868 held-out tokens; docs/results/learning.md has two more seeds.
 """
 
 import ml_collections

@@ -8,7 +8,7 @@ bert_jax, ONNX and StableHLO.
 Hardware and time: 33 minutes on one x86 core of a busy machine.
 Score: on four books that are not among the 78 training books, the loss of the next token is 4.49 nats, which is 1.86
 nats below the unigram entropy, and the accuracy is 23.7 %. After fine-tuning, entity F1 on WNUT-17 is 18.8 (12.3 from
-random weights). These are figures of one run (docs/results/learning.md).
+random weights). All figures are from one run (docs/results/learning.md).
 """
 
 import ml_collections

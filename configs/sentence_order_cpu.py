@@ -7,7 +7,7 @@ Hardware and time: 26 minutes on one x86 core of a busy machine.
 Score: the accuracy of the sentence order is 54.3 % on held-out pairs (50.6 % of them are swapped). On four books that
 are not among the 78 training books, the accuracy of the sentence order is 57.5 % (53.1 % are swapped). So the model
 learned almost nothing about the order of sentences. On these books, the loss of masked tokens is 3.93 nats, which is
-2.42 nats below the unigram entropy, and the accuracy of masked tokens is 33.9 %. These are figures of one run
+2.42 nats below the unigram entropy, and the accuracy of masked tokens is 33.9 %. All figures are from one run
 (docs/results/learning.md).
 """
 

@@ -6,7 +6,7 @@
 device.
 Hardware and time: one H100, 3 minutes 49 seconds with compilation and evaluations, 870,000 tokens/s.
 Score: on books that were not used to choose any setting, at 512 tokens, the loss is 4.06 nats below the unigram entropy
-and the accuracy of masked tokens is 54.3 %. These are figures of one seed (docs/results/learning.md).
+and the accuracy of masked tokens is 54.3 %. All figures are from one seed (docs/results/learning.md).
 """
 
 import ml_collections

@@ -46,7 +46,7 @@ def described(scale: str, minutes: float) -> dict[str, Any]:
 
 
 def device_computes() -> bool:
-    """Return whether the device can still compute, which it cannot after an illegal memory access."""
+    """Return whether the device can still compute; an illegal memory access makes the device unusable."""
     import jax
     import jax.numpy as jnp
 

@@ -28,7 +28,7 @@ STEPS, BATCH, VOCAB = 20, 8, 512
 
 
 class CheckSize(NamedTuple):
-    """Models and sequence length of the checks; ModernBERT reads twice the tokens, so that they exceed its windows."""
+    """Models and sequence length of the checks; ModernBERT's sequences are twice as long, to exceed its windows."""
 
     bert: str = "mini"
     modern: str = "modern_mini"

@@ -17,7 +17,7 @@ from bert_jax.config.presets import PRESETS
 
 
 def _of_attention(case: str) -> Callable[[CheckSize], Iterable[Result]]:
-    """Return the check of the attention kernels in one case; it ignores the size of the other checks."""
+    """Return the check of the attention kernels in one case; the check ignores its argument, the size of checks."""
     return lambda size: check_attention(case)
 
 

@@ -18,7 +18,7 @@ def ending(status: int) -> str:
 
 
 def run_until(command: Sequence[str], deadline: float) -> int | None:
-    """Run a command and return its exit status; at `deadline` (of `time.monotonic`), end it, return None."""
+    """Run a command and return its exit status; at `deadline` (of `time.monotonic`), end it and return None."""
     child = subprocess.Popen(command)
     try:
         return child.wait(max(0.0, deadline - time.monotonic()))

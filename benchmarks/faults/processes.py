@@ -20,7 +20,7 @@ STAGES = {"start": "", "compile": "compiling the step", "step": "step 2/", "eval
 
 
 def lost(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """Kill or stop one of four processes in a stage; the others end and name it; then four resume the run."""
+    """Kill or stop one of four processes in a stage; three processes must name it and end; then four resume the run."""
     signum, victim, stage = rng.choice((signal.SIGKILL, signal.SIGSTOP)), rng.randrange(FOUR), rng.choice(list(STAGES))
     output, harm = scratch / "out", f"{signum.name} to process {victim} of {FOUR}, {stage}"
     limits = [f"--config.watchdog.{name}_seconds={LIMIT}" for name in ("start", "compile", "step", "save")]
@@ -44,7 +44,7 @@ def lost(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
 
 
 def slow(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """Pause one of two processes again and again, for seconds each: the watchdog must not count it as lost."""
+    """Pause one of two processes repeatedly, for seconds each: the watchdog must not count this process as lost."""
     victim, output, pauses = rng.randrange(2), scratch / "out", 0
     processes = _several(world, output, scratch, 2)
     end = time.monotonic() + SECONDS / 2

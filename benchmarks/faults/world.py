@@ -150,7 +150,7 @@ def run_of(workdir: pathlib.Path) -> dict[str, Any]:
 
 
 def model_of(directory: pathlib.Path) -> dict[str, Any]:
-    """Return the digests of a model's files, without the cost in the model card, which no checkpoint records."""
+    """Return the digests of a model's files, without the model card's cost, because no checkpoint records the cost."""
     card, sums = (directory / name for name in ("README.md", "SHA256SUMS"))
     sealed = [line for line in sums.read_text().splitlines() if not line.endswith(card.name)]
     return files_of(directory) | {card.name: card.read_text().partition("\n## Cost\n")[0], sums.name: sealed}

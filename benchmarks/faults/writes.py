@@ -26,7 +26,7 @@ def counts_of(world: World, name: str, scratch: pathlib.Path) -> list[int]:
 
 
 def failing(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """Run a verb in which an operation fails: it must succeed or end with a message, and succeed when repeated."""
+    """Run a verb in which an operation fails: the verb must succeed or end with a message, and succeed if repeated."""
     counts = json.loads((world.directory / "counts.json").read_text())
     fault = rng.choice(list(FAULTS))
     (name,) = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))

@@ -68,13 +68,13 @@ def causal_first(config: ml_collections.ConfigDict) -> None:
 
 
 def rarity_025(config: ml_collections.ConfigDict) -> None:
-    """Today's rates, and masks that prefer rare tokens: proportional to frequency ** -0.25."""
+    """The rates of `small_cpu_2026_11_27`, and masks that prefer rare tokens: proportional to frequency ** -0.25."""
     small_cpu_2026_11_27(config)
     config.data.rarity_power = 0.25
 
 
 def rarity_050(config: ml_collections.ConfigDict) -> None:
-    """Masks that prefer rare tokens more: proportional to frequency ** -0.5."""
+    """Masks that prefer rare tokens more than in `rarity_025`: proportional to frequency ** -0.5."""
     rarity_025(config)
     config.data.rarity_power = 0.5
 
@@ -101,20 +101,20 @@ def grown_from_half(config: ml_collections.ConfigDict) -> None:
 
 
 def bfloat16_factors(config: ml_collections.ConfigDict) -> None:
-    """Today's rates, with the factors of products in bfloat16, and unrolled layers."""
+    """The rates of `small_cpu_2026_11_27`, with the factors of products in bfloat16, and unrolled layers."""
     small_cpu_2026_11_27(config)
     config.compute.update(dtype="bfloat16", scan_layers=False)
 
 
 def corpus_vectors(config: ml_collections.ConfigDict) -> None:
-    """`bfloat16_factors` from counts of the corpus, with fewer steps."""
+    """`bfloat16_factors` with initial vectors from counts of the corpus, and with fewer steps."""
     bfloat16_factors(config)
     config.corpus_vectors = True
     config.train.steps = 1_900
 
 
 def corpus_vectors_3500(config: ml_collections.ConfigDict) -> None:
-    """`corpus_vectors` with the steps that take about as long as the baseline."""
+    """`corpus_vectors` with so many steps that the training takes about as long as the baseline."""
     corpus_vectors(config)
     config.train.steps = 3_500
 

@@ -86,7 +86,7 @@ def permuted_indices(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.
     size = np.asarray(size, np.int64)
     left_size = np.ceil(np.sqrt(size)).astype(np.int64)
     right_size = -(-size // left_size)
-    # Each half-round has its own random bits; the loop below combines them with a digit of the index.
+    # Each half-round has separate random bits; the loop below combines the bits with a digit of the index.
     rounds = random_bits(np.broadcast_to(_as_uint64(seed), image.shape), np.arange(2 * _ROUNDS)[:, None])
     walking = np.arange(len(image))
     while walking.size:

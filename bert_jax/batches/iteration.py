@@ -1,4 +1,4 @@
-"""Batches in order, built by threads before they are needed; the state of the iteration is a sequence number."""
+"""Batches in order; threads build each batch ahead of time; the state of the iteration is a sequence number."""
 
 import dataclasses
 import sys
@@ -47,7 +47,7 @@ def batches(
     per_host = batch_size // num_hosts
     source = _BatchSource(sequences, start, stop, batch_size, host * per_host, per_host)
     depth = prefetch if num_threads else 0
-    import grain  # loads jax, which `inspect` does not need
+    import grain  # imported here, since grain loads jax, which the verb `inspect` does not need
 
     # Grain warns if there are more threads than prefetched batches, since the additional threads would be idle.
     options = grain.ReadOptions(num_threads=min(num_threads, depth), prefetch_buffer_size=depth)
@@ -67,7 +67,7 @@ class _BatchSource:
 
     def __len__(self) -> int:
         if self.stop is None:
-            return (sys.maxsize - self.start) // self.batch_size - 1  # more than any run reads
+            return (sys.maxsize - self.start) // self.batch_size - 1  # more batches than any run reads
         return max(0, -(-(self.stop - self.start) // self.batch_size))
 
     def __getitem__(self, index: int) -> Batch:

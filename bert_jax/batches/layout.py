@@ -4,11 +4,12 @@ A document of D tokens has ceil(D / budget) slots. One short slot has the remain
 tokens. The position of the short slot is random in every epoch. So each token is in exactly one slot per epoch. Every
 epoch has the same number of slots of each length. Any slot of a document can be computed without the other slots.
 
-With a random short slot alone, each slot could begin at only two positions, and some tokens of a long document would be
-near the border of a slot in every epoch. The slots of a document with at least `MIN_SLIDING_SLOTS` slots therefore
-slide, unless sequences need constant lengths. Sliding slots begin at a random offset within a budget, and the first and
-the last slot have from 1 token to 3/2 budgets. If an example is the slot itself, no slot may exceed the budget: the
-offset is drawn from a range of at least half a budget, and a document whose slots have less slack gets one more slot.
+If only the position of the short slot were random, each slot could begin at only two positions, and some tokens of a
+long document would be near the border of a slot in every epoch. The slots of a document with at least
+`MIN_SLIDING_SLOTS` slots therefore slide, except if sequences need constant lengths. Sliding slots begin at a random
+offset within a budget, and the first and the last slot have from 1 token to 3/2 budgets. If an example is the slot
+itself, no slot may exceed the budget: the offset is drawn from a range of at least half a budget, and a document whose
+slots have less slack gets one more slot.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ import numpy as np
 from bert_jax.batches.hashing import Stream, random_bits, uniform_integers
 from bert_jax.corpus.store import ReadableSplit, running_total
 
-MIN_SLIDING_SLOTS = 8  # in a document of fewer slots, the longer sliding slots would lose too much text
+MIN_SLIDING_SLOTS = 8  # in a shorter document, the longer sliding slots would lose too much text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

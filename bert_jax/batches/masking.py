@@ -1,8 +1,8 @@
 """The tokens to predict in masked language modeling, as pure functions of (ids, seed, example number).
 
 All rules (rows of `MASKINGS`) share one algorithm, which runs for many examples at once. Each word begins a candidate,
-which has one or more words to mask together; the candidates come in random order. A candidate is taken unless it
-overlaps an earlier taken candidate, or has more tokens than the example may still predict.
+which has one or more words to mask together; the candidates come in random order. A candidate is skipped if it overlaps
+an earlier taken candidate, or has more tokens than the example may still predict; every other candidate is taken.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from bert_jax.config import DataConfig, PhaseConfig, section_of_phase
 MAX_WORD_TOKENS = 8  # longer words (scripts without spaces, long numbers) are masked token by token
 MIN_EXAMPLE_TOKENS = 3  # [CLS], a token, [SEP]
 _WORD_BITS = 16  # bits of a sorting key that hold the word's index; an example has at most 2**16 tokens
-_RANKS = 64  # after so many candidates of an example, candidates that no longer fit are removed
+_RANKS = 64  # after this number of candidates of an example, candidates that no longer fit are removed
 
 
 class Vocabulary(NamedTuple):
@@ -59,11 +59,11 @@ class Masking(NamedTuple):
 
     `whole_words` is True if units are words, not tokens. `max_words` is the maximum number of words per candidate, as
     published. `weights` is a function (max_words, config) -> float64 [max_words], which is proportional to the
-    probabilities that a candidate has 1, 2, ... words. `one_draw` is True if a single draw decides for all tokens of a
-    candidate together whether they become [MASK], become random tokens, or stay. `token_weights` is a function (ids
-    int32 [tokens], vocabulary) -> float64 [tokens] above 0; None: all weights are equal. Candidates are drawn in
-    proportion to the largest token weight in their first word, for example to prefer rare tokens or named spans. The
-    weight of a token may not depend on ids of other examples.
+    probabilities that a candidate has 1, 2, ... words. `one_draw` is True if a single draw decides whether all tokens
+    of a candidate become [MASK], become random tokens, or stay. `token_weights` is a function (ids int32 [tokens],
+    vocabulary) -> float64 [tokens] above 0; None: all weights are equal. Candidates are drawn in proportion to the
+    largest token weight in their first word, for example to prefer rare tokens or named spans. The weight of a token
+    may not depend on ids of other examples.
     """
 
     whole_words: bool
@@ -84,7 +84,8 @@ def _geometric_span_weights(max_words: int, config: DataConfig) -> np.ndarray:
 
 
 MASKINGS: dict[str, Masking] = {
-    # Devlin et al. 2019; google-research/bert, create_pretraining_data.py: uniformly without replacement.
+    # Devlin et al. 2019; google-research/bert, create_pretraining_data.py: tokens are drawn uniformly without
+    # replacement.
     "token": Masking(whole_words=False, max_words=1, weights=_harmonic_span_weights),
     # The option do_whole_word_mask of the same code: words in random order; words that no longer fit are skipped.
     "whole_word": Masking(whole_words=True, max_words=1, weights=_harmonic_span_weights),
@@ -131,7 +132,7 @@ def phase_mask_rates(config: DataConfig, phase: PhaseConfig) -> MaskRateRange:
 
 
 def data_config_of_phase(config: DataConfig, phase: PhaseConfig) -> DataConfig:
-    """Return `config` with the values of a phase; the maximum replaces a changing rate and sets the array shapes."""
+    """Return `config` with the values of a phase; a changing rate becomes its maximum, which sets array shapes."""
     return dataclasses.replace(section_of_phase(config, phase), mask_probability=max(phase_mask_rates(config, phase)))
 
 
@@ -184,7 +185,7 @@ def mask_tokens(
     begins_word: np.ndarray | None = None,
     rarity: np.ndarray | None = None,
 ) -> Masked:
-    """Choose tokens to predict; by default, 80 % of them become [MASK], 10 % become random tokens, and 10 % stay.
+    """Choose tokens to predict; by default, 80 % of these tokens become [MASK], 10 % become random, and 10 % stay.
 
     The number of predictions of an example is `mask_probability` times its length with special tokens, rounded half to
     even, at least 1, and at most the number of maskable tokens. The masking `token` predicts exactly the number of
@@ -309,7 +310,7 @@ def _words_of_examples(
     examples = np.searchsorted(tokens, starts)
     if continues is None:
         first = np.arange(len(tokens) + 1)
-        return _Words(tokens, first, examples, first[1:])  # the runs of tokens are not used
+        return _Words(tokens, first, examples, first[1:])  # masking of single tokens does not use `run_ends`
     interrupted = np.ones(len(tokens) + 1, bool)
     interrupted[1:-1] = np.diff(tokens) != 1
     interrupted[examples] = True
@@ -328,7 +329,7 @@ def _words_of_examples(
 def _first_words_in_random_order(bounds: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Return the first `wanted[i]` words of each example i in the random order that `bits` gives, int64 [words].
 
-    Examples with similar numbers of words are sorted together as rows of a table, which is four times as fast as a
+    Examples with similar numbers of words are sorted together as rows of a table. This takes a quarter of the time of a
     single sort of all words.
     """
     begins, counts = bounds[:-1], np.diff(bounds)

@@ -2,9 +2,8 @@
 
 An item is a slot or, with packing, a packed sequence. Sequence n is in epoch n // (sequences per epoch). An epoch is a
 pseudo-random permutation of its sequences; `num_sequences[k]` of these sequences come from source k. Each source also
-has epochs, which are permutations of the items of the source; the sequences of the source, counted through all epochs,
-go through the source's epochs in turn. A source with more sequences per epoch than items therefore repeats items within
-an epoch.
+has separate epochs, which are permutations of the items of the source. The sequences that come from a source read the
+epochs of the source in turn. A source with more sequences per epoch than items therefore repeats items within an epoch.
 """
 
 from collections.abc import Sequence
@@ -19,9 +18,9 @@ from bert_jax.corpus.store import running_total
 class Order(NamedTuple):
     """The number of items and the number of sequences per epoch of each source, int64 [sources] each.
 
-    The order begins with the sequence `first_sequence`, and all its epochs have the numbers from `first_sequence` on.
-    An order of earlier sequences has smaller numbers of epochs, because an epoch has at least one sequence. So no
-    sequence of the two orders is equal.
+    The order begins with the sequence `first_sequence`, and its epochs are numbered from `first_sequence` on. An order
+    that ends before this sequence has only smaller epoch numbers, because an epoch has at least one sequence. The two
+    orders therefore have no equal sequences.
     """
 
     num_items: np.ndarray
@@ -120,6 +119,6 @@ def positions_in_sources(order: Order, seed: int, numbers: np.ndarray) -> Source
     index = permuted_indices(index, order.num_per_epoch, random_bits(seed, Stream.MIXTURE, first + epoch))
     starts = running_total(order.num_sequences)
     source = np.searchsorted(starts, index, side="right") - 1
-    read_before = epoch * order.num_sequences[source] + index - starts[source]  # of the source, in all epochs
+    read_before = epoch * order.num_sequences[source] + index - starts[source]  # earlier sequences of the source
     source_epoch, position = np.divmod(read_before, order.num_items[source])
     return SourcePositions(source, first + source_epoch, position)

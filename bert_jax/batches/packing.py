@@ -1,10 +1,10 @@
 """Several examples in a sequence: a plan of the lengths that share a sequence, and the examples of each epoch.
 
 The plan follows Krell et al. 2021, "Efficient sequence packing without cross-contamination", and works on the histogram
-of lengths. Lengths are placed from the longest to the shortest, each where it leaves the fewest free tokens. The result
-is a list of patterns (lengths that share a sequence), and the number of sequences of each pattern. The number of
-examples of each length is equal in all epochs, so the plan is valid for all epochs. Each epoch permutes the examples of
-equal length.
+of lengths. Lengths are placed from the longest to the shortest, each length in a sequence in which it leaves the fewest
+free tokens. The result is a list of patterns (lengths that share a sequence), and the number of sequences of each
+pattern. The number of examples of each length is equal in all epochs, so the plan is valid for all epochs. Each epoch
+permutes the examples of equal length.
 """
 
 import collections

@@ -14,7 +14,8 @@ def ramp_stages(batch_size: int, num_stages: int, num_steps: int) -> list[BatchS
     """Return the stages in which the batch of a phase of `num_steps` steps grows to `batch_size`.
 
     Stage k of n has k / n of the batch size, rounded up. Up to rounding, all stages have the same number of steps, as
-    in ModernBERT (Warner et al. 2024). A stage without steps is left out, unless the phase has no steps.
+    in ModernBERT (Warner et al. 2024). Stages without steps are left out; a phase without steps has only the last
+    stage.
     """
     ends = [round(num_steps * index / num_stages) for index in range(num_stages + 1)]
     stages = [

@@ -7,12 +7,12 @@ Next-sentence prediction (Devlin et al. 2019; google-research/bert, create_pretr
 texts, and half of the second texts come from another document. Whole sentences are gathered until a target length is
 reached, and are divided into two parts between two sentences. In half of the examples, a random second text replaces
 the second part. The original BERT code keeps the unused sentences of a random pair for its next example. In bert_jax, a
-fair coin decides whether the first text of a random pair is gathered from the beginning or, backward, from the end of
-its slot; another coin decides this for the second text. A window of a single sentence always gives a random pair. A
-random second text may come from any slot of any other document of the source, with a probability proportional to the
-slot's tokens plus a constant (see `random_document_weights`). A random second text is about as long as the rest of the
-example's window. If a random second text filled the sequence, as in the original BERT code, its length would reveal the
-label in short documents.
+fair coin decides whether the first text of a random pair is gathered from the beginning of its slot or, backward, from
+the end. Another coin decides the direction of the second text. A window of a single sentence always gives a random
+pair. A random second text may come from any slot of any other document of the source, with a probability proportional
+to the slot's tokens plus a constant (see `random_document_weights`). A random second text is about as long as the rest
+of the example's window. If a random second text filled the sequence, as in the original BERT code, its length would
+reveal the label in short documents.
 
 Sentence-order prediction (Lan et al. 2020, ALBERT). An example has the two parts of a window, which are swapped in half
 of the examples. A window of a single sentence is split inside the sentence.
@@ -255,13 +255,13 @@ def _sample_next_sentence(
 def random_document_weights(layout: Layout) -> DocumentWeights:
     """Return weights with which all tokens are read about equally often (tests/batches/test_coverage.py measures this).
 
-    A token of a document with several sentences is read 3/4 times per epoch on average by the examples of its document,
-    because half of these examples are random pairs, which leave half of their slot unread. A token of a document with a
-    single sentence is read once per epoch by the examples of its document. Random second texts must add the missing 1/4
-    in documents of several sentences. The constant for each slot compensates for short slots, which give a random
-    second text fewer tokens than wanted. Each example from a document with a single sentence also reads a second
-    document. If a fraction q of a source's tokens is in documents with a single sentence, the goal is therefore to read
-    each token of the source 1 + q times.
+    A token of a document with several sentences is read 3/4 times per epoch on average by the examples of its document:
+    half of these examples are random pairs, which leave half of their slot unread. A token of a document with a single
+    sentence is read once per epoch by the examples of its document. Random second texts must add the missing 1/4 in
+    documents of several sentences. The constant for each slot compensates for short slots, which give a random second
+    text fewer tokens than wanted. Each example from a document with a single sentence also reads a second document. If
+    a fraction q of a source's tokens is in documents with a single sentence, the goal is therefore to read each token
+    of the source 1 + q times.
     """
     slots, tokens = np.diff(layout.first_slot), np.diff(layout.document_start)
     sentences = np.diff(running_total(layout.split.sentences_per_record)[layout.split.first_record])
@@ -317,7 +317,8 @@ def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: i
     # A window of one token has no second text and no order.
     swapped = coin_tosses(bits[Stream.SWAP]) & (end - begin > 1)
     starts[swapped], lengths[swapped] = starts[swapped, ::-1], lengths[swapped, ::-1]
-    # Truncated after the swap, as by ALBERT: of two equally long texts, the second loses a token.
+    # As in ALBERT, truncation follows the swap, because truncation removes a token from the second of two equally long
+    # texts.
     return Examples(windows.tokens, *truncate_pairs(seed, slots, starts, lengths), swapped.astype(np.int64))
 
 

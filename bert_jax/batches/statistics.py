@@ -10,7 +10,7 @@ from bert_jax.batches.pipeline import Sequences, Symbols, make_sequences
 from bert_jax.config import DataConfig
 from bert_jax.corpus.store import ReadableSplit, RecordArrays, running_total
 
-MAX_COVERED_TOKENS = 4_000_000  # two epochs of sequences over so many tokens take a few seconds
+MAX_COVERED_TOKENS = 4_000_000  # two epochs of sequences over this number of tokens take a few seconds
 NUM_SEQUENCES = 4096
 _SEQUENCES_AT_ONCE = 256
 _FIRST_NUMBER = 4  # the smaller ids are special tokens

@@ -82,7 +82,7 @@ def inverse_cloze_pair(record: RecordText, limits: TextLimits) -> TextPair:
     before = _range_of_whole_sentences(record.bounds, begin - capacity // 2, begin) if begin else slice(0, 0)
     rest = capacity - (before.stop - before.start)
     after = _range_of_whole_sentences(record.bounds, end, end + rest) if end < len(record.tokens) else slice(0, 0)
-    rest = capacity - (after.stop - after.start)  # where the record ends early, more precedes the sentence
+    rest = capacity - (after.stop - after.start)  # if the record ends early, take more text before the sentence
     before = _range_of_whole_sentences(record.bounds, begin - rest, begin) if begin else slice(0, 0)
     parts = [record.tokens[before], record.tokens[begin:end] if keeps else record.tokens[:0], record.tokens[after]]
     return TextPair(record.tokens[begin:end][: limits.query], np.concatenate(parts))
@@ -102,7 +102,7 @@ class PairRule(NamedTuple):
         pair: the function that draws a pair of a record.
         min_sentences: smallest number of sentences of a record.
         dev_rule: the row that makes dev pairs; None: this row. Pairs of equal texts have a cosine of 1 for any model,
-            so they rank no model.
+            so such pairs cannot rank models.
     """
 
     pair: Callable[[RecordText, TextLimits], TextPair]
@@ -123,7 +123,7 @@ class TextPairs:
 
     Attributes:
         num_per_epoch: number of records with enough sentences; each of these records gives one pair per epoch.
-        num_without: number of records that give no pair because they have too few sentences.
+        num_without: number of records with too few sentences for a pair.
     """
 
     def __init__(self, split: ReadableSplit, continues: np.ndarray, rule: str, limits: TextLimits, seed: int):

@@ -55,13 +55,13 @@ def gather_windows(
 ) -> Windows:
     """Return windows of whole sentences with at least `wanted` tokens, or with all tokens of a shorter slot.
 
-    Where `at_most` is above 0, a window has instead the whole sentences whose length is nearest to `wanted` and not
-    above `at_most`, but at least one sentence; `at_most` must not be below `wanted`.
+    Where `at_most` is above 0, the window instead has the whole sentences whose length is nearest to `wanted`. The
+    length is at most `at_most`, except for a window of a single sentence. `at_most` must be at least `wanted`.
 
-    A window begins with the first sentence that begins in the slot or, if no sentence begins in the slot, with the
-    sentence that contains the slot. A sentence that extends more than half a budget beyond the wanted tokens is cut
-    half a budget beyond these tokens; without this cut, truncation would leave only the middle of long sentences. Where
-    `backward` is True, the window is gathered from the end of the slot, in the reverse direction.
+    A window begins with the first sentence that begins in the slot. If no sentence begins in the slot, the window
+    begins with the sentence that contains the slot. A sentence that extends more than half a budget beyond the wanted
+    tokens is cut half a budget beyond these tokens; without this cut, truncation would leave only the middle of long
+    sentences. Where `backward` is True, the window is gathered from the end of the slot, in the reverse direction.
 
     The arrays are int64 [examples], and `backward` is bool [examples]. `position`, `document` and `epoch` identify a
     slot.
@@ -69,7 +69,7 @@ def gather_windows(
     reach = layout.budget // 2
     start, stop = slot_span(layout, seed, epoch, document, position)
     wanted = np.minimum(wanted, stop - start)
-    # No window begins further than `reach` inside its slot.
+    # A window begins at most `reach` tokens after the beginning of its slot.
     low = np.where(backward, stop - reach - wanted, start)
     high = np.where(backward, stop, start + reach + wanted)
     spans = _read_spans(layout, document, start, stop, low, high)

@@ -62,10 +62,10 @@ def read_run_config(
     """Return the config of a run, as `read_config` does, but accept the override `--config.model=from_init`.
 
     The override `--config.model=from_init` takes all fields of `config.model` except `vocab_size` from the architecture
-    of `config.init_from`; if `run` is the work directory of a run that has begun, from its recorded architecture,
-    because its initial weights may have been moved. The tokenizer of the corpus determines `vocab_size`, because the
-    tables of the weights may have unused rows. The objective determines whether attention is causal. Overrides of
-    single fields of `config.model` also apply.
+    of `config.init_from`. If `run` is the work directory of a run that has begun, the fields come from the recorded
+    architecture of the run, because the initial weights may have been moved. The tokenizer of the corpus determines
+    `vocab_size`, because the tables of the weights may have unused rows. The objective determines whether attention is
+    causal. Overrides of single fields of `config.model` also apply.
 
     Raises:
         UserError: `read_config` raises it, or `config.init_from` is not set or describes no architecture.

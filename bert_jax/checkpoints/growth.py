@@ -94,7 +94,7 @@ def _divide(x: np.ndarray, axis: int, size: int, rng: np.random.Generator) -> np
         return x
     repeated = _repeat(x, axis, size)
     fractions = rng.standard_exponential(repeated.shape, np.float32)
-    # Views, whose first axis is `axis`.
+    # The arrays are views whose first axis is `axis`.
     parts, totals = np.moveaxis(fractions, axis, 0), np.moveaxis(np.zeros_like(x), axis, 0)
     for begin in range(0, size, len(totals)):
         part = parts[begin : begin + len(totals)]

@@ -45,7 +45,7 @@ class Weights(Loaded):
     """The model of a directory, with the directory of its tokenizer."""
 
     directory: pathlib.Path
-    adapter_directory: pathlib.Path | None = None  # of the `peft` adapter that was merged into its base model, if any
+    adapter_directory: pathlib.Path | None = None  # directory of a `peft` adapter that was merged into its base model
     sentences: SentenceModules | None = None  # the modules of a directory of sentence-transformers
     step: int | None = None  # the step of a checkpoint of `pretrain`
 
@@ -62,7 +62,7 @@ class OpenModel:
     activation: str = ""  # for the score of a CrossEncoder: a row of CROSS_ENCODER_ACTIVATIONS; '' for other models
     tokenizer: Tokenizer = dataclasses.field(repr=False)
     directory: pathlib.Path  # the directory of the tokenizer and further files
-    adapter_directory: pathlib.Path | None = None  # of the `peft` adapter that was merged into its base model, if any
+    adapter_directory: pathlib.Path | None = None  # directory of a `peft` adapter that was merged into its base model
     sentences: SentenceModules = SentenceModules()  # the steps from texts to vectors
 
 
@@ -203,7 +203,7 @@ def task_file_path(model: Weights | OpenModel) -> pathlib.Path:
 def read_task_file(path: pathlib.Path) -> dict[str, Any]:
     """Return the object in a task file, or {} if the file is absent; raise UserError as `strict_json.read_object` does.
 
-    A task file may have many labels.
+    The size limit is large, because a task file may have many labels.
     """
     return strict_json.read_object(path, strict_json.MAX_TABLE_BYTES) if path.is_file() else {}
 

@@ -29,7 +29,7 @@ def with_longer_positions(weights: Weights, wanted: EncoderConfig, console: Cons
         message += ", by repeating their table"
     if scheme.angles and wanted.rotary_base != rotary_base:
         message += f", with the rotary base {wanted.rotary_base:,g} instead of {rotary_base:,g}"
-        if local_base is None and wanted.local_rotary_base is not None:  # local attention keeps its base
+        if local_base is None and wanted.local_rotary_base is not None:  # local layers keep their rotary base
             local_base = rotary_base
         rotary_base = wanted.rotary_base
     console.say(message)

@@ -16,7 +16,7 @@ def without_unused_rows(weights: Weights, num_tokens: int, console: Console) -> 
     """Return weights for a vocabulary of `num_tokens` tokens; weights for as many tokens or fewer stay unchanged.
 
     Published tables may have more rows than the tokenizer has tokens, because a multiple of 64 rows is fast. No text
-    has these rows, and pretraining would learn that they are never right. The console prints the change.
+    uses these rows, and pretraining would learn that the rows are never right. The console prints the change.
     """
     num_rows = weights.config.vocab_size
     if num_rows <= num_tokens:

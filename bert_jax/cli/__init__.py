@@ -1,4 +1,4 @@
-"""The command line, `bert-jax VERB`. Each verb is a function, next to its options, that imports heavy modules itself.
+"""The command line, `bert-jax VERB`. Each verb is a function that imports heavy modules itself.
 
 command.py       The parts that verbs share: their description and options, the console, the output file
 completion.py    The verb that prints scripts for the completion of a shell

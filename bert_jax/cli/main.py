@@ -46,11 +46,12 @@ VERBS["completion"] = make_completion_verb(VERBS)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return its exit status.
 
-    0: success, also if `pretrain` or `finetune` saves and stops after Ctrl-C or SIGTERM. 1: a recipe does not fit in
-    memory, `verify` finds damage, or storage fails (a full disk, an I/O error, too many open files, standard output
-    that cannot be written). 2: a mistake that the user can fix. 124: another process of the run is lost or hangs. 130:
-    Ctrl-C, or a second Ctrl-C in `pretrain` and `finetune`. 141: the reader of the output is gone, as in `predict |
-    head`, like SIGPIPE in a shell.
+    Status 0 means success, also if `pretrain` or `finetune` saves and stops after Ctrl-C or SIGTERM. Status 1 means
+    that a recipe does not fit in memory, that `verify` finds damage, or that storage fails (a full disk, an I/O error,
+    too many open files, standard output that cannot be written). Status 2 means a mistake that the user can fix. Status
+    124 means that another process of the run is lost or hangs. Status 130 means Ctrl-C, or a second Ctrl-C in
+    `pretrain` and `finetune`. Status 141, like SIGPIPE in a shell, means that the reader of the output is gone, as in
+    `predict | head`.
     """
     args = parse_arguments(VERBS, sys.argv[1:] if argv is None else argv)
     try:
@@ -80,8 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _status_and_message(error: Exception, output: object, memory_advice: str, words: Sequence[str]) -> tuple[int, str]:
     """Return the exit status and the line for an error of a verb; no line for a bug, whose traceback is printed.
 
-    If no other function turned an error of the operating system into a message, this function does. An error of writing
-    names no path, so the line names the output of the verb and the directory for temporary files.
+    If no other function turned an error of the operating system into a message, this function makes the message. An
+    error of writing names no path, so the line names the output of the verb and the directory for temporary files.
     """
     if isinstance(error, UserError):
         return error.status, str(error)

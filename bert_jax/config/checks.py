@@ -18,7 +18,7 @@ ROWS_OF_WEIGHTS = ("config.model.", "config.objective", "config.data.sentence_pa
 class FieldValue(NamedTuple):
     """A field with its value in a config."""
 
-    key: str  # config.train.phases[0].seq_len
+    key: str  # such as config.train.phases[0].seq_len
     field: "dataclasses.Field[Any]"
     value: Any
     read_by: tuple[ReadBy, ...]  # conditions of the field and of the sections around it
@@ -102,7 +102,7 @@ def refuse_fields_without_effect(
         condition, chosen = unmet.condition, unmet.choice
         if condition.recipe_may_set and unmet.setting.key.removeprefix(f"{path}.") not in given:
             continue
-        of_phase = f"{unmet.setting.key.rpartition('.')[0]}.{condition.choice}"  # a phase may choose more than the run
+        of_phase = f"{unmet.setting.key.rpartition('.')[0]}.{condition.choice}"  # a phase may set the choice, too
         fix_key = of_phase if of_phase in settings else chosen.key
         fix = f"change {fix_key}" if condition.not_values else ""
         fix = f"{fix_key} to {' or '.join(map(str, condition.values))}" if condition.values else fix
@@ -141,7 +141,7 @@ def _refuse_fields_that_no_phase_reads(
 
 
 class UnmetCondition(NamedTuple):
-    """A field that is set but has no effect, its unmet condition, and the field on whose value the condition is."""
+    """A field that is set but has no effect, its unmet condition, and the field whose value the condition tests."""
 
     setting: FieldValue
     condition: ReadBy
@@ -160,7 +160,7 @@ def unmet_conditions(
 
 
 def _choice_of(settings: Mapping[str, FieldValue], path: str, setting: FieldValue, name: str) -> FieldValue | None:
-    """Return the field `name` of the setting's section; if it is absent or None, the config's field."""
+    """Return the field `name` of the setting's section; if the field is absent or None, the config's field."""
     in_section = settings.get(f"{setting.key.rpartition('.')[0]}.{name}")
     if in_section is None or in_section.value is None:
         return settings.get(f"{path}.{name}", in_section)

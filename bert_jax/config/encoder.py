@@ -13,7 +13,7 @@ from bert_jax.config.field import (
     field,
 )
 
-WITH_INIT = ReadBy("init_from", not_values=(None,))  # the architecture of the weights
+WITH_INIT = ReadBy("init_from", not_values=(None,))  # condition: a run starts from weights, whose architecture is read
 MAX_MLPS = 8  # maximum number of MLPs per block, since the table of a family lists the tensors of each MLP
 
 

@@ -33,7 +33,7 @@ class ReadBy:
         values: values of `choice` with which the field has an effect.
         not_values: values of `choice` with which the field has no effect.
         row_property: attribute of the row that `choice` selects in its table; true if the field has an effect.
-        recipe_may_set: True if only the command line may not set the field without an effect.
+        recipe_may_set: True if a recipe may set the field without an effect; the command line may not.
     """
 
     choice: str

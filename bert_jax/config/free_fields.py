@@ -1,10 +1,10 @@
 """Fields of a config that a resumed run may change."""
 
-# Fields that a resumed run may change, because the learned weights stay equal except for rounding (and, after a change
-# of train.grad_accum_steps, except for the dropout masks). data.corpus, task.data and teacher are locations; the run's
+# Fields that a resumed run may change, because the learned weights stay equal except for rounding. A change of
+# train.grad_accum_steps also changes the dropout masks. data.corpus, task.data and teacher are locations; the run's
 # fingerprint identifies their content. A run with checkpoints keeps its first init_from, grow and generator_from, and
-# says so. A recipe file may move, because the other fields hold its values. The section evaluate changes only
-# measurements.
+# prints a line about a changed value. A recipe file may move, because the other fields hold its values. The section
+# evaluate changes only measurements.
 FREE_TO_CHANGE = (
     "compute.scan_layers",
     "compute.attention",

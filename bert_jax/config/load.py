@@ -158,8 +158,8 @@ def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Col
     Dataclasses check no values, so a config of `dataclasses.replace` may have values that no reader of run.json
     accepts.
 
-    Raises UserError, which names the key, for an unknown key or a wrong value.
-    `given` has the keys on the command line; a key that has no effect, because another field has a value, is an error.
+    The function raises UserError, which names the key, for an unknown key or a wrong value. `given` has the keys on the
+    command line; a key that has no effect, because another field has a value, is an error.
     """
     built = section_from_values(kind, _as_plain_values(config), "config")
     refuse_empty_paths(built)
@@ -215,7 +215,8 @@ def values_that_hosts_share(values: dict[str, Any], without: Sequence[str] = ())
 def config_differences(saved: dict[str, Any], wanted: dict[str, Any], also_free: tuple[str, ...] = ()) -> list[str]:
     """Return a line for each key that differs between two configs and changes the results of a run.
 
-    A run of an earlier version may have recorded a field without effect, which is refused today; its value may differ.
+    An earlier version may have recorded a field without effect, although such a field is refused today; the value of
+    such a field may differ.
 
     Args:
         saved: a config as `to_json` writes it.
@@ -248,7 +249,7 @@ def section_from_values(kind: Any, values: Any, path: str) -> Any:
 
 def _build_value(kind: Any, value: Any, path: str) -> Any:
     """Check a value and convert it to the type `kind`: a dataclass of schema.py, a tuple, a scalar, or None."""
-    if isinstance(kind, types.UnionType):  # `T | None`
+    if isinstance(kind, types.UnionType):  # the type is `T | None`
         if value is None:
             return None
         kind = typing.get_args(kind)[0]
@@ -358,7 +359,7 @@ def _config_class_of(config: ml_collections.ConfigDict) -> type[PretrainConfig] 
 
 
 class _UnprintedConfigDict(ml_collections.ConfigDict):
-    """A `ConfigDict` with an empty text; absl makes the text for its help, in most of the time to read a recipe."""
+    """A `ConfigDict` whose text is empty, because the text, which absl makes for its help, takes too much time."""
 
     def __str__(self) -> str:
         return ""
@@ -458,7 +459,7 @@ def run_recipe(recipe: RecipeName) -> ml_collections.ConfigDict:
         config = functions["get_config"](*[file.argument[1:]] if file.argument else [])
     except UserError:
         raise
-    except Exception as error:  # a recipe is a program: it may raise anything
+    except Exception as error:  # a recipe is a program, which may raise any error
         frames = traceback.extract_tb(error.__traceback__)
         lines = [f"line {frame.lineno}, " for frame in frames if frame.filename == file.path]
         where = lines[-1] if lines else ""
@@ -480,7 +481,7 @@ def add_table_rows_of_recipe(recipe: RecipeName | None) -> None:
 
 
 def _forget_modules(directory: str, names: Collection[str]) -> None:
-    """Forget those modules that lie directly in a directory, so that the next recipe reads the modules beside it."""
+    """Forget the modules that lie directly in a directory, so that a later recipe does not get these modules."""
     files = {
         name: (os.path.join(directory, f"{name}.py"), os.path.join(directory, name, "__init__.py")) for name in names
     }

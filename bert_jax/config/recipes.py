@@ -1,4 +1,4 @@
-"""Published training settings, one function for each paper; the recipes in configs/ start from them."""
+"""Published training settings, one function for each paper; the recipes in configs/ start from these settings."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -154,8 +154,8 @@ def modernbert_recipe_of_warner2024(
     The phases `short` have sequences of 1,024 tokens, and the phases `long` have sequences of 8,192 tokens. A phase is
     a dict of its fields, with its number of `steps` in place of its fraction. Between `short` and `long`, the rotary
     base of global blocks rises from 10,000 to 160,000. The learning rate is constant after the warmup, unless a phase
-    has a decay. Unlike in the paper, all phases read the same mixture of texts. The last phase of the paper reads more
-    of the better texts, which the weights of this phase can choose.
+    has a decay. Unlike in the paper, all phases read the same mixture of texts. In the paper, the last phase reads more
+    of the better texts; here, the corpus weights of that phase can choose these texts.
     """
     config = pretrain_config()
     config.model.update(architecture(f"modern_{size}"))
@@ -187,8 +187,8 @@ def finetuning(
 ) -> ml_collections.ConfigDict:
     """Return the fine-tuning settings of Devlin et al. 2019, appendix A.3: Adam, with linear warmup and decay.
 
-    The dev set is evaluated after each epoch. Unlike in the original, Adam
-    has bias correction, because without it training on a small set diverges (Mosbach et al. 2021, Zhang et al. 2021).
+    The dev set is evaluated after each epoch. Unlike in the original, Adam has bias correction, because training on a
+    small set diverges without the correction (Mosbach et al. 2021, Zhang et al. 2021).
     """
     config = finetune_config()
     config.task.update(epochs=epochs, max_seq_len=max_seq_len)

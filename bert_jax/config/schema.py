@@ -139,7 +139,7 @@ class DataConfig:
 # Settings of single objectives, a section each.
 @dataclasses.dataclass(frozen=True)
 class ReplacedTokensConfig:
-    """The generator that is trained beside the encoder, for objective=replaced_tokens."""
+    """The generator that is trained together with the encoder, for objective=replaced_tokens."""
 
     generator_size: float = field(
         0.25,

@@ -102,7 +102,7 @@ def compress_model(
 
 
 def comparison_lines(compressed: Compressed, eval_set: EvalSet) -> list[str]:
-    """Measure size, time and score before and after the compression; return lines about them."""
+    """Measure size, time and score before and after the compression; return lines about these measurements."""
     size_before, size_after = (
         _weights_megabytes(directory) for directory in (compressed.original, compressed.directory)
     )
@@ -146,7 +146,7 @@ def compare_times(before: Runner, after: Runner, batch: Batch) -> Times:
             begin = time.perf_counter()
             run(batch)
             pair.append(1000 * (time.perf_counter() - begin))
-        if round_index:  # the first round compiles
+        if round_index:  # the first round, which compiles, does not count
             pairs.append(pair)
     median_before, median_after = (statistics.median(times) for times in zip(*pairs, strict=True))
     return Times(median_before, median_after, statistics.median(after / before for before, after in pairs))

@@ -129,7 +129,8 @@ def dev_set_and_metric(dev_sets: Sequence[str], metric: str) -> DevSetAndMetric:
 def task_eval_set(weights: Weights, data: str | None, num_examples: int, console: Console) -> EvalSet:
     """Return the dev set of the task that a model was fine-tuned on, with the metric of the training.
 
-    If the task has two dev sets, the name of the metric chooses the set. A score of retrieval becomes the usual metric.
+    If the task has two dev sets, the name of the metric chooses the set. If the metric is a score of retrieval, the
+    usual metric replaces this score.
     """
     path = task_file_path(weights)
     described = read_task_file(path)

@@ -67,15 +67,15 @@ def add_vectors(
 ) -> dict[str, jax.Array]:
     """Return the outputs with a vector for each text, float32 `[batch, hidden]`, pooled from the last hidden states.
 
-    The vectors are the output `sentence_embedding`. For a model of sparse vectors, it is the only output, `[batch,
-    vocab]`. For late interaction, the only output is `token_embeddings`, `[batch, length, width]`.
+    The vectors are the output `sentence_embedding`. For a model of sparse vectors, `sentence_embedding` is the only
+    output, `[batch, vocab]`. For late interaction, the only output is `token_embeddings`, `[batch, length, width]`.
     """
     if sentences.has_token_vectors:
         return {TOKEN_VECTORS: outputs["sentence_vectors"]}
     if sentences.is_sparse:
         return {VECTORS: outputs["sentence_vectors"][..., :vocab_size]}
     pool = POOLINGS[sentences.pooling]
-    assert pool  # only the row `tokens` has no function, and it is no pooling of sentence-transformers
+    assert pool  # only the row `tokens` has no function, and sentence-transformers has no such pooling
     vectors = pool(outputs["last_hidden_state"], {"attention_mask": attention_mask})
     return outputs | {VECTORS: scale_to_unit_length(vectors) if sentences.normalize else vectors}
 
@@ -112,7 +112,7 @@ def random_example_batch(config: EncoderConfig, heads: tuple[Head, ...], tokeniz
 def compute_outputs_of_bert_jax(weights: Weights, format_name: str) -> ExpectedOutputs:
     """Make a batch; return it with the outputs of a model, which bert_jax computes in float32.
 
-    Raise UserError if an output is not finite, because nothing can be compared with it.
+    Raise UserError if an output is not finite, because no runtime can be compared with such an output.
     """
     heads = heads_of_exported_program(weights.heads, weights.sentences)
     batch = random_example_batch(weights.config, heads, load_tokenizer(weights.directory))

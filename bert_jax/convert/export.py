@@ -153,7 +153,7 @@ def card_text(weights: Weights, original: Weights, model: pathlib.Path, facts: C
 
     The card of the directory is kept, and gets the facts, if the card describes `weights`. For other heads, for another
     family, and for an adapter that was merged into its base model, a new card is made. The new card keeps the license
-    and other facts of the directory's card, and for an adapter, of the adapter's card.
+    and other facts of the directory's card or, for a merged adapter, of the adapter's card.
     """
     path = (original.adapter_directory or original.directory) / CARD
     given = (facts.license, facts.base_model, facts.bias, facts.retrieval)
@@ -255,7 +255,7 @@ def _write_from_onnx(
 def write_peft(weights: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
     """Write the adapter of a fine-tuned model as a directory of `peft`, with the tokenizer and the task.
 
-    Earlier versions wrote an adapter of vectors without its projection and its modules of sentence-transformers, so the
+    Earlier versions wrote an adapter of vectors without the projection and the modules of sentence-transformers, so the
     files that the adapter lacks come from the model.
     """
     del extra
@@ -281,7 +281,7 @@ def write_peft(weights: Weights, output: pathlib.Path, extra: Mapping[str, str])
 class ExportFormat:
     """A row of FORMATS."""
 
-    write: Callable[[Weights, pathlib.Path, Mapping[str, str]], None]  # (model, directory, extra files)
+    write: Callable[[Weights, pathlib.Path, Mapping[str, str]], None]  # function (model, directory, extra files)
     is_class: bool = True  # whether only the heads of one class of transformers are written
     runtimes: tuple[str, ...] = ()  # rows of RUNTIMES that run an export; README.md has the code of the first row
     tolerance: float | None = 1e-5  # limit of `largest_relative_difference` to bert_jax; None: no limit (int8)

@@ -252,9 +252,9 @@ def _code_of_late_interaction(
 def _code_of_texts(sentences: SentenceModules, texts: str) -> str:
     """Return Python code that makes texts for a model of sentence-transformers, with prompts and lowercasing.
 
-    If queries and documents have different prompts, the code makes a query and a document. Otherwise, the code is
-    `texts`, and puts the default prompt before each text. For a CrossEncoder, the code makes pairs of texts, and puts
-    the default prompt before the first text of each pair.
+    If queries and documents have different prompts, the code makes a query and a document. Otherwise, the result is the
+    code `texts`, and code that puts the default prompt before each text. For a CrossEncoder, the code makes pairs of
+    texts, and puts the default prompt before the first text of each pair.
     """
     default = json.dumps(sentences.prompt, ensure_ascii=False)
     if sentences.activation:

@@ -59,7 +59,7 @@ def print_latency(runtime: str, directory: str, expected: str, length: str) -> N
     medians = {}
     for size in BATCH_SIZES:
         inputs = repeat_first_row_to_batch(batch, size, int(length))
-        run(inputs)  # compiles
+        run(inputs)  # the first run compiles the program
         times, end = list[float](), time.perf_counter() + SECONDS
         while len(times) < MIN_ROUNDS or time.perf_counter() < end:
             begin = time.perf_counter()

@@ -81,7 +81,7 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
     sentences, max_positions = weights.sentences, weights.config.max_positions
     task_file = read_task_file(task_file_path(weights))
     settings, null_threshold = task_file.get("config", {}), task_file.get("null_threshold")
-    max_length = min(settings.get("max_seq_len") or max_positions, max_positions)  # as `predict`
+    max_length = min(settings.get("max_seq_len") or max_positions, max_positions)  # the maximum length in `predict`
     kind = answer_kind(weights.heads, weights.problem, weights.activation, sentences)
     classes = max((head.classes for head in weights.heads), default=0)
     code = usage_code(
@@ -133,7 +133,7 @@ def _template(weights: Weights) -> str | None:
 
 def run_readme_code(readme: str, directory: pathlib.Path) -> str:
     """Run the Python code of a README.md in a directory, in a separate process; return the printed text."""
-    code = 'import sys\nsys.modules["openvino_telemetry"] = None\n' + FENCE.findall(readme)[0]  # see import_openvino
+    code = 'import sys\nsys.modules["openvino_telemetry"] = None\n' + FENCE.findall(readme)[0]  # no telemetry
     done = subprocess.run([sys.executable, "-c", code], cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(f"the code of {CARD} fails: {''.join(done.stderr.strip().splitlines()[-1:])}")

@@ -23,13 +23,13 @@ from bert_jax.interop.sentence_modules import VECTORS, read_sentence_modules
 Arrays = Mapping[str, np.ndarray]  # name -> input or output of a program
 Run = Callable[[Arrays], dict[str, np.ndarray]]  # all inputs of a batch -> outputs, by their names in the program
 
-# Name of an output in bert_jax -> its names in transformers, in the order of the search.
+# Name of an output in bert_jax -> its names in transformers; the first name that exists is used.
 NAMES_IN_TRANSFORMERS = {
     "mlm_logits": ("prediction_logits", "logits"),
     "next_logits": ("logits",),
     "nsp_logits": ("seq_relationship_logits", "sop_logits", "logits"),
     "replaced_logits": ("logits",),
-    "sequence_logits": ("logits", "mlm_logits"),  # the second of a model that predicts words of labels
+    "sequence_logits": ("logits", "mlm_logits"),  # the second name is for a model that predicts words of labels
     "choice_logits": ("logits",),
     "token_logits": ("logits",),
     "pooled": ("pooler_output",),

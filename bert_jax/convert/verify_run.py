@@ -105,7 +105,7 @@ def check_runtime(
         run = RUNTIMES[name].open(directory, 0)
     except UserError:
         raise
-    except Exception as error:  # each runtime has errors of its own
+    except Exception as error:  # each runtime raises its own types of errors
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"{directory}: {name} cannot open it ({reason}); export the model again") from None
     wanted = {output: x for output, x in expected.outputs.items() if RUNTIMES[name].returns(output)}

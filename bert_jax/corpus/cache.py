@@ -23,11 +23,12 @@ from bert_jax.corpus.manifest import (
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file, sha256_of, user_cache
 
-# Imports of readers and tokenizer are inside functions: they load large libraries, which a local corpus does not need.
+# The imports of readers and tokenizer are inside functions, because readers and tokenizer load large libraries, which a
+# local corpus does not need.
 
 FILES_AT_ONCE = 8
 PAUSE = 1.0  # seconds between two measurements of the size of a copy that is being made
-ShowProgress = Callable[[str, int, int | None, str], None]  # (stage, done, total, unit), like `Console.progress`
+ShowProgress = Callable[[str, int, int | None, str], None]  # (stage, done, total, unit), as in `Console.progress`
 TOKENIZER = "tokenizer"
 
 
@@ -36,7 +37,7 @@ class _RemoteCorpus(NamedTuple):
 
     url: str
     manifest: bytes
-    digests: dict[str, str]  # file name -> hex SHA-256, without the manifest
+    digests: dict[str, str]  # file name -> hex SHA-256, for all files except the manifest
     tokenizer_sha256: str  # `Tokenizer.sha256`, which is not the digest of a file
     num_bytes: int  # total size of the shards that are copied
 
@@ -63,7 +64,7 @@ def copy_corpus_to_cache(
         snapshot: beginning of the fingerprint of a snapshot; "": the newest snapshot. The copy has the chosen snapshot
             and all earlier snapshots.
         progress: called as the copy grows, in the copying process and in the waiting processes.
-        only_signatures: True to copy the signatures and not the documents; the copy has a directory of its own, in
+        only_signatures: True to copy the signatures and not the documents; the copy is in a separate directory, in
             which `open_corpus` finds no documents.
 
     Raises:
@@ -104,7 +105,7 @@ class _GrowthReport:
         """Report the size of the directory if it has changed."""
         size = 0
         for path in self._directory.rglob("*"):
-            with contextlib.suppress(OSError):  # renamed meanwhile
+            with contextlib.suppress(OSError):  # the file was renamed meanwhile
                 size += path.stat().st_size
         if size != self._reported:
             self._reported = size
@@ -117,7 +118,7 @@ def _wait_for_lock(lock: int, mode: int, growth: _GrowthReport) -> None:
         try:
             return fcntl.flock(lock, mode | fcntl.LOCK_NB)
         except BlockingIOError:
-            fcntl.flock(lock, fcntl.LOCK_UN)  # two processes with a shared lock would wait for each other
+            fcntl.flock(lock, fcntl.LOCK_UN)  # two waiting processes that keep a shared lock would wait forever
             growth.update()
             time.sleep(PAUSE)
 
@@ -172,7 +173,7 @@ def _read_remote_manifest_and_tokenizer_digests(url: str, snapshot: str, only_si
 
 
 def _download(url: str) -> bytes:
-    """Return the content of the file at a URL; raise UserError if it does not exist."""
+    """Return the content of the file at a URL; raise UserError if the file does not exist."""
     from bert_jax.readers import storage
 
     content = storage.read_url(url)
@@ -206,7 +207,7 @@ def _copy_missing_files(
     missing = _missing_files(remote, directory)
     files = [name for name in missing if name != MANIFEST]
     with writing(directory):
-        for path in directory.glob(".*"):  # left by a killed copy
+        for path in directory.glob(".*"):  # files that a killed copy left
             path.unlink()
         free = shutil.disk_usage(directory).free
     # An empty directory needs space for the whole corpus; a copy that is resumed needs less.

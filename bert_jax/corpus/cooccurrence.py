@@ -1,9 +1,9 @@
 """Vectors of tokens from their neighbors in a text, without training: the factors of a matrix of co-occurrences.
 
-A token gets a row of numbers: for each context, a neighboring token at one of four distances, the positive pointwise
-mutual information (PPMI) of token and context. The left singular vectors of all rows, times the roots of the singular
-values, are the vectors (Levy, Goldberg and Dagan 2015, "Improving Distributional Similarity with Lessons Learned from
-Word Embeddings").
+A context is a neighboring token at one of four distances. The matrix has a row for each token: the positive pointwise
+mutual information (PPMI) of the token and each context. The left singular vectors of the matrix, times the roots of the
+singular values, are the vectors (Levy, Goldberg and Dagan 2015, "Improving Distributional Similarity with Lessons
+Learned from Word Embeddings").
 """
 
 from typing import NamedTuple
@@ -16,17 +16,17 @@ from bert_jax.corpus.statistics import samples_of_sources
 from bert_jax.corpus.store import ReadableSplit
 
 WEIGHTS = {-1: 1.0, 1: 1.0, -2: 0.7, 2: 0.7}  # distance from a token to its context -> weight of the context's columns
-CONTEXT_POWER = 0.75  # frequencies of contexts are smoothed by this power (Levy et al. 2015, 3.2)
-DISCOUNT = 0.5  # of each count, because a pair that occurs once is often chance
-MAX_TOKENS = 30_000_000  # of a larger text, a random sample of records is read
-NOISE = 1e-6  # factors of a token that explain a smaller fraction of its row's square are rounding errors
+CONTEXT_POWER = 0.75  # exponent that smooths the frequencies of contexts (Levy et al. 2015, 3.2)
+DISCOUNT = 0.5  # subtracted from each count of a pair, because a pair that occurs once is often chance
+MAX_TOKENS = 30_000_000  # maximum number of tokens to count; a larger text is sampled by records
+NOISE = 1e-6  # a vector that explains a smaller fraction of the row's squared length is a rounding error
 _RECORDS_AT_ONCE = 8_192
 
 
 class Cooccurrence(NamedTuple):
     """The frequencies of the tokens of a text, and the mutual information of neighboring tokens."""
 
-    frequencies: np.ndarray  # of tokens that have a neighbor, float64 [vocab_size]; their sum is 1, or 0 without pairs
+    frequencies: np.ndarray  # float64 [vocab_size], for tokens that have a neighbor; the sum is 1, or 0 without pairs
     information: dict[int, scipy.sparse.csr_matrix]  # distance from token to context -> PPMI [tokens, contexts], nats
 
 
@@ -37,14 +37,14 @@ def count_cooccurrences(
     max_distance: int = 2,
     max_tokens: int = MAX_TOKENS,
 ) -> Cooccurrence:
-    """Return the co-occurrences of a text as a training reads the text.
+    """Return the co-occurrences of tokens in a text; each source counts as often as training reads the source.
 
     Args:
         split: the text.
         vocab_size: number of tokens of the vocabulary.
         passes_per_source: number of times that a token of each source counts, float64 `[sources]`; None: once.
         max_distance: largest distance between a token and its context, in both directions.
-        max_tokens: number of tokens that are counted; of a larger text, a random sample of records is read.
+        max_tokens: maximum number of tokens that are counted; of a larger text, a random sample of records is read.
     """
     following = neighbor_counts(split, vocab_size, passes_per_source, max_distance, max_tokens)
     preceding = {-distance: NeighborCounts(*(x.T.tocsr() for x in counts)) for distance, counts in following.items()}
@@ -59,9 +59,9 @@ def count_cooccurrences(
 def cooccurrence_vectors(cooccurrence: Cooccurrence, size: int) -> np.ndarray:
     """Return a vector for each token of a vocabulary, float32 `[vocab_size, size]`.
 
-    A vector has the length 1, or is 0. It is 0 if the token occurs beside no other token more often than by chance, or
-    if the first `size` singular vectors explain nothing of the token's row. A vocabulary of at most `size` tokens has
-    fewer singular vectors; the other entries of its vectors are 0.
+    A vector has the length 1 or 0. The length is 0 if the token occurs beside no other token more often than by chance,
+    or if the first `size` singular vectors explain nothing of the token's row. A vocabulary of at most `size` tokens
+    has fewer singular vectors; the other entries of its vectors are 0.
     """
     matrix = scipy.sparse.hstack(
         [weight * cooccurrence.information[distance] for distance, weight in WEIGHTS.items()]
@@ -107,7 +107,7 @@ class NeighborCounts(NamedTuple):
     """Counts of the pairs of a token and a context, float64 sparse matrices `[vocab_size tokens, contexts]`."""
 
     pairs: scipy.sparse.csr_matrix
-    discounted: scipy.sparse.csr_matrix  # `pairs` less DISCOUNT, per source
+    discounted: scipy.sparse.csr_matrix  # `pairs`, after DISCOUNT is subtracted from each count of a source
 
 
 def neighbor_counts(

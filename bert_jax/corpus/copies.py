@@ -1,8 +1,8 @@
 """Counts of documents that repeat other documents, found by token ids: exact copies, and near copies across splits.
 
-To find near copies, a table stores the lowest shingle hashes of each held-out document, and the hashes of each training
-document are looked up in the table. A pair of documents that shares enough of the stored hashes is then compared by all
-hashes of both documents.
+A shingle is a sequence of `SHINGLE` consecutive token ids. To find near copies, a table stores the lowest shingle
+hashes of each held-out document, and the hashes of each training document are looked up in the table. Two documents
+that share enough of the stored hashes are then compared by all their hashes.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ from bert_jax.corpus.statistics import MAX_TOKENS_READ, document_sizes, random_i
 from bert_jax.corpus.store import MAX_RECORD, Split, running_total
 
 LOWEST_HASHES = 16  # number of hashes that the table stores for each held-out document
-# A training document is compared with a held-out document if it shares this fraction of the stored hashes. A near copy
-# shares fewer hashes with a probability of 0.0002.
+# A training document is compared with a held-out document if it shares this fraction of the stored hashes. The
+# probability that a near copy shares a smaller fraction is 0.0002.
 MIN_SHARED_FRACTION = 0.4
 MAX_RECORDS = 64  # maximum number of records of a document that are compared; later text is ignored
 _MAX_OWNERS = 64  # maximum number of held-out documents stored for a hash; a hash in more documents is boilerplate
@@ -59,8 +59,8 @@ def count_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ)
     """Count documents with equal ids, found by a hash of 128 bits.
 
     Equal documents have equal numbers of tokens and sentences, so only documents that share both numbers with another
-    document are read. If the documents to read have more than `limit` tokens together, pairs of a number of tokens and
-    a number of sentences are sampled, and only the documents with these pairs are read.
+    document are read. If these documents have more than `limit` tokens together, pairs (number of tokens, number of
+    sentences) are sampled, and only the documents with a sampled pair are read.
     """
     split = Split.join([train, heldout])
     tokens, sentences = document_sizes(split)

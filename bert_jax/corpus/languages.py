@@ -4,7 +4,7 @@ import re
 
 from bert_jax.errors import UserError, nearest
 
-NO_LANGUAGE = "none"  # each line is a sentence, unchanged: for code, logs, proteins
+NO_LANGUAGE = "none"  # each line is an unchanged sentence, for text such as code, logs and proteins
 # Characters, as ranges of a regular expression, of scripts that do not separate words: Thai, Lao, Tibetan, Burmese,
 # Khmer, kana, Han.
 UNSPACED = "\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"

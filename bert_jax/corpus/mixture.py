@@ -40,7 +40,7 @@ class Mixture:
 
     def tokenizer(self) -> "Tokenizer":
         """Return the tokenizer that made the ids; raise UserError if the corpus has another tokenizer."""
-        from bert_jax.tokenizer import load_tokenizer  # loads `tokenizers`
+        from bert_jax.tokenizer import load_tokenizer  # this import loads the library `tokenizers`
 
         tokenizer = load_tokenizer(self.tokenizer_directory)
         if tokenizer.sha256 != self.tokenizer_sha256:
@@ -104,7 +104,7 @@ def open_mixture(
 
 
 def _with_recorded_snapshots(named: Sequence[CorpusAndSnapshot], recorded: str) -> list[CorpusAndSnapshot]:
-    """Return corpora with the snapshots that a resumed run recorded, where no snapshot is named."""
+    """Return corpora; a corpus without a named snapshot gets the snapshot that a resumed run recorded."""
     recorded_snapshots = snapshots_of(recorded)
     if len(recorded_snapshots) != len(named):
         return list(named)
@@ -125,7 +125,7 @@ def corpus_setting_with_snapshots(setting: str, mixture: Mixture) -> str:
 
 
 def snapshots_of(setting: str | None) -> list[str]:
-    """Return the snapshot of each corpus in a value of `config.data.corpus`, "" if none is named; [] for None."""
+    """Return the snapshot of each corpus that `config.data.corpus` names, "" for no snapshot; [] for the value None."""
     return [parse_corpus_and_snapshot(item).snapshot for item in find_corpora(setting)] if setting else []
 
 

@@ -212,8 +212,9 @@ def token_counts(
 ) -> np.ndarray:
     """Return how often each token occurs in a split: float64 `[vocab_size]`.
 
-    A token of source k counts `passes_per_source[k]` times, float64 `[sources]`, or once if the argument is None. The
-    passes may have more than `limit` tokens. Then the counts describe about `limit` tokens, of a random sample.
+    A token of source k counts `passes_per_source[k]` times (float64 `[sources]`), or once if `passes_per_source` is
+    None. If the passes have more than `limit` tokens together, the counts come from a random sample of about `limit`
+    tokens.
     """
     counts = np.zeros(vocab_size)
     for sample in samples_of_sources(split, passes_per_source, limit):
@@ -233,11 +234,11 @@ class SourceSample(NamedTuple):
 def samples_of_sources(
     split: ReadableSplit, passes_per_source: np.ndarray | None, limit: int
 ) -> Iterator[SourceSample]:
-    """Yield the records of each source of a split that stand for about `limit` tokens of training.
+    """Yield a sample of each source of a split; the samples stand for about `limit` tokens of training text.
 
-    A token of source k counts `passes_per_source[k]` times, float64 `[sources]`, or once if the argument is None. If
-    the passes have more than `limit` tokens, a random sample of the records of each source, with a fixed seed, stands
-    for the source. Sources without passes are left out.
+    A token of source k counts `passes_per_source[k]` times (float64 `[sources]`), or once if `passes_per_source` is
+    None. If the passes have more than `limit` tokens together, a random sample of the records of each source, with a
+    fixed seed, stands for the source. Sources without passes are left out.
     """
     borders = split.first_record[split.source_documents]
     num_tokens = np.array([split.tokens_per_record[begin:end].sum() for begin, end in itertools.pairwise(borders)])

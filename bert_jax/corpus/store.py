@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "heldout")
 READING_THREADS = 8  # number of threads for which open files are reserved; a thread has a reader for each shard
-MAX_RECORD = 1024  # maximum number of tokens; the text of an example is in one or two records
-MAX_SENTENCE = 512  # maximum number of tokens; no published model reads longer sequences
+MAX_RECORD = 1024  # maximum number of tokens in a record; the text of an example is in one or two records
+MAX_SENTENCE = 512  # maximum number of tokens in a sentence; no published model reads longer sequences
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 READ_BUFFER_BYTES = 1 << 12  # the default of 1 MiB per seek is four times slower
 DAMAGE = (RuntimeError, OSError, IndexError)  # exceptions that ArrayRecord raises for a damaged file
-# The storage counts as slow (such as a mounted bucket) if the median of PROBES reads takes more than SLOW_READ seconds.
+# Storage, such as a mounted bucket, counts as slow if the median of PROBES reads takes more than SLOW_READ seconds.
 PROBES, SLOW_READ = 16, 2e-3
 SHARDS_AT_ONCE = 32
 
@@ -77,7 +77,7 @@ class RecordArraysWithWords(NamedTuple):
 
 
 class ReadableSplit(Protocol):
-    """The part of the interface of `Split` that sequences and counts of tokens need."""
+    """The part of the interface of `Split` that is needed to make sequences and to count tokens."""
 
     tokens_per_record: np.ndarray
     sentences_per_record: np.ndarray
@@ -179,7 +179,7 @@ class Split:
         tokens, lengths, sentences = self._parse_records_without_word_starts(without_words, record_indices)
         has_words = self._shard_has_words[self._shard_of(record_indices)]
         packed = b"".join([d[k:] for d, k in zip(data, ends, strict=True)])
-        filling = np.where(has_words, -sizes % 8, 0)  # unused bits of the last byte of a record
+        filling = np.where(has_words, -sizes % 8, 0)  # number of unused bits in the last byte of each record
         unused = np.repeat(np.cumsum(np.where(has_words, sizes, 0)), filling) + np.arange(filling.sum())
         begins = np.delete(np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little"), unused).view(bool)
         if not has_words.all():

@@ -56,9 +56,9 @@ from bert_jax.training.schedules import Phase, learning_rate, plan_phases
 from bert_jax.training.step import abstract_state, check_divisible_by_mesh, jit_train_step, state_layout
 
 NOTHING_FITS = "a larger slice, a chip with more memory, or a smaller batch"
-DEFAULT_VOCAB_SIZE = 30_522  # of the released uncased BERT
+DEFAULT_VOCAB_SIZE = 30_522  # vocabulary size of the released uncased BERT
 NO_TILES = "find output tile sizes"  # part of the message of XLA's error
-LOWERED_AS = {"gpu": "cuda"}  # JAX's name of a platform -> the name that lowering takes where no device is present
+LOWERED_AS = {"gpu": "cuda"}  # JAX's name of a platform -> the name that lowering takes if no device is present
 
 Say = Callable[[str], None]
 
@@ -82,13 +82,13 @@ class PhaseReport:
     """The results of a phase; the fields `cost` and `estimate` are None if the program does not fit in memory."""
 
     phase: Phase
-    tokens: int  # in a step, over all devices
-    parameter_bytes: int  # on one device, a part of memory.arguments
-    optimizer_bytes: int  # on one device, with the moving average of the parameters
+    tokens: int  # tokens of a step, over all devices
+    parameter_bytes: int  # bytes on one device, a part of memory.arguments
+    optimizer_bytes: int  # bytes on one device, with the moving average of the parameters
     memory: Memory
     fits: bool
     changes: tuple[str, ...]  # overrides with which the phase should fit in memory
-    model_flops: float  # of a step, on one device
+    model_flops: float  # model FLOPs of a step, on one device
     cost: Cost | None
     estimate: Estimate | None
     compile_seconds: float
@@ -101,7 +101,7 @@ class Report:
     name: str
     devices: int
     chips: float
-    watts: float | None  # of one chip, typical
+    watts: float | None  # typical power of one chip
     machine: Machine
     mesh: dict[str, int]
     parameters: int
@@ -115,18 +115,18 @@ class Total:
 
     steps: int
     tokens: int
-    model_flops: float  # on all devices
+    model_flops: float  # model FLOPs on all devices
     days: tuple[float, float] | None
     chip_hours: tuple[float, float] | None
-    cost: tuple[float, float] | None  # in the currency of the price
+    cost: tuple[float, float] | None  # cost in the currency of the price
     energy_kwh: tuple[float, float] | None
 
 
 def pretraining_compile_inputs(config: PretrainConfig) -> CompileInputs:
     """Return the inputs to compile a pretraining recipe.
 
-    If the recipe has neither a corpus nor a vocabulary size, the vocabulary size of `config.init_from` or, without
-    readable initial weights, of BERT is assumed.
+    A recipe with neither a corpus nor a vocabulary size gets the vocabulary size of `config.init_from`; if these
+    initial weights cannot be read, the vocabulary size of BERT is assumed.
 
     Raises:
         UserError: a field has a value that is not among its choices, a field has no effect, or the corpus cannot be
@@ -140,7 +140,7 @@ def pretraining_compile_inputs(config: PretrainConfig) -> CompileInputs:
     elif not config.model.vocab_size:
         size = DEFAULT_VOCAB_SIZE
         if config.init_from:
-            with contextlib.suppress(UserError):  # the weights may be on the machine of the run alone
+            with contextlib.suppress(UserError):  # the weights may be only on the machine of the run
                 size = read_architecture(config.init_from).vocab_size or size
         config = with_vocab_size(config, size)
         notes = (f"no corpus and no config.model.vocab_size: assuming a vocabulary of {size:,}",)
@@ -173,7 +173,7 @@ def finetuning_compile_inputs(config: FinetuneConfig, console: Console) -> Compi
     settings, train, freeze_encoder = config.task, config.train, config.optimizer.freeze_encoder
     inputs = read_task_inputs(config.init_from, settings, train, freeze_encoder, config.seed, console, config.adapter)
     feed, phase, _ = plan_training(inputs, settings, train)
-    # The set whose examples have most sequences.
+    # The batches have examples of the set whose examples have the most sequences.
     features = max((split.features for split in inputs.train), key=lambda features: len(features[0].sequences))
     check_warmup(config.optimizer, phase.end)
 

@@ -6,7 +6,7 @@ from bert_jax.dryrun.hlo_cost import Cost
 from bert_jax.parallel.chips import Chip
 
 # Fraction of the peak FLOP/s that the slowest estimate assumes. Published runs of BERT on TPUs and GPUs reach 0.4 to
-# 0.6 of the peak overall; this fraction is for compute alone, and memory and interconnect are added.
+# 0.6 of the peak overall; this fraction is only for compute; the times of memory and interconnect are added.
 SLOW_COMPUTE = 0.5
 
 

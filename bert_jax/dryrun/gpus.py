@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from bert_jax.errors import UserError
 
 INSTALL = "in an environment of its own, pip install 'jax[cuda13-local]' nvidia-cudnn-cu13"
-MAX_GPUS = 8  # of one host
+MAX_GPUS = 8  # maximum number of GPUs of one host
 
 
 class Gpu(NamedTuple):
     """The properties of a GPU that XLA's compiler needs, from NVIDIA's guides; for the SXM module if one exists."""
 
-    device_kind: str  # as jax.Device.device_kind
+    device_kind: str  # value of jax.Device.device_kind
     capability: tuple[int, int]
     processors: int  # streaming multiprocessors
     lanes: int  # float32 units of a multiprocessor

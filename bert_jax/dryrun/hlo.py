@@ -120,7 +120,7 @@ def _parse_arrays(text: str) -> tuple[Array, ...]:
 
 
 def _padded_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """Return the axis sizes from major to minor, the last of them rounded up to whole tiles: `{1,0:T(8,128)(2,1)}`."""
+    """Return the axis sizes from major to minor, the last sizes rounded up to whole tiles: `{1,0:T(8,128)(2,1)}`."""
     if not (match := _TILE.match(layout)):
         return shape
     physical = [shape[int(axis)] for axis in reversed(match[1].split(",")) if axis]

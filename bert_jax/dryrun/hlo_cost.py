@@ -25,8 +25,9 @@ class Collective:
 
     Attributes:
         bytes: size of the whole array: the operand of a reduce-scatter, and the result of any other collective.
-        sent: number of bytes that a device sends in a ring of n devices, which is `bytes` times a factor: 2 (n - 1) / n
-            for an all-reduce, 1 for a permutation, (n - 1) / n for an all-gather, reduce-scatter or all-to-all.
+        sent: number of bytes that a device sends in a ring of n devices, which is `bytes` times a factor. The factor is
+            2 (n - 1) / n for an all-reduce, 1 for a permutation, and (n - 1) / n for an all-gather, reduce-scatter or
+            all-to-all.
     """
 
     kind: str
@@ -39,11 +40,11 @@ class Cost(NamedTuple):
     """The cost of one run of the program on one device."""
 
     flops: float
-    bytes: float  # accessed
-    hbm_bytes: float  # accessed bytes in HBM, not in the chip's internal memory
+    bytes: float  # accessed bytes
+    hbm_bytes: float  # bytes accessed in HBM, not in the chip's internal memory
     collectives: tuple[Collective, ...]
     kernels: dict[str, int]  # number of launches of each kind
-    dcn_bytes: float = 0.0  # sent over the network between slices
+    dcn_bytes: float = 0.0  # bytes sent over the network between slices
 
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
@@ -302,7 +303,7 @@ def _fusion_parameters(fused: Computation) -> dict[int, Instruction]:
 def _fusion_bytes_read(
     module: HloModule, fused: Computation, parameter: Instruction, continues_transfer: bool = False
 ) -> float:
-    """Return the number of bytes that a fusion reads of a parameter; of a sliced parameter, it reads only the slices.
+    """Return the number of bytes that a fusion reads of a parameter; of a sliced parameter, only the slices are read.
 
     A fusion that continues a transfer, which another fusion began, does not read the parameters of the transfer.
     """
@@ -324,7 +325,7 @@ def _fusion_bytes_read(
             read = _fusion_bytes_read(module, fused, user) / user.arrays[0].padded_bytes
             total += min(read, 1.0) * sum(array.padded_bytes for array in parameter.arrays)
         elif first and user.opcode == "dynamic-update-slice":
-            continue  # written, not read
+            continue  # the parameter is written, not read
         elif user.opcode == "fusion":
             inner = module.computations[next(called_computation_names(user, "calls"))]
             numbered = _fusion_parameters(inner)
@@ -376,7 +377,7 @@ def _instruction_collectives(module: HloModule, computation: Computation, op: In
     if op.opcode == "fusion":
         for part in called_computation_names(op, "calls"):
             fused = module.computations[part]
-            scatter = part.startswith("all-reduce-scatter")  # TPU: an all-reduce of which each device takes its slice
+            scatter = part.startswith("all-reduce-scatter")  # TPU: an all-reduce of which each device takes a slice
             for inner in fused.instructions.values() if not _continues_async_collective(part, fused) else ():
                 for kind, size, group in _instruction_collectives(module, fused, inner):
                     yield _Collective("reduce-scatter" if scatter and kind == "all-reduce" else kind, size, group)
@@ -387,7 +388,7 @@ def _instruction_collectives(module: HloModule, computation: Computation, op: In
     results = sum(array.bytes for array in op.arrays if array.shape or kind == "all-reduce")
     operands = sum(array.bytes for name in op.operands for array in computation.instructions[name].arrays)
     if op.opcode.endswith("-start") and kind != "all-reduce":
-        results -= operands  # the tuple of a start holds the operands too
+        results -= operands  # the tuple of a start operation holds the operands, too
     yield _Collective(kind, operands if kind == "reduce-scatter" else results, group)
 
 

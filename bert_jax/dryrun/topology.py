@@ -55,7 +55,7 @@ def _compile_only_tpus(name: str, chip: str, sizes: tuple[int, ...], slices: int
         raise UserError(f"--topology={name} needs the TPU compiler: pip install 'jax[tpu]'")
     for variable, value in {
         "JAX_PLATFORMS": "cpu",
-        "TPU_SKIP_MDS_QUERY": "1",  # no query of the cloud's metadata server
+        "TPU_SKIP_MDS_QUERY": "1",  # libtpu must not query the cloud's metadata server
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     }.items():
         os.environ.setdefault(variable, value)

@@ -25,8 +25,8 @@ from bert_jax.training.evaluation import Evaluate
 def sentence_modules_of_task(inputs: TaskInputs, settings: TaskConfig) -> SentenceModules:
     """Return the steps by which the trained model turns a text into a vector.
 
-    The prompts of queries and documents are the prompts of the training, under the names that the initial model gives
-    them. Its other prompts stay. The similarity stays if the vector head is not changed.
+    The prompts of queries and documents are the prompts of the training, under the names of the prompts in the initial
+    model. All other prompts of the initial model stay. The similarity stays if the vector head is not changed.
     """
     known, row = inputs.weights.sentences or SentenceModules(), VECTOR_HEADS[settings.vector_head]
     prompts = dict(known.prompts)

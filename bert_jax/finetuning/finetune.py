@@ -51,7 +51,7 @@ from bert_jax.training.step import check_divisible_batches, check_divisible_by_m
 def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, session: Session) -> dict[str, Any] | None:
     """Train `config.task` from `config.init_from` with each learning rate and seed.
 
-    If there are several processes, each calls this function with a directory that all processes see.
+    If there are several processes, each process calls this function with a directory that all processes see.
 
     Returns:
         The content of `results.json`; None if a signal ended the training early. The same call then resumes the
@@ -76,7 +76,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
     # Resolve the config: fill in the lengths to pad to, the numbers of steps, and absolute paths.
     mesh = sharding.make_mesh(config.mesh)
     feed, phase, order = plan_training(inputs, settings, config.train)
-    check_divisible_batches(mesh, (phase,))  # before examples are dealt to the devices and the micro-batches
+    check_divisible_batches(mesh, (phase,))  # checked before examples are distributed to devices
     sets = [TrainingSet(split.features, feed) for split in inputs.train]
     if not settings.buckets:  # lengths that the user chose are kept
         of_run = (inputs.architectures, inputs.weights.heads, config.compute, mesh)
@@ -147,7 +147,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         evaluation = evaluation._replace(evaluate=with_retrieval_scores(evaluation.evaluate, score_collection))
         results = []
         for rate in rates:
-            programs: Programs = {}  # of all seeds with this rate
+            programs: Programs = {}  # programs that all seeds with this rate share
             for seed in range(config.seed, config.seed + settings.num_seeds):
                 optimizer = dataclasses.replace(config.optimizer, peak_learning_rate=rate)
                 training_plan = dataclasses.replace(

@@ -55,7 +55,7 @@ from bert_jax.tasks.task import Task
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training.schedules import Phase
 
-MAX_NARROW_WIDTH = 256  # of an encoder for which the learning rates of the recipes are too low
+MAX_NARROW_WIDTH = 256  # maximum width of an encoder for which the learning rates of the recipes are too low
 MIN_NARROW_RATE = 3e-4
 
 
@@ -74,7 +74,7 @@ class TaskInputs:
     test: tuple[TaskSplit, ...]
     metric: str  # the score that chooses the best model
     adapter: Adapter | None  # None: all weights are trained
-    collection: Collection | None  # of config.task.retrieval
+    collection: Collection | None  # collection of config.task.retrieval
 
     @property
     def architectures(self) -> tuple[EncoderConfig, ...]:
@@ -102,7 +102,7 @@ def read_task_inputs(
     console: Console,
     adapter: AdapterConfig | None = None,
 ) -> TaskInputs:
-    """Return the weights, teacher and sets of a task; raise UserError if they do not match each other or the settings.
+    """Return the weights, teacher and sets of a task; raise UserError if they contradict each other or the settings.
 
     Args:
         init_from: model directory to start from.
@@ -135,7 +135,7 @@ def read_task_inputs(
     # A head of pretraining cannot start from random weights.
     rng_of_head = None if heads_as_stored((head,))[0].name in OF_PRETRAINING else rng
     weights = _with_classifier_rows_by_label(read_weights(init_from, (head,), rng_of_head, console), task.labels)
-    model_class_for_heads(weights.config, weights.heads)  # refuses heads as which the best model could not be written
+    model_class_for_heads(weights.config, weights.heads)  # refuses heads with which no model can be exported
     if kind.loss.whole_batch:
         _check_sentence_modules(weights)
         check_matryoshka_sizes(settings.matryoshka_sizes, head.classes or weights.config.hidden_size)
@@ -345,7 +345,7 @@ def learning_rates_to_try(rates: tuple[float, ...] | None, peak_learning_rate: f
 
 
 def _with_balanced_labels(task: Task, settings: TaskConfig, train: TaskSplit, console: Console) -> TaskSplit:
-    """Return the training set with class weights and repeated examples of rare labels, if the settings ask for them."""
+    """Return the training set with class weights and repeated examples of rare labels, if the settings ask for this."""
     kind, features = KINDS[task.kind], train.features
     if settings.oversample:
         features = oversample_rare_labels(kind, train.examples, features)

@@ -188,7 +188,7 @@ def mine_negatives(
                 for key in mined.in_order():
                     file.write(mined.path(key, LINES).read_bytes())
     if not num_written:
-        shared = "" if opened else " that share words with the queries"  # BM25 ranks no others
+        shared = "" if opened else " that share words with the queries"  # BM25 ranks no other documents
         raise UserError(
             f"no pair has {num_negatives} negatives; give more documents{shared}, other --ranks or a smaller --margin"
         )
@@ -219,7 +219,7 @@ def _without_extra_spaces(text: str) -> str:
 def _positions_of_texts(documents: Sequence[str], read: Iterable[CorpusDocument]) -> Mapping[str, Set[int]]:
     """Return text without extra spaces -> indices in `documents` of the documents with this text.
 
-    Both the text alone and the text after its title lead to a document, because a pair may have either.
+    Both the text alone and the text after its title lead to a document, because a pair may have one of the two texts.
     """
     index_of = {text: index for index, text in enumerate(documents)}
     positions: dict[str, set[int]] = {}

@@ -15,7 +15,7 @@ from bert_jax.tasks.reading.formats import read_file_records
 from bert_jax.tasks.table import KINDS_OF_WORDS
 
 SKEW = 3  # macro F1 is the metric if the most frequent label has at least SKEW times the examples of the rarest
-DEV_FRACTION, SMALL_DEV_FRACTION, SMALL = 0.1, 0.2, 1_000  # the second for fewer than SMALL labels
+DEV_FRACTION, SMALL_DEV_FRACTION, SMALL = 0.1, 0.2, 1_000  # SMALL_DEV_FRACTION is for fewer than SMALL labels
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,7 +169,7 @@ def _has_skewed_labels(labels: Sequence[Any]) -> bool:
 
 
 def choices_text(task: TaskConfig, recipe: str, default_metric: str) -> str:
-    """Return a line about each choice in the settings of a task of a user's file, with the option of the choice."""
+    """Return a line with each setting that was chosen for a user's file, and the option that changes the setting."""
     metric = task.metric or default_metric
     dev = f"the dev set is {task.dev}" if task.dev else f"{task.dev_fraction or 0:.0%} of the rows are the dev set"
     return (

@@ -31,7 +31,7 @@ LABELS_FILE = "labels.json"  # name of a dev set -> its `label_report`, for the 
 def summarize_trainings(task: str, metric: str, results: list[dict[str, Any]]) -> dict[str, Any]:
     """Return all results, the best result, and for each learning rate the mean and deviation over the seeds.
 
-    Means and deviations leave out scores that are not finite; they are None if no score is finite.
+    Means and deviations leave out scores that are not finite. If no score is finite, mean and deviation are None.
     """
     by_rate = {}
     for rate in dict.fromkeys(result["learning_rate"] for result in results):
@@ -102,7 +102,7 @@ def write_results(
                 tuned = {"impossible": False} if threshold is None else {"null_threshold": threshold}
             elif threshold is not None:
                 tuned = {"thresholds": threshold}
-            for path in partial.rglob(TASK_FILE):  # of the model, and of its adapter
+            for path in partial.rglob(TASK_FILE):  # the task files of the model and of its adapter
                 values = json.loads(files.read_file(path)) | tuned
                 path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
         if any(reports.values()):

@@ -62,7 +62,7 @@ def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, 
     if cut:
         console.say(f"{task.name} {name}: {', '.join(cut)} (config.task.max_seq_len={config.max_seq_len})")
     if UNKNOWN in cuts:
-        num_texts = sum(len(each.sequences) for each in features)  # an example of similarity has several
+        num_texts = sum(len(each.sequences) for each in features)  # an example of similarity has several sequences
         console.say(
             f"{task.name} {name}: warning: {cuts[UNKNOWN]:,} of {num_texts:,} texts have mostly unknown tokens "
             f"({tokenizer.special.unk}); start from a model whose vocabulary fits the texts"

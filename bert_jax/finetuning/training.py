@@ -111,7 +111,7 @@ def train_one(
             read = {name: x for name, x in inputs.weights.params.items() if name not in new}
             params = draw_missing(inputs.architecture, inputs.weights.heads, read, jax.random.key(plan.seed))
             if settings.learned_temperature:
-                assert settings.temperature is not None  # `fill_settings` of the kind has set it
+                assert settings.temperature is not None  # `fill_settings` of the kind has set the temperature
                 params = {**params, LOG_TEMPERATURE: log_temperature(settings.temperature)}
         if inputs.adapter:
             params = part_without_encoder(params) | {
@@ -218,7 +218,7 @@ def export_best_model(
         on_host = {**on_host, "encoder": weights.params["encoder"]}
         if peft_can_open(weights):
             files = peft_files(inputs.adapter, on_host, inputs.architecture, weights.heads, weights.directory)
-            if KINDS[task.kind].reads_words:  # else the tokenizer of the base model fits
+            if KINDS[task.kind].reads_words:  # for other kinds, the tokenizer of the base model fits
                 files |= _files_of_word_tokenizer(weights.directory)
             extra |= {f"{FOLDER}/{name}": content for name, content in {**files, **extra}.items()}
         on_host = merge_adapter_into_weights(inputs.adapter, on_host)
@@ -250,5 +250,5 @@ def remove_best_models_except(directory: pathlib.Path, kept_steps: Container[int
     """Remove each directory `best-STEP`, except for the steps to keep."""
     for path in directory.glob("best-*"):
         step = path.name.removeprefix("best-")
-        if step.isdecimal() and int(step) not in kept_steps:  # a user may have a copy
+        if step.isdecimal() and int(step) not in kept_steps:  # a user may have a copy with a longer name
             shutil.rmtree(path, ignore_errors=True)

@@ -92,7 +92,7 @@ def task_training_batches(
     """
     order = order_of_batches([len(each.features) for each in sets], sets[0].feed.batch_size, weights)
 
-    @functools.lru_cache(maxsize=2 * len(sets))  # batches of two epochs of a set may take turns
+    @functools.lru_cache(maxsize=2 * len(sets))  # batches of two epochs of a set may alternate
     def batches_of_epoch(source: int, epoch: int) -> list[PlannedBatch]:
         return plan_training_epoch(sets[source].feed, sets[source].features, seed, epoch)
 

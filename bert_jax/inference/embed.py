@@ -73,8 +73,8 @@ class EmbedOptions:
 
     Attributes:
         pooling: `mean` of all tokens, with special tokens, as in sentence-transformers; `max` of all tokens; `cls`, the
-            first token without the pooler; or `tokens`, without pooling (only for a file). If the pooling is None, it
-            is read from `modules.json` of sentence-transformers; without this file, it is `mean`.
+            first token without the pooler; or `tokens`, without pooling (only for a file). If the pooling is None,
+            `modules.json` of sentence-transformers determines the pooling; without this file, the pooling is `mean`.
         layers: `last`; `sum4` or `concat4` of the last four layers; or the number of a layer, where 0 is the input of
             the first block and -1 is the last layer.
         batch_size: texts of maximum length in one batch; short texts share rows.
@@ -188,7 +188,7 @@ def embed_file(
     Raises:
         UserError: as in `encode`; or a file cannot be read or written, or a line is not a text.
     """
-    if options.pooling not in (None, *POOLINGS):  # before the weights are read
+    if options.pooling not in (None, *POOLINGS):  # checked before the weights are read
         raise _unknown_pooling_error(options.pooling)
     embedder = _Embedder(open_model(directory, HEADS), options)
     name = source_name(source)

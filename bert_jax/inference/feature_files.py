@@ -141,7 +141,7 @@ def write_projector_files(vectors: pathlib.Path, source: str, directory: pathlib
             for row in rows:
                 file.write("\t".join(f"{value:.7g}" for value in row) + "\n")
         with (folder / METADATA).open("w", encoding="utf-8") as file:
-            columns = dict[str, None]()  # in the order of the file
+            columns = dict[str, None]()  # names of columns in the order of the file
             for line in read_inputs(source):
                 columns |= {name: None for name, value in line.fields.items() if _cell_text(value) is not None}
             if len(columns) > 1:
@@ -169,7 +169,7 @@ def _write_safetensors_header(file: IO[bytes], shapes: dict[str, tuple[str, tupl
         kind = SAFETENSORS_NAMES[dtype]
         header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [begins[name], end]}
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # the tensors are aligned
+    text += b" " * (-len(text) % 8)  # the spaces align the tensors
     file.write(len(text).to_bytes(8, "little") + text)
     start = file.tell()
     file.truncate(start + end)

@@ -18,7 +18,7 @@ from bert_jax.strict_json import has_surrogate
 
 STDIN = "-"
 OBJECT_LINES, TEXT_LINES = ".jsonl", ".txt"
-# Files whose lines are no texts.
+# Suffixes of files whose lines are no texts.
 NOT_LINES = (".csv", ".tsv", ".parquet", ".gz", ".xml", ".html", ".xlsx", ".docx", ".odt", ".pdf")
 MAX_LINE_BYTES = 4 << 20  # the tokenizer takes some 80 times the memory of a line
 
@@ -28,8 +28,8 @@ Item = TypeVar("Item")
 class Input(NamedTuple):
     """A line of the input."""
 
-    where: str  # "texts.txt:3", for messages
-    line_number: int  # counted from 1
+    where: str  # place of the line for messages, such as "texts.txt:3"
+    line_number: int  # number of the line, counted from 1
     fields: Mapping[str, Any]  # {"text": the line}, the object of a JSON line, or the columns of a row
     has_field_names: bool = False  # whether the keys are certainly names of fields, not of the columns of training
 

@@ -13,8 +13,8 @@ from bert_jax.tasks.batching import Batch, Feed, PlannedBatch, collate_batches
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.prediction_batches import plan_prediction_batches
 
-Outputs = dict[str, np.ndarray]  # for one input, with padding: the arrays of models/heads.py without the batch axis
-# (inputs, function to call with the number of finished inputs) -> the outputs of each input.
+Outputs = dict[str, np.ndarray]  # outputs of an input, with padding: arrays of models/heads.py without the batch axis
+# A function (inputs, function to call with the number of finished inputs) -> the outputs of each input.
 LocalPredict = Callable[[Sequence[Features], Callable[[int], None]], list[Outputs]]
 
 

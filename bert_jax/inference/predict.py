@@ -52,14 +52,14 @@ CHUNK = 4_096  # examples in memory at once
 SCORE_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "": np.asarray,
     "identity": np.asarray,
-    "sigmoid": lambda x: 0.5 * (1.0 + np.tanh(0.5 * x)),  # does not overflow
+    "sigmoid": lambda x: 0.5 * (1.0 + np.tanh(0.5 * x)),  # this form does not overflow
 }
 
 
 class Predictor(NamedTuple):
     """A fine-tuned model, its tokenizer and its task."""
 
-    outputs_of: LocalPredict  # runs the model
+    outputs_of: LocalPredict  # function that runs the model
     tokenizer: Tokenizer
     task: Task
     settings: TaskConfig
@@ -78,7 +78,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     """Return a predictor of a model with the head of a task; raise UserError if it has no such head."""
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
-    if not loaded.directory.is_dir():  # without its files, thresholds and columns would be lost
+    if not loaded.directory.is_dir():  # without the directory, thresholds and columns would be lost
         raise UserError(f"{loaded.directory} is gone; predict before you remove the directory of a loaded model")
     path = task_file_path(loaded)
     loaded = dataclasses.replace(loaded, heads=_vector_head_of_task_file(path) or loaded.heads)
@@ -97,7 +97,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     labels = loaded.labels or tuple(f"LABEL_{label_index}" for label_index in range(loaded.heads[0].classes))
     described: dict[str, Any]
     described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0, "thresholds": []}
-    described["config"] = _settings_of_sentence_modules(loaded)  # for a directory of transformers
+    described["config"] = _settings_of_sentence_modules(loaded)  # settings for a directory of transformers
     if path.is_file():
         described |= _read_task_settings(path, described)
     kind = described["kind"]
@@ -136,7 +136,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
 
 
 def _settings_of_sentence_modules(loaded: OpenModel) -> dict[str, Any]:
-    """Return the fields of `config.task` for a model without a task file; the modules of a CrossEncoder set them.
+    """Return the fields of `config.task` for a model without a task file; a CrossEncoder's modules set these fields.
 
     Raises UserError for a CrossEncoder that lowercases texts before a tokenizer that does not lowercase texts.
     """
@@ -214,8 +214,8 @@ def predict_file(
 
     `-` is standard input or output. `progress` is called with the number of finished examples and the number of all
     examples; the number of all examples is None if the input can be read only once. With `copy_input`, each prediction
-    has the fields of its input. Return the numbers of examples and of truncated texts. Raise UserError for the reasons
-    for which `load_predictor`, `open_inputs` and `predict_inputs` raise it.
+    has the fields of its input. Return the numbers of examples and of truncated texts. The function raises UserError
+    for the same reasons as `load_predictor`, `open_inputs` and `predict_inputs`.
     """
     if target != "-":
         check_not_input(target, [source])
@@ -287,7 +287,7 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
 
 def _is_json_list(source: str) -> bool:
     """Return whether a file with the suffix of JSON lines begins with a list, as some programs write all objects."""
-    readable = os.path.isfile(source) and os.access(source, os.R_OK)  # the reader words the error for other files
+    readable = os.path.isfile(source) and os.access(source, os.R_OK)  # the reader raises the error for other files
     if not source.lower().endswith(OBJECT_LINES) or not readable:
         return False
     with open(source, "rb") as file:
@@ -313,11 +313,10 @@ def predict_inputs(
 
     An input has the fields that training read, all under the names of their columns or all under the names of the
     fields; further fields are not read. An input may have an `id`, which the prediction repeats; the default is the
-    number of the line, from 1. `counts` gets the
-    numbers of examples, of truncated texts, and of empty texts, which get predictions like any text. `progress` is
-    called with the number of finished examples. With `copy_input`, a prediction repeats the fields of its input as
-    `input`. If an input is refused, no input of its chunk of `CHUNK` inputs gets a prediction; earlier chunks get their
-    predictions.
+    number of the line, from 1. `counts` gets the numbers of examples, of truncated texts, and of empty texts, which get
+    predictions like any text. `progress` is called with the number of finished examples. With `copy_input`, a
+    prediction repeats the fields of its input as `input`. If an input is refused, no input of its chunk of `CHUNK`
+    inputs gets a prediction; earlier chunks get their predictions.
     """
     task, settings = predictor.task, predictor.settings
     kind = KINDS[task.kind]

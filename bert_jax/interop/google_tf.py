@@ -74,7 +74,7 @@ def model_from_variables(variables: Mapping[str, np.ndarray], fields: Mapping[st
         name: variables[original].T if original.endswith("/kernel") else variables[original]
         for name, original in originals.items()
     }
-    # The first possible class whose tensors are all in the checkpoint.
+    # Choose the first class whose tensors are all in the checkpoint.
     source = next(
         model
         for model in family.classes

@@ -1,7 +1,7 @@
 """Export of a model directory as an ONNX file or an OpenVINO model, for runtimes outside Python and JAX.
 
 The export goes by way of PyTorch: `transformers` opens the directory, `torch.onnx` exports the model, and OpenVINO
-converts the ONNX file. The owners of each format maintain the library that writes it.
+converts the ONNX file. The owners of each format maintain the library that writes the format.
 """
 
 import contextlib
@@ -32,12 +32,11 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
 
     Inputs are `input_ids`, `attention_mask` and, if the model has several token types, `token_type_ids`. All inputs are
     int64 and have the shape `[batch, length]`, or `[batch, choices, length]` for multiple choice. Outputs are float32
-    and
-    have the names of transformers: `logits`, `start_logits`, `last_hidden_state`, .... A directory of a
+    and have the names of transformers: `logits`, `start_logits`, `last_hidden_state`, .... A directory of a
     SentenceTransformer also has the output `sentence_embedding`, `[batch, hidden]`: the vectors after pooling and
-    normalization. A directory of a SparseEncoder has the output `sentence_embedding`, `[batch, vocab]`, and a
-    directory of a MultiVectorEncoder the output `token_embeddings`, `[batch, length, width]`: the vectors of all
-    tokens after projection and normalization. All dimensions of the inputs are dynamic.
+    normalization. A directory of a SparseEncoder has the output `sentence_embedding`, `[batch, vocab]`. A directory of
+    a MultiVectorEncoder has the output `token_embeddings`, `[batch, length, width]`: the vectors of all tokens after
+    projection and normalization. All dimensions of the inputs are dynamic.
 
     Args:
         directory: directory of transformers, such as an output of `export_model`.
@@ -125,7 +124,7 @@ def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:
         from onnxruntime.quantization import QuantType, quantize_dynamic
     with output_directory(output) as partial, _silenced_loggers():
         model = onnx.load(source / FILE)
-        del model.graph.value_info[:]  # the exporter's shapes of transposed weights are wrong; they are inferred again
+        del model.graph.value_info[:]  # the exporter's shapes of transposed weights are wrong, and are inferred again
         quantize_dynamic(model, partial / FILE, per_channel=True, weight_type=QuantType.QInt8)
         _copy_files_beside_weights(source, partial)
 
@@ -150,7 +149,7 @@ def import_openvino_without_telemetry() -> Any:
     By default, each import of openvino 2026.4 sends an event to its maker, from a forked process. Without the package
     openvino_telemetry, openvino sends nothing.
     """
-    # With None, an import of this package fails.
+    # If the entry is None, an import of this package fails.
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     import openvino
 
@@ -171,7 +170,7 @@ def _silenced_loggers() -> Iterator[None]:
     """Suppress the messages that torch and onnxruntime write for their own developers."""
     import logging
 
-    loggers = logging.getLogger("torch.onnx"), logging.getLogger()  # onnxruntime.quantization writes to the root
+    loggers = logging.getLogger("torch.onnx"), logging.getLogger()  # onnxruntime.quantization writes to the root logger
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

@@ -41,7 +41,7 @@ PYLATE = ["Transformer", "Dense"]
 # Activations of a CrossEncoder's score: name of the class in torch -> our name.
 CROSS_ENCODER_ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
 TORCH_MODULES = {"Sigmoid": "torch.nn.modules.activation", "Identity": "torch.nn.modules.linear"}
-# Our name of a pooling (in inference.embed.POOLINGS), which version 6 uses as well -> its field in earlier versions.
+# Our name of a pooling (in inference.embed.POOLINGS), which version 6 also uses -> its field in earlier versions.
 POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
 # Further fields of version 5.3; Text Embeddings Inference 1.2 needs the first.
 OTHER_POOLINGS = ("mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
@@ -56,7 +56,7 @@ TRANSFORMER_FIELDS = {
     "transformer_task": "feature-extraction",
     "modality_config": {"text": OF_TEXT},
     "module_output_name": "token_embeddings",
-    "unpad_inputs": None,  # changes the speed alone
+    "unpad_inputs": None,  # changes only the speed
 }
 CROSS_ENCODER_FIELDS = TRANSFORMER_FIELDS | {
     "transformer_task": "sequence-classification",
@@ -91,7 +91,7 @@ class SentenceModules:
     vector_head: str = "dense"  # a row of VECTOR_HEADS
     vector_width: int = 0  # width of the vector of a token in late interaction; 0 for other heads
     projection: str = ""  # folder of the weights of the projection of tokens, relative to the directory
-    token_rules: TokenRules = TokenRules()  # of late interaction
+    token_rules: TokenRules = TokenRules()  # rules of late interaction, which choose tokens
     folder: str = ""  # the encoder's folder, relative to the directory
     pooling: str = "mean"  # a row of inference.embed.POOLINGS
     normalize: bool = False  # whether vectors are scaled to length 1
@@ -254,7 +254,8 @@ def _read_multi_vector_encoder(directory: pathlib.Path, folders: list[str]) -> S
         folder=folder,
         max_seq_len=transformer.get("max_seq_length") or _read_model_max_length(tokenizer),
         lower_case=transformer.get("do_lower_case", False),
-        # PyLate puts a token after [CLS]; as text before the prompt, the token has the same place.
+        # PyLate puts a token after [CLS]. If the text of the token is put before the prompt, the token has the same
+        # place.
         prompts=prompts
         | {role: prefix + prompts.get(role, "").removeprefix(prefix) for role, prefix in prefixes.items()},
         default_prompt=default_prompt,

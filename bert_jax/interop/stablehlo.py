@@ -1,8 +1,8 @@
 """Export of a model as a StableHLO program for any batch size and length, which JAX runs without bert_jax.
 
 An exported directory holds the program as serialized by `jax.export`, the weights as a NumPy archive, and a manifest of
-inputs, outputs and labels. The weights are arguments of the program: if they were constants, XLA would compile them
-again for each input shape.
+inputs, outputs and labels. The weights are arguments of the program: if the weights were constants, XLA would compile
+the weights again for each input shape.
 """
 
 import json
@@ -90,7 +90,7 @@ def export_stablehlo(
                 {"name": name, "shape": [_json_dimension(sizes[d]) for d in names], "dtype": "int32"}
                 for name, names in inputs.items()
             ],
-            # In the order of the program's results, as a flat list.
+            # The list has the outputs in the order of the program's flat results.
             "outputs": [
                 {"name": name, "shape": [_json_dimension(d) for d in x.shape], "dtype": str(x.dtype)}
                 for name, x in results.items()

@@ -19,10 +19,10 @@ Flat = dict[str, Any]  # path in our tree -> array
 Shapes = Mapping[str, tuple[int, ...]]  # path in our tree -> shape
 
 WITHOUT_PARAMETERS = ("hidden_states", "last_hidden_state", "sentence_embedding")
-STORED_AS = {"sparse_embedding": "masked_token"}  # head -> the head that has its parameters
-PROJECTION = "token_embedding"  # the head of late interaction, whose tensor is in a file of its own
+STORED_AS = {"sparse_embedding": "masked_token"}  # head -> the head under whose name its parameters are stored
+PROJECTION = "token_embedding"  # the head of late interaction, whose tensor is in a separate file
 OUTSIDE_CLASSES = (*WITHOUT_PARAMETERS, PROJECTION)  # heads of no class of transformers
-FOR_TRAINING_ALONE = {"replaced_token"}  # no task reads this head; left out if no class of the family has it
+FOR_TRAINING_ALONE = {"replaced_token"}  # no task reads this head; an export leaves it out if no class has it
 # Prefixes of all tensor names in a file that torch's DataParallel or sentence-transformers wrote.
 WRAPPERS = ("module.", "0.auto_model.")
 UNUSED_VALUES = {"scale": 1.0}  # values of a parameter in layers that do not use it; a parameter not listed is 0
@@ -56,7 +56,7 @@ def heads_as_stored(heads: tuple[Head, ...]) -> tuple[Head, ...]:
 def largest_class_of_heads(family: Family, heads: set[str]) -> ModelClass | None:
     """Return the model class that has the most of these heads, and no other head; if several tie, return the first.
 
-    Return None if one of the heads is in no class without other heads, except for heads that are only for training.
+    Return None if a head is in no class that has only these heads. Heads that are only for training are an exception.
     """
     fitting = [model for model in family.classes if set(model.heads) <= heads]
     largest = max(fitting, key=lambda model: len(model.heads), default=None)

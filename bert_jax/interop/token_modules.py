@@ -26,9 +26,9 @@ DENSE_FIELDS = {name: (value,) for name, value in TOKENS.items()} | {
     "activation_function": (IDENTITY,),
 }
 MASK_FIELDS = {"skiplist_tasks": (["document"],), "keep_only_token_ids": (None, [])}
-# Fields of a Transformer module that a MultiVectorEncoder has as well.
+# Fields of a Transformer module that a MultiVectorEncoder also has.
 LENGTH_FIELDS = {"query_length": None, "document_length": None, "query_expansion": None}
-PYLATE_QUERY_LENGTH = 32  # in PyLate, unless its file has another length
+PYLATE_QUERY_LENGTH = 32  # maximum tokens of a query in PyLate, unless the file has another length
 
 
 def read_vector_width(folder: pathlib.Path) -> int:

@@ -1,6 +1,6 @@
-"""Encoder and heads in Flax linen: batch -> arrays.
+"""The encoder and its heads in Flax linen: functions from a batch to output arrays.
 
-Only this package uses linen, and it does not depend on objectives, data or tasks.
+Only this package uses linen. This package does not depend on objectives, data or tasks.
 
 model.py      an architecture as pure functions; parameter counts, FLOPs, initial values of missing heads
 heads.py      the network of encoder and heads; for a new head, add a function and a row of HEADS

@@ -25,8 +25,8 @@ Matrices = dict[str, Any]  # "a": float32 [..., inputs, rank]; "b": float32 [...
 class Target(NamedTuple):
     """A linear map with an adapter: one tensor of a file, which may hold several kernels of our parameter tree."""
 
-    name: str  # of the module in a file of transformers; `{layer}` stands for the index of a layer
-    path: str  # of the matrices in the tree of the adapter
+    name: str  # name of the module in a file of transformers; `{layer}` stands for the index of a layer
+    path: str  # path of the matrices in the tree of the adapter
     kernels: tuple[str, ...]  # paths of the linear maps in the parameter tree, in the order of the parts of the tensor
 
 
@@ -37,7 +37,7 @@ class Adapter:
     targets: tuple[Target, ...]
     rank: int
     alpha: float
-    dropout: float  # rate on the input of the matrices
+    dropout: float  # dropout rate on the input of the matrices
 
     @property
     def scale(self) -> float:
@@ -82,7 +82,7 @@ def with_adapter(model: Model, adapter: Adapter) -> Model:
 
 
 def init_adapter_matrices(adapter: Adapter, model_shapes: Params, rng: jax.Array) -> Params:
-    """Return the initial matrices of an adapter as a tree of `Matrices`; `model_shapes` is a field of `Model`."""
+    """Return the initial matrices of an adapter as a tree of `Matrices`; `model_shapes` is `Model.shapes`."""
     shapes, keys = _flatten(model_shapes), iter(jax.random.split(jax.random.fold_in(rng, 1), len(adapter.targets)))
 
     def draw(target: Target) -> Matrices:

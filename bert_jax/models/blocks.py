@@ -23,14 +23,14 @@ from bert_jax.parallel.sharding import constrain
 
 Sublayer = Callable[[jax.Array], Added]
 Normalize = Callable[..., jax.Array]  # (x) or (x, Added) -> the normalized array or sum
-Flag = bool | jax.Array | None  # of a layer; an array, bool [], if one program serves all layers
+Flag = bool | jax.Array | None  # a flag of a layer; an array, bool [], if one program serves all layers
 
 
 class Residual(NamedTuple):
     """A row of BLOCKS: the form in which a sublayer and its norm join the residual stream."""
 
     join: Callable[[jax.Array, Sublayer, Normalize], jax.Array]  # (x, sublayer, norm) -> the next x
-    norm_reads_input: bool  # if so, the first block can omit its first norm
+    norm_reads_input: bool  # if the norm reads the sublayer's input, the first block can omit its first norm
 
 
 def post_norm(x: jax.Array, sublayer: Sublayer, norm: Normalize) -> jax.Array:
@@ -76,8 +76,8 @@ def _mlp_down(config: EncoderConfig, dtype: jnp.dtype, inner: jax.Array, width: 
     )
 
 
-# The block calls a row, and has the parameters of its layers: `[batch, length, width]` in and out. If the result is
-# Biased, the block adds the last bias.
+# A row is a function that the block calls: `[batch, length, width]` in and out. The block owns the parameters of the
+# MLP's layers. If the result is Biased, the block adds the last bias.
 MLPS: dict[str, Callable[[EncoderConfig, jnp.dtype, jax.Array], jax.Array | Biased]] = {
     "plain": plain_mlp,
     "gated": gated_mlp,
@@ -89,7 +89,7 @@ class Block(nn.Module):
 
     config: EncoderConfig
     dtype: jnp.dtype
-    attention: str  # compute.attention
+    attention: str  # value of `config.compute.attention`
 
     @nn.compact
     def __call__(
@@ -129,7 +129,7 @@ class BottleneckBlock(nn.Module):
 
     config: EncoderConfig
     dtype: jnp.dtype
-    attention: str  # compute.attention
+    attention: str  # value of `config.compute.attention`
 
     @nn.compact
     def __call__(

@@ -37,11 +37,11 @@ from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
 from bert_jax.parallel.sharding import constrain, gather_once
 
-VOCAB_MULTIPLE = 128  # the lanes of a TPU; a mesh can divide the vocabulary by as much
+VOCAB_MULTIPLE = 128  # the lanes of a TPU; a mesh can divide the vocabulary into as many parts
 
 SAVE_MARKED = jax.checkpoint_policies.save_from_both_policies(
     jax.checkpoint_policies.save_only_these_names(SAVED),
-    # The output of a fused kernel: calling it again for the backward pass would take longer than reading it.
+    # The output of a fused kernel is saved, because reading the output takes less time than calling the kernel again.
     lambda primitive, *_, **__: primitive.name.startswith("dot_product_attention_fwd"),
 )
 
@@ -114,7 +114,8 @@ class Embeddings(nn.Module):
             raise UserError(
                 f"sequences of {length} tokens are longer than model.max_positions={positions}; raise this field"
             )
-        # An id outside the table reads NaN, which stops the run: a clamped id would train another token.
+        # For an id outside the table, the embedding is NaN, which stops the run. A clamped id would train another
+        # token.
         x = jnp.take(self.token, input_ids, axis=0, mode="fill")
         x = self.projection(concatenate_neighbors(x, segments)) if self.projection else x
         if self.config.num_token_types:
@@ -160,7 +161,7 @@ class LayerFlags(NamedTuple):
 
     skip_first_norm: Flag
     is_local: Flag
-    radius: jax.Array | int | None = None  # of the layer's window
+    radius: jax.Array | int | None = None  # radius of the layer's window
 
 
 class GlobalAndLocalMetadata(NamedTuple):
@@ -192,7 +193,8 @@ class Encoder(nn.Module):
         self.position_bias = PositionBias(config)
         self.distances = DistanceEmbeddings(config)
         self.block = make_block(config, dtype, self.compute.attention)
-        # Unrolled layers have stacked parameters, too, so that a checkpoint serves both. A block checks their shapes.
+        # Unrolled layers have stacked parameters, too, so that scanned and unrolled layers read equal checkpoints. A
+        # block checks the shapes of its parameters.
         has_layers = self.has_variable("params", "layers")
         self.layers = self.get_variable("params", "layers") if has_layers else self.param("layers", self._init_layers)
         self.final_norm = norm_layer(config, dtype) if config.final_norm else None
@@ -248,7 +250,7 @@ class Encoder(nn.Module):
                 outputs.append(x)
             return x, outputs if self.every_layer else []
 
-        if self.is_initializing():  # `setup` has made the parameters of the layers; to trace the layers takes time
+        if self.is_initializing():  # `setup` has already made the parameters, and tracing the layers takes time
             last, outputs = x, x[None] if self.every_layer else None
         elif self.compute.scan_layers:
             policy = None if self.compute.remat else SAVE_MARKED
@@ -260,12 +262,12 @@ class Encoder(nn.Module):
                 return x, x if self.every_layer else None
 
             params = None if shared else cast_kernels(self.layers, dtype)
-            # An array and not a list, because a file may name any number of layers.
+            # The indices are an array and not a list, because a file may name any number of layers.
             layers = jax.lax.iota(jnp.int32, num_layers)
             xs = (layer_flags(self.config, layers, local_meta is not None), (params, layer_seeds, adapter))
             last, outputs = jax.lax.scan(apply_scanned_layer, x, xs, length=num_layers)
         else:
-            # On a GPU, the copy of a slice also casts it.
+            # On a GPU, the copy of a slice also casts the slice.
             params = self.layers if traced_platform() == "gpu" else cast_kernels(self.layers, dtype)
             run = (
                 apply_layers_unrolled
@@ -333,14 +335,14 @@ class Encoder(nn.Module):
 def _local_metadata(
     config: EncoderConfig, local_window: int, global_meta: AttentionMetadata, global_tokens: GlobalTokenMask | None
 ) -> AttentionMetadata:
-    """Return the attention metadata of local layers; `global_meta` itself if windows and angles change nothing."""
+    """Return the attention metadata of local layers, which is `global_meta` if windows and angles change nothing."""
     local_meta, length = global_meta, global_meta.mask.shape[1]
     angles = POSITIONS[config.positions].angles
     if angles and config.local_rotary_base not in (None, config.rotary_base):
         local_angles = angles(config, config.local_rotary_base, length, global_meta.segments)
         local_meta = dataclasses.replace(local_meta, angles=local_angles)
     smallest_radius = min(config.local_windows or (local_window,)) // 2
-    if not isinstance(length, int) or length - 1 > smallest_radius:  # a symbolic length may be longer
+    if not isinstance(length, int) or length - 1 > smallest_radius:  # a symbolic length may exceed the radius
         local_meta = dataclasses.replace(local_meta, radius=local_window // 2, window=local_window_spec(config))
         if global_tokens is not None and isinstance(length, int):
             local_meta = with_gathered_tokens(local_meta, global_tokens.capacity, global_tokens.capacity_is_exact)

@@ -19,7 +19,7 @@ from bert_jax.models.dropout import keep_mask
 from bert_jax.models.layers import save_for_backward
 from bert_jax.parallel.sharding import partition_spec
 
-MAX_CHUNKS = 8  # slices of features, each a power of 2; a program holds its tokens in registers
+MAX_CHUNKS = 8  # maximum number of slices of features, each a power of 2; a program holds its tokens in registers
 MAX_CHUNK, MIN_CHUNK = 1024, 64
 MAX_BLOCK = 32  # tokens of a program in the backward pass
 
@@ -199,7 +199,7 @@ def _forward_kernel(*refs: Any, rate: float, epsilon: float) -> None:
     for chunk in chunks:
         added = product[0, chunk].astype(jnp.float32) + bias[chunk].astype(jnp.float32)
         total = x[0, chunk].astype(jnp.float32) + _dropout_of_chunk(added, token, chunk, width, keys, rate)
-        totals.append(total.astype(x.dtype).astype(jnp.float32))  # as the backward pass reads it
+        totals.append(total.astype(x.dtype).astype(jnp.float32))  # rounded as in the array that the backward pass reads
     mean = sum(total.sum() for total in totals) / width
     variance = sum(jnp.square(total - mean).sum() for total in totals) / width
     inverse = jax.lax.rsqrt(variance + epsilon)
@@ -231,7 +231,7 @@ def _backward_kernel(*refs: Any, rate: float) -> None:
         for i, (chunk, unit, g) in enumerate(zip(chunks, units, scaled, strict=True)):
             dx = (g - gradient_mean - unit * product_mean) * inverse[token]
             d_product = _dropout_of_chunk(dx, begin + token, chunk, width, keys, rate)
-            for ref, value in zip(gradients, (dx, d_product), strict=False):  # a single ref if both are equal
+            for ref, value in zip(gradients, (dx, d_product), strict=False):  # a single ref if both gradients are equal
                 ref[token, chunk] = value.astype(ref.dtype)
             sums_now[i] = (*sums_now[i][:2], sums_now[i][2] + d_product)
         return sums_now

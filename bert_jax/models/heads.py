@@ -25,9 +25,9 @@ from bert_jax.models.token_rows import encoder_inputs, hidden_states_at_position
 from bert_jax.parallel.platform import traced_platform
 from bert_jax.parallel.sharding import constrain
 
-PADDING_LOGIT = -1e9  # of the padding of the vocabulary; its exponential is exactly 0
+PADDING_LOGIT = -1e9  # logit of the padding of the vocabulary; its exponential is exactly 0
 QUESTION_LOGIT = -1e6  # added to the logits of the question's tokens, as in transformers
-UNIT_LENGTH_EPSILON = 1e-12  # added to the square of a length
+UNIT_LENGTH_EPSILON = 1e-12  # added to the square of a vector's length
 
 Batch = Mapping[str, jax.Array]
 Arrays = dict[str, jax.Array]
@@ -95,23 +95,23 @@ class Encoded:
     """The architecture and the arrays that heads read; the network calls the heads and owns their parameters."""
 
     config: EncoderConfig
-    dtype: jnp.dtype  # of the head's layers
+    dtype: jnp.dtype  # dtype of the head's layers
     batch: Batch
-    hidden: jax.Array  # [batch, length, hidden], of the last layer
+    hidden: jax.Array  # [batch, length, hidden], the output of the last layer
     rows: jax.Array  # `hidden` in the rows that the encoder reads (token_rows.py)
     every_layer: Any  # [layers + 1, batch, length, hidden] if a head reads it, else None
     table: jax.Array  # float32 [padded_vocab, table_width]
     tokens: jax.Array  # input of heads of tokens: `rows`, perhaps through the pooler
     pooled: Any  # [batch, hidden], or [batch * examples, hidden] of packed sequences; None if no head reads it
-    seed: jax.Array | None  # of the dropout before a classifier
+    seed: jax.Array | None  # seed of the dropout before a classifier
 
 
 def masked_token_logits(head: Head, x: Encoded) -> Arrays:
     """Return the logits at the masked positions, `[batch, predictions, padded_vocab]`; padding entries are -1e9.
 
     If the batch has `verbalizers`, token ids int32 `[batch, labels, words]`, return a logit for each label instead,
-    `[batch, labels]`: the mean logit of the words of the label at the first masked position. In `verbalizers`, an id
-    below 0 is no word.
+    `[batch, labels]`. The logit of a label is the mean logit of its words at the first masked position. In
+    `verbalizers`, an id below 0 is no word.
     """
     masked = hidden_states_at_positions(x.rows, x.batch["masked_positions"], x.batch)
     logits = MaskedTokenHead(x.config, x.dtype, name=head.name)(masked, x.table)
@@ -174,7 +174,7 @@ def question_answering_logits(head: Head, x: Encoded) -> Arrays:
     else:  # BERT has no dropout here
         tokens = dropout(x.tokens, x.config.classifier_dropout if x.config.pooler_on_tokens else 0.0, x.seed)
         logits = padded_sequences(classification_layer(x.config, x.dtype, 2, head.name)(tokens), x.batch)
-    if "row_tokens" in x.batch:  # no vector of padding exists, so that padding has no part in the softmax
+    if "row_tokens" in x.batch:  # rows hold no vectors of padding, so padding must get no part in the softmax
         logits = jnp.where(x.batch["attention_mask"][..., None] != 0, logits.astype(jnp.float32), PADDING_LOGIT)
     return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
@@ -210,9 +210,9 @@ def sparse_sentence_vectors(head: Head, x: Encoded) -> Arrays:
 def token_vectors(head: Head, x: Encoded) -> Arrays:
     """Return a vector for each token, projected and scaled to length 1, `[batch, texts, length, outputs]`.
 
-    These vectors are ColBERT's (Khattab and Zaharia 2020). A token that takes no part in scores gets a vector of zeros:
-    a token with a 0 in the batch's array `scored_tokens`, int32 in the shape of `input_ids`. Without this array, no
-    vector is changed to zeros, also not at padding.
+    These vectors are ColBERT's (Khattab and Zaharia 2020). A token with a 0 in the batch's array `scored_tokens`, int32
+    in the shape of `input_ids`, takes no part in scores and gets a vector of zeros. Without this array, all vectors
+    stay unchanged, also at padding.
     """
     ids = x.batch["input_ids"]
     sizes = (x.config.hidden_size, head.classes)
@@ -354,9 +354,9 @@ class MaskedTokenHead(nn.Module):
         bias = logical_param(self, "bias", nn.initializers.zeros, table.shape[:1], ("vocab",))
         bias = jnp.where(jnp.arange(table.shape[0]) < config.vocab_size, bias, PADDING_LOGIT)
         if mask is not None:
-            table = table.astype(dtype_between_products(self.dtype))  # once for all chunks
+            table = table.astype(dtype_between_products(self.dtype))  # cast once for all chunks
             return constrain(_largest_vocabulary_scores(x, mask, table, self.dtype) + bias, "batch", "logits")
-        # As a product of two matrices, for the reason that Linear gives.
+        # The map is a product of two matrices, for the reason in `Linear.product_and_bias`.
         logits = _vocabulary_scores(x.reshape(-1, width), table, self.dtype)
         return constrain(logits + bias, "batch", "logits").reshape(*x.shape[:2], -1)
 
@@ -415,7 +415,7 @@ class Pooler(nn.Module):
         config = self.config
         self.dense = dense_layer(config, self.dtype, config.hidden_size) if config.pooler_dense else None
         if self.dense:
-            nn.share_scope(self, self.dense)  # the pooler has its parameters
+            nn.share_scope(self, self.dense)  # the pooler has the parameters of its dense layer
         self.norm = norm_layer(config, self.dtype) if config.pooler_norm else None
 
     def __call__(self, x: jax.Array, seed: jax.Array | None) -> jax.Array:
@@ -454,8 +454,8 @@ def scale_to_unit_length(vectors: jax.Array) -> jax.Array:
     return vectors / jnp.sqrt(jnp.sum(vectors * vectors, axis=-1, keepdims=True) + UNIT_LENGTH_EPSILON)
 
 
-# (hidden `[rows, length, hidden]`, batch) -> `[batch, hidden]`; of packed sequences, with `segment_ids` and
-# `cls_positions`, `[batch * examples, hidden]`.
+# A row is a function (hidden `[rows, length, hidden]`, batch) -> `[batch, hidden]`. For packed sequences, whose batch
+# has `segment_ids` and `cls_positions`, the result is `[batch * examples, hidden]`.
 POOLINGS: dict[str, Callable[[jax.Array, Batch], jax.Array]] = {"first": pool_first_token, "mean": pool_mean}
 
 
@@ -497,7 +497,7 @@ class _Lstm(nn.Module):
         init = nn.initializers.truncated_normal(stddev)
         kernel = logical_param(self, "recurrent", init, (width, 4 * width), ("embed", "features"))
         kernel = kernel.astype(dtype_between_products(self.dtype))
-        same_text = jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (1, 0)))  # as the previous token
+        same_text = jnp.pad(segments[:, 1:] == segments[:, :-1], ((0, 0), (1, 0)))  # same text as the token before
 
         def lstm_cell(
             hidden_and_cell: tuple[jax.Array, jax.Array], gates_and_mask: tuple[jax.Array, jax.Array]
@@ -521,8 +521,8 @@ QUESTION_LENGTH = 128  # tokens; `config.task.max_query_length` is 64
 class GlobalTokenRule(NamedTuple):
     """A row of GLOBAL_TOKENS: the tokens that a head makes global."""
 
-    mask_fn: Callable[[jax.Array], jax.Array]  # bool `[batch, length]`: separators -> global tokens
-    expected_count: int  # number of global tokens; with more, a long sequence takes the time of all pairs
+    mask_fn: Callable[[jax.Array], jax.Array]  # separators -> global tokens, both bool `[batch, length]`
+    expected_count: int  # expected number; with more global tokens, a long sequence takes the time of all pairs
     is_upper_bound: bool = False  # whether no sequence has more global tokens than `expected_count`
 
 
@@ -542,7 +542,7 @@ def second_text_mask(separators: jax.Array) -> jax.Array:
     return after[:, : separators.shape[1]]
 
 
-# By head, as transformers chooses for the class with the head; heads without a row make no token global.
+# Head -> the rule that transformers has for the class with this head. Heads without a row make no token global.
 GLOBAL_TOKENS: dict[str, GlobalTokenRule] = {
     "sequence_classification": GlobalTokenRule(first_token_mask, 1, is_upper_bound=True),
     "question_answering": GlobalTokenRule(first_text_mask, QUESTION_LENGTH),

@@ -27,19 +27,19 @@ from bert_jax.config import EncoderConfig
 # As in BERT, a normal distribution is cut at two standard deviations and not rescaled, so its deviation is 0.88 of the
 # nominal deviation.
 kernel_init = jax.nn.initializers.truncated_normal
-VARIANCE = 0.77  # of a standard normal cut at two deviations
+VARIANCE = 0.77  # variance of a standard normal distribution that is cut at two deviations
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InitScales:
     """A row of INITIALIZATIONS for an architecture: the standard deviations of its normal distributions."""
 
-    inner: float  # of tables, and of matrices that read the residual stream
-    output: float  # of the matrices at the end of attention and MLP, which write to it
-    dense: float  # of the dense layer in a head
+    inner: float  # deviation of tables, and of matrices that read the residual stream
+    output: float  # deviation of the last matrices of attention and MLP, which write to the residual stream
+    dense: float  # deviation of the dense layer in a head
     identity: float = 0.0  # added to the diagonal of the dense layer
-    neighbors: bool = False  # heads of the first block start by reading neighbors
-    matches: bool = False  # the last head of the first block starts by reading its token in the other text
+    neighbors: bool = False  # whether heads of the first block start by reading neighbors
+    matches: bool = False  # whether the last head of the first block starts by reading equal tokens in the other text
 
 
 def normal_scales(config: EncoderConfig) -> InitScales:
@@ -110,8 +110,8 @@ def vocabulary_initializer(init: Callable[..., jax.Array], vocab_size: int) -> C
 
 
 OFFSETS = (-1, 1, -2, 2)  # columns from a query to the key that a head reads; heads take the offsets in turns
-ROTATIONS = 3  # the fastest of a head's frequencies, which tell neighboring distances apart
-ROTARY_SCORE = 24.0  # nats, at the distance of the head
+ROTATIONS = 3  # number of a head's fastest frequencies, which tell neighboring distances apart
+ROTARY_SCORE = 24.0  # score at the distance of the head, in nats
 WAVES = np.geomspace(
     0.1, 2.5, 8
 )  # radians per position; the sum of cosines at distances 1 to 127 stays far below the sum at 0
@@ -146,7 +146,8 @@ def rotary_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
     speeds = config.rotary_base ** (-np.arange(half) / half)[:ROTATIONS]
     num_pairs = len(speeds)
     common = (-1.0) ** np.arange(table_width)  # each even number of entries has mean 0, which norms preserve
-    # Between tables and blocks of different widths, the projection starts as the identity, which cuts or pads.
+    # If tables and blocks differ in width, the projection between them starts as the identity, which cuts or pads
+    # vectors.
     row = np.pad(common[:width], (0, max(0, width - table_width)))[:, None] / math.sqrt(min(width, table_width))
     entry = _matrix_entry_for_attention_score(config, ROTARY_SCORE / num_pairs, 1 / (1 + VARIANCE))
     query, key = np.zeros((2, width, config.num_heads, config.head_dim))
@@ -165,7 +166,8 @@ def learned_neighbor_terms(config: EncoderConfig) -> NeighborTerms:
     cosine, sine = np.split(cosine_columns(width, range(width - 2 * num_waves, width)), 2, axis=1)
     angles = np.arange(config.position_offset + config.max_positions)[:, None] * speeds
     waves = np.cos(angles) @ cosine.T + np.sin(angles) @ sine.T
-    # The fraction of the waves after a norm, beside the random token, position and token type.
+    # The last argument is the fraction of the waves in a vector after a norm. The random embeddings of the token, the
+    # position and the token type are the rest of the vector.
     entry = _matrix_entry_for_attention_score(
         config, WAVE_SCORE, 1 / (1 + VARIANCE * (2 + bool(config.num_token_types)))
     )
@@ -211,7 +213,7 @@ class NeighborScheme(NamedTuple):
     matching_head: bool  # whether the last head can match tokens
 
 
-# By model.positions; models with other positions have no neighbor heads.
+# The keys are values of model.positions; models with other positions have no neighbor heads.
 NEIGHBOR_SCHEMES = {
     "rotary": NeighborScheme(rotary_neighbor_terms, any_table_width=True, matching_head=True),
     "learned": NeighborScheme(learned_neighbor_terms, any_table_width=False, matching_head=False),
@@ -221,13 +223,13 @@ NEIGHBOR_SCHEMES = {
 def can_init_neighbor_heads(config: EncoderConfig) -> bool:
     """Return whether the architecture supports neighbor heads."""
     scheme = NEIGHBOR_SCHEMES.get(config.positions)
-    if config.bottleneck_size or config.trigram_embeddings:  # heads do not read the sum of the tables
+    if config.bottleneck_size or config.trigram_embeddings:  # heads of such a model do not read the sum of the tables
         return False
     fits = scheme is not None and (scheme.any_table_width or config.embedding_size is None)
     return fits and config.head_dim >= 2
 
 
-SAME_TOKEN_SCORE = 15.0  # nats, of a token and itself
+SAME_TOKEN_SCORE = 15.0  # score of a token with itself, in nats
 OTHER_TEXT_SCORE = 5.0  # nats added for a key of the other text, subtracted for a key of the query's text
 TYPE_SIZE = 0.7  # size of the token types, as a fraction of the size of a token
 MAX_TURN = 1.5  # radians within TEXT_LENGTH positions: slower pairs of features match at any distance
@@ -238,8 +240,8 @@ def init_matching_head(params: dict[str, Any], config: EncoderConfig) -> dict[st
     """Return parameters of `init_neighbor_heads`, changed so that the first block's last head is the matching head."""
     width, head_dim, features = config.hidden_size, config.head_dim, _slowly_rotating_features(config)
     columns = cosine_columns(width, range(2, 2 + len(features)))
-    other_text = cosine_columns(width, range(1, 2))[:, 0] * math.sqrt(width)  # of entries of variance 1
-    # The fractions of the token and of its type after a norm, beside the common vector.
+    other_text = cosine_columns(width, range(1, 2))[:, 0] * math.sqrt(width)  # entries have variance 1
+    # The fractions of the token and of its type in a vector after a norm; the common vector is the rest.
     token_part, type_part = (size / (VARIANCE + 1 + TYPE_SIZE**2) for size in (VARIANCE, TYPE_SIZE**2))
     query = np.zeros((width, head_dim))
     query[:, features] = columns * math.sqrt(SAME_TOKEN_SCORE * math.sqrt(head_dim) / (token_part * len(features)))

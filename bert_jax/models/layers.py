@@ -20,7 +20,7 @@ from bert_jax.models.init import matrix_initializer
 from bert_jax.parallel.platform import traced_platform
 
 SAVED = "saved"
-Factors = tuple[jax.Array, jax.Array]  # of a matrix product
+Factors = tuple[jax.Array, jax.Array]  # the factors of a matrix product
 ADAPTER, LOW_RANK = "adapter", "low_rank"  # the collection with the terms of an adapter, and the name of a term
 
 
@@ -49,7 +49,7 @@ def logical_param(
     """
     if module.has_variable("params", name):
         # Linen would trace `init` to check the shape, which takes a fifth of the time to trace a step.
-        value: jax.Array = nn.meta.unbox(module.get_variable("params", name))  # boxed during init
+        value: jax.Array = nn.meta.unbox(module.get_variable("params", name))  # the value is boxed during init
         if value.shape != shape:
             raise ValueError(f"{'/'.join(module.path)}/{name} has the shape {value.shape}, the model needs {shape}")
         return value
@@ -58,7 +58,7 @@ def logical_param(
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """Return the exact GELU of `x`, computed by erf, which is cheaper than erfc, which `jax.nn.gelu` uses."""
+    """Return the exact GELU of `x`, computed by erf, because erf is cheaper than the erfc of `jax.nn.gelu`."""
     return 0.5 * x * (1.0 + jax.lax.erf(x * math.sqrt(0.5)))
 
 
@@ -74,7 +74,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 def dtype_between_products(dtype: jnp.dtype) -> jnp.dtype:
     """Return the dtype of the arrays between matrix products, whose factors have the dtype `dtype`.
 
-    On a CPU, the dtype is float32: bfloat16 is faster only in products.
+    On a CPU, the dtype is float32, because bfloat16 is faster than float32 only in matrix products.
     """
     return jnp.dtype("float32") if traced_platform() == "cpu" else dtype
 
@@ -92,7 +92,7 @@ def product(x: jax.Array, kernel: jax.Array, dtype: jnp.dtype) -> jax.Array:
 @jax.custom_vjp
 def _rounded_product(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """Return the float32 product of two float32 matrices, which are rounded to bfloat16."""
-    # With float32 results, XLA uses the instructions of the CPU for bfloat16; with bfloat16 results, it does not.
+    # XLA uses the bfloat16 instructions of the CPU only if the results are float32.
     return jnp.matmul(x.astype(jnp.bfloat16), kernel.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
 
 

@@ -44,10 +44,10 @@ from bert_jax.models.layers import ACTIVATIONS, ADAPTER
 from bert_jax.models.norms import NORMS, no_norm
 from bert_jax.models.positions import POSITIONS
 
-Params = dict[str, Any]  # nested, leaves float32 arrays
+Params = dict[str, Any]  # a nested dict whose leaves are float32 arrays
 
 DTYPES = ("float32", "bfloat16")
-PRETRAINING_HEADS = (Head("masked_token"), Head("next_sentence"))  # of BERT and ALBERT
+PRETRAINING_HEADS = (Head("masked_token"), Head("next_sentence"))  # the pretraining heads of BERT and ALBERT
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,7 +180,7 @@ def draw_missing(config: EncoderConfig, heads: tuple[Head, ...], params: Params,
     if not missing:
         return params
 
-    def draw(rng: jax.Array) -> Params:  # XLA removes the parts that exist
+    def draw(rng: jax.Array) -> Params:  # XLA removes the computation of the parts that exist
         drawn = model.init(rng)
         return {name: drawn[name] for name in missing}
 
@@ -198,7 +198,7 @@ def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAININ
     total = sum(jax.tree.leaves(jax.tree.map(size, model.shapes, model.logical_axes)))
     if config.first_attention_norm or config.share_layers:
         return total
-    # The first norm of the first block has no effect; it exists so that the parameters of blocks can be stacked.
+    # The first norm of the first block has no effect, and exists only so that the parameters of blocks can be stacked.
     unused = model.shapes["encoder"]["layers"]["attention_norm"]
     return total - sum(math.prod(x.shape[1:]) for x in jax.tree.leaves(unused))
 
@@ -224,7 +224,7 @@ def _num_attended_pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
         size = config.block_size
         return (
             2 * size * seq_len + (seq_len - 2 * size) * 5 * size - 2 * size * size
-        )  # a block beside an end reads one block less
+        )  # a block next to an end of the sequence reads one block less
     window = config.local_windows[layer] if config.local_windows else config.local_window or 0
     radius = seq_len - 1 if is_global_layer(config, layer) else min(seq_len - 1, window // 2)
     both_sides = seq_len * (2 * radius + 1) - radius * (radius + 1)

@@ -29,7 +29,7 @@ class Saved(NamedTuple):
     x: jax.Array | None
     mean: jax.Array | None
     inverse: jax.Array
-    dtype_holder: jax.Array  # [], of the input's dtype
+    dtype_holder: jax.Array  # shape [], dtype of the input
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
@@ -47,7 +47,8 @@ def _normalize_forward(x: jax.Array, centered: bool, epsilon: float, dtype: jnp.
     inverse = save_for_backward(jax.lax.rsqrt(jnp.square(wide).mean(-1) + epsilon))
     unit = (wide * inverse[..., None]).astype(dtype)
     if traced_platform() == "gpu":
-        # XLA writes the input anyway, and the result only after scale and bias: `unit` would be a third array.
+        # XLA writes the input anyway, but writes the result only after scale and bias. To save `unit` would write a
+        # third array.
         return unit, Saved(None, x, mean, inverse, dtype_holder)
     unit = save_for_backward(unit)
     return unit, Saved(unit, None, None, inverse, dtype_holder)
@@ -63,7 +64,7 @@ def _normalize_backward(centered: bool, _: float, __: jnp.dtype, saved: Saved, g
         unit = (wide if saved.mean is None else wide - saved.mean) * inverse
     mean = g.mean(-1, keepdims=True) if centered else 0.0
     dx = (g - mean - unit * (g * unit).mean(-1, keepdims=True)) * inverse
-    # Without the barrier XLA computes `dx` again, from three arrays, for each operation that reads it.
+    # Without the barrier, XLA computes `dx` again, from three arrays, for each operation that reads `dx`.
     return (jax.lax.optimization_barrier(dx.astype(saved.dtype_holder.dtype)),)
 
 
@@ -85,7 +86,7 @@ def no_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
     return save_for_backward(x.astype(dtype))
 
 
-# (x `[..., features]`, epsilon, dtype) -> the same shape in `dtype`, normalized; statistics in float32.
+# A row is a function (x `[..., features]`, epsilon, dtype) -> the normalized array in `dtype`; statistics are float32.
 NORMS: dict[str, Callable[[jax.Array, float, jnp.dtype], jax.Array]] = {
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
@@ -113,7 +114,7 @@ class Norm(nn.Module):
 
     normalize: Callable[[jax.Array, float, jnp.dtype], jax.Array]  # a row of NORMS
     epsilon: float
-    dtype: jnp.dtype  # of the result; scale and bias are applied in float32
+    dtype: jnp.dtype  # dtype of the result; scale and bias are applied in float32
     scale: bool = True
     bias: bool = True
 

@@ -52,7 +52,7 @@ class PositionScheme:
     the queries and keys of each layer; all layers share the table of embeddings.
 
     For packed sequences, `segments` is int32 `[batch, length]`, and positions restart in each segment; without packing,
-    it is None.
+    `segments` is None.
     """
 
     embed: Callable[[nn.Module, EncoderConfig], PositionEmbedder] | None = None
@@ -100,7 +100,7 @@ def rotary_angles(config: EncoderConfig, base: float, length: int, segments: jax
         raise UserError(
             f"model.positions={config.positions} needs an even number of features per head, not {2 * half + odd}"
         )
-    # Constants where possible: XLA on a CPU computes a cosine again for each feature of each head.
+    # The angles are constants if possible, because XLA on a CPU computes a cosine again for each feature of each head.
     numbers = np if segments is None and isinstance(length, int) else jnp
     positions = numbers.arange(length)[None] if segments is None else positions_within_segments(segments)
     frequencies = base ** (-numbers.arange(half, dtype=np.float32) / half)
@@ -126,7 +126,7 @@ def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.
     """
     shape = (config.relative_buckets, config.num_heads)
     table = logical_param(module, "table", kernel_init(init_scales(config).inner), shape, ("positions", "heads"))
-    distances = jnp.arange(2 * length)  # of key from query, modulo 2 * length
+    distances = jnp.arange(2 * length)  # distances of a key from the query, modulo 2 * length
     distances = jnp.where(distances < length, distances, distances - 2 * length)
     buckets = distance_buckets(distances, config.relative_buckets, config.relative_max_distance)
     by_distance = rows_by_one_hot_product(buckets[None], table)[0].T
@@ -181,7 +181,7 @@ def distance_embedding_rows(signed_distances: jax.Array, config: EncoderConfig) 
             f"model.relative_buckets={config.relative_buckets}, model.relative_max_distance={max_distance}: the first "
             "must be even and at least 8, and the second larger than a quarter of it by at least 2"
         )
-    distance = np.arange(max_distance + 1)  # in float64, as the original: a number is rounded up
+    distance = np.arange(max_distance + 1)  # in float64 as in the original, because a number is rounded up
     ratio = np.log(np.maximum(distance, single) / single) / np.log((max_distance - 1) / single)
     steps = np.where(distance <= single, distance, single + np.ceil(ratio * (single - 1))).astype(np.int32)
     signed = jnp.sign(signed_distances) * jnp.asarray(steps)[jnp.minimum(jnp.abs(signed_distances), max_distance)]

@@ -109,16 +109,16 @@ PHASE_OBJECTIVES: dict[str, PhaseObjectiveRow] = {
 
 
 def predicts_masks(phase: PhaseConfig) -> bool:
-    """Return whether evaluations in a phase measure the objective of the run, also in a run of masked tokens."""
+    """Return whether a phase predicts masked tokens, so that its evaluations measure the objective of the run."""
     return not phase.objective or PHASE_OBJECTIVES[phase.objective].has_masks
 
 
 def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
     """Return the objective that `config.objective` names, for the encoder that `config.model` describes.
 
-    The argument `teacher` is the architecture of the model in `config.distillation.teacher`. Raise UserError if
-    `config.model.causal` does not fit the objective, if a phase has an objective but the objective of the run is not
-    masked_tokens, or if block-sparse attention would read packed sequences.
+    The argument `teacher` is the architecture of the model in `config.distillation.teacher`. Raise UserError in three
+    cases: `config.model.causal` does not fit the objective; a phase has an objective, but the run's objective is not
+    masked_tokens; block-sparse attention would read packed sequences.
     """
     row = OBJECTIVES[config.objective]
     if config.model.causal != row.causal:

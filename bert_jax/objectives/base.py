@@ -11,16 +11,16 @@ from bert_jax.models import Head
 from bert_jax.objectives.losses import Mean
 
 Params = Any
-Batch = dict[str, Any]  # batches/pipeline.py has keys, dtypes and shapes
+Batch = dict[str, Any]  # batches/pipeline.py documents keys, dtypes and shapes
 Normalizers = dict[str, jax.Array]
-LossAndMetrics = tuple[jax.Array, dict[str, Mean]]  # a pair, as `jax.value_and_grad(has_aux=True)` needs it
+LossAndMetrics = tuple[jax.Array, dict[str, Mean]]  # the pair that `jax.value_and_grad(has_aux=True)` needs
 
 
 class Rngs(NamedTuple):
     """The random keys of a call of a loss; an evaluation has no dropout, but may sample."""
 
     dropout: jax.Array | None  # None: no dropout
-    sampling: jax.Array  # for samples of the objective, such as the replaced tokens of ELECTRA
+    sampling: jax.Array  # key for samples of the objective, such as the replaced tokens of ELECTRA
 
 
 def training_rngs(rng: jax.Array) -> Rngs:
@@ -47,8 +47,8 @@ class WholeBatchLoss(NamedTuple):
 class Objective:
     """A loss, and the facts about its parameters that the trainer needs.
 
-    The function `loss` returns the part of a micro-batch in the loss of the batch. The parts of all micro-batches add
-    up exactly to the loss of the batch, unless the objective has a `whole_batch_loss`.
+    The function `loss` returns the contribution of a micro-batch to the loss of the batch. The contributions of all
+    micro-batches add up exactly to the loss of the batch, unless the objective has a `whole_batch_loss`.
 
     Attributes:
         init: function from a random key to the initial parameters, float32
@@ -62,13 +62,15 @@ class Objective:
         frozen_axes: logical axes of parameters that are not trained, such as a teacher's; () if all are trained
         init_frozen: function from a random key to the parameters that are not trained, in the structure of
             `frozen_axes`
-        loss_weights: function from a step to the loss weights that change in the training, which join the normalizers
+        loss_weights: function from a step to the loss weights that change during the training; these weights join the
+            normalizers
         whole_batch_loss: the two steps of `loss`, if the loss of an example depends on the other examples of the batch
         project: function from updated parameters to the nearest allowed parameters, applied after each update
-        phases: index of a phase -> objective of the phase, if not the run's objective; both train the run's parameters
-        evaluated_phases: index of a phase -> objective that evaluations measure, if not the run's objective
+        phases: index of a phase -> objective of the phase, if it differs from the run's objective; all objectives train
+            the run's parameters
+        evaluated_phases: index of a phase -> objective that evaluations measure, if it differs from the run's objective
         left_to_right_fraction: fraction of the sequences of a batch that a hybrid objective trains left to right; its
-            functions read the batch as `hybrid.split_batch` divides it. 0: the objective is not a hybrid
+            functions read the two batches of `hybrid.split_batch`. 0: the objective is not a hybrid
     """
 
     init: Callable[[jax.Array], Params]
@@ -117,10 +119,11 @@ class ModelAndAuxiliary(NamedTuple):
 
 
 class EmbeddingSharing(NamedTuple):
-    """The trees of a run in which a model and an auxiliary model share embeddings, or do not share embeddings.
+    """The functions that join and split the parameters of two models in a run, with or without shared embeddings.
 
     Attributes:
-        stored: function from a tree like the parameters of the auxiliary model to the part that the tree of a run has
+        stored: function from a tree like the parameters of the auxiliary model to the part that the tree of a run
+            stores
         begin: function (parameters of the model, random parameters of the auxiliary model) -> initial parameters of the
             auxiliary model
         join: function (parameters of the model, parameters of the auxiliary model) -> tree of the run

@@ -56,7 +56,7 @@ def cached_loss_and_gradients(
 
         micros = split_into_micro_batches(batch, grad_accum_steps)
         by_micro_batch = jax.lax.scan(vectors_of_micro_batch, None, (indices, micros))[1]
-        # The inverse of `split_into_micro_batches`.
+        # This is the inverse of `split_into_micro_batches`.
         return jnp.swapaxes(by_micro_batch, 0, 1).reshape(-1, *by_micro_batch.shape[2:])
 
     vectors = sharding.map_over_data(vectors_of_batch)(batch, params, frozen)
@@ -86,7 +86,7 @@ def cached_loss_and_gradients(
 def split_into_micro_batches(batch: Batch, grad_accum_steps: int) -> Batch:
     """Return the arrays of a batch as `[grad_accum_steps, micro-batch, ...]`.
 
-    Micro-batch i takes sequences i, i + grad_accum_steps, ...: every device keeps the sequences it has.
+    Micro-batch i takes the sequences i, i + grad_accum_steps, ..., so that every device keeps its sequences.
     """
 
     def split(x: jax.Array) -> jax.Array:

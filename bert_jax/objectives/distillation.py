@@ -4,8 +4,8 @@ The loss has three main terms. The first term of the loss is the loss of the mas
 divergence from the teacher's probabilities at the masked positions. A temperature T softens the probabilities of
 student and teacher, and the divergence is scaled by T^2 (Hinton et al. 2015). The third term compares the directions of
 each token's last hidden states in student and teacher. The code of DistilBERT's authors compares probabilities at every
-token by default, and at masked tokens as an option; bert_jax compares probabilities only at masked tokens, because
-other tokens have no logits.
+token by default, and at masked tokens as an option. In bert_jax, only masked tokens have logits, so bert_jax compares
+probabilities only at masked tokens.
 
 A fourth term is the mean squared difference of hidden states (TinyBERT, Jiao et al. 2020). The fourth term compares
 each student layer with a teacher layer; the teacher layers are evenly spaced from the embeddings to the last layer. If
@@ -31,22 +31,22 @@ from bert_jax.objectives.losses import Mean, non_padding_mask, softened_kl_diver
 
 HEADS = (Head("masked_token"),)
 COMPARED_HEADS = (*HEADS, Head("last_hidden_state"))
-PROJECTION = "teacher_projection"  # a key of the run's parameters, not of the model's
-# A student that starts from its teacher's layers may differ from the teacher in these fields alone.
+PROJECTION = "teacher_projection"  # a key of the run's parameters, not of the model's parameters
+# A student that starts from its teacher's layers may differ from the teacher only in these fields.
 MAY_DIFFER = {
     "family", "num_layers", "num_token_types", "max_positions", "dropout", "attention_dropout", "classifier_dropout",
     "initializer_range", "initialization", "pooler_dense", "pooler_activation", "sequence_activation", "pooler_dropout",
     "pooler_norm", "pooler_on_tokens", "pooling",
 }  # fmt: skip
-SMALLEST = 1e-12  # added to squared lengths, as torch.nn.CosineEmbeddingLoss does, and to attention weights
+SMALLEST = 1e-12  # added to attention weights and, as in torch.nn.CosineEmbeddingLoss, to squared lengths
 
 
 def make_distillation_objective(ingredients: Ingredients) -> Objective:
     """Return the objective: mean loss of the masked tokens, plus weighted means of the comparisons with the teacher.
 
     Raise UserError if there is no teacher, the teacher has another vocabulary, or sentence pairs have labels. Raise
-    UserError, too, if angles are compared but the widths differ, if a projection is needed but the initial weights have
-    none, or if attention is compared but the numbers of heads differ or sequences are packed.
+    UserError, too, if angles are compared but the widths differ, or if a needed projection is missing in the initial
+    weights. A comparison of attention raises UserError if the numbers of heads differ or sequences are packed.
     """
     settings, model, teacher = ingredients.distillation, ingredients.model, ingredients.teacher
     if teacher is None:
@@ -169,8 +169,8 @@ def compared_teacher_depths(num_layers: int, teacher_layers: int) -> list[int]:
 def student_params_from_teacher(params: Params, teacher: EncoderConfig, model: EncoderConfig) -> Params:
     """Return the initial parameters of a student: the teacher's parameters with the layers of `copied_teacher_layers`.
 
-    For a student without token types (DistilBERT), the teacher's first token type is added to the token table; the code
-    of DistilBERT's authors does not do so.
+    For a student without token types (DistilBERT), the teacher's first token type is added to the token table. The code
+    of DistilBERT's authors adds no token type.
 
     Args:
         params: parameters of the teacher, with the masked-token head.

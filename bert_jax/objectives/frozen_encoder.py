@@ -15,8 +15,8 @@ ENCODER, TEACHER = "encoder", "teacher"  # parts of the frozen parameters
 def with_frozen_encoder(objective: Objective, num_layers: int) -> Objective:
     """Return `objective` with the parameters of the encoder frozen instead of trained.
 
-    The heads and the matrices of an adapter are trained. The program computes no gradient
-    of a frozen weight.
+    The heads and the matrices of an adapter are trained. The program computes no gradient of a frozen
+    weight.
     """
 
     def loss(params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers) -> LossAndMetrics:

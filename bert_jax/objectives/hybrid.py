@@ -22,8 +22,8 @@ LEFT_TO_RIGHT, MASKED = "left_to_right", "masked"  # the parts of a batch
 def split_batch(batch: Batch, fraction: float) -> Batch:
     """Return the sequences to train left to right and the other sequences, as two batches by name.
 
-    If `fraction` is p/m in lowest terms, the first p of every m sequences are left to right. So the index of a sequence
-    in the batch decides, on any number of devices and with any number of micro-batches, and no sequence leaves its
+    If `fraction` is p/m in lowest terms, the first p of every m sequences are left to right. So the part of a sequence
+    depends only on its index in the batch, not on the numbers of devices and micro-batches, and no sequence leaves its
     device.
     """
     num_sequences = len(batch["input_ids"])
@@ -58,7 +58,7 @@ def make_hybrid_phase(ingredients: Ingredients, run: Objective, phase: PhaseConf
             params, frozen, batch[MASKED], rngs._replace(dropout=dropouts[1]), normalizers
         )
         value = fraction * causal_loss + (1 - fraction) * masked_loss
-        metrics = causal_metrics | merge_means(causal_metrics, masked_metrics)  # both may have z_loss
+        metrics = causal_metrics | merge_means(causal_metrics, masked_metrics)  # both metrics may have z_loss
         # The weights of the micro-batches of a step add up to 1.
         causal_weight = metrics["next_token_loss"].weight / normalizers["next_token"]
         masked_weight = metrics["mlm_loss"].weight / normalizers["mlm"]

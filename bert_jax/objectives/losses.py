@@ -50,7 +50,7 @@ def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> LossCorrect
     """Return the result of `cross_entropy`, and the log of the partition function, float32 `[targets]`.
 
     The logits are float32 `[targets, classes]`, and the labels are int32 `[targets]`. The code uses only sums and a
-    maximum over the classes. So XLA reads the logits once, and does not gather them on a mesh that shards the classes.
+    maximum over the classes. So XLA reads the logits once, and gathers no logits on a mesh that shards the classes.
     """
     is_label = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == labels[:, None]
     chosen = jnp.sum(jnp.where(is_label, logits, 0.0), axis=1)

@@ -20,7 +20,7 @@ class PairLabels(NamedTuple):
     label: str
 
 
-# The values of config.data.sentence_pairs that have labels; the others train masked tokens alone.
+# The values of config.data.sentence_pairs that have labels; with any other value, a run trains only masked tokens.
 PAIR_LABELS = {"next_sentence": PairLabels("nsp", "random"), "sentence_order": PairLabels("sop", "swapped")}
 
 
@@ -66,7 +66,7 @@ def make_masked_tokens_objective(ingredients: Ingredients) -> Objective:
         for name, term in terms.items():
             metrics[f"{name}_loss"] = means[name]
             metrics[f"{name}_accuracy"] = Mean.of(term.correct, term.weights)
-        if pairs:  # the baseline of the accuracy, above 0.5 where documents are too short for a pair
+        if pairs:  # the fraction is a baseline of the accuracy, above 0.5 if some documents are too short for a pair
             labels = batch["next_sentence_labels"].reshape(-1).astype(jnp.float32)
             metrics[f"{pairs.metric}_{pairs.label}_fraction"] = Mean.of(labels, terms[pairs.metric].weights)
         parts = [mean.total / normalizers[name] for name, mean in means.items()]
@@ -113,7 +113,7 @@ def masked_targets(logits: jax.Array, batch: Batch) -> TargetsAndLogZ:
     The logits at the masked positions are float32 `[batch, predictions, vocabulary]`.
     """
     weights = batch["masked_weights"].reshape(-1)
-    # A matrix, as the head makes it: another shape would copy the largest array of the step.
+    # The logits become a matrix, as in the head, because another shape would copy the largest array of the step.
     logits = logits.reshape(weights.size, -1)
     loss, correct, log_z = cross_entropy_and_log_z(logits, batch["masked_labels"].reshape(-1))
     return TargetsAndLogZ(Targets(loss, correct, weights), log_z)

@@ -35,7 +35,7 @@ from bert_jax.objectives.losses import Mean, non_padding_mask, write_at_masked_p
 
 GENERATOR = "generator"
 HEADS, GENERATOR_HEADS = (Head("replaced_token"),), (Head("masked_token"),)
-TABLES = ("token", "position")  # the embeddings that DeBERTa-v3 disentangles, where a model has them
+TABLES = ("token", "position")  # the embeddings that DeBERTa-v3 disentangles, if a model has them
 RANDOM_BITS = 23  # bits of a uniform number, which plus 0.5 is exact in float32
 
 
@@ -90,7 +90,7 @@ def _with_embeddings(tree: Params, embeddings: Params) -> Params:
 
 
 def _change_tables(params: Params, generator: Params, change: Callable[[Any, Any], Any]) -> Params:
-    """Return a model's tree whose tables are `change` of its tables and the tables of the generator."""
+    """Return a model's tree with `change(model's table, generator's table)` in place of each table."""
     tables, theirs = params["encoder"]["embeddings"], generator["encoder"]["embeddings"]
     return _with_embeddings(
         params, tables | {name: change(tables[name], theirs[name]) for name in TABLES if name in tables}
@@ -127,8 +127,8 @@ EMBEDDING_SHARINGS: dict[str, EmbeddingSharing] = {
 def make_replaced_tokens_objective(ingredients: Ingredients) -> Objective:
     """Return the objective: mean loss of the masked tokens, plus `weight` times the loss of finding replaced tokens.
 
-    Raise UserError if sentence pairs have labels, which no head would learn, or if the run has initial weights of the
-    generator but none of the model.
+    Raise UserError if sentence pairs have labels, which no head would learn, or if the run has initial weights for the
+    generator but no initial weights for the model.
     """
     masked_tokens.refuse_labeled_pairs("replaced_tokens", ingredients.sentence_pairs)
     model, settings = ingredients.model, ingredients.replaced_tokens

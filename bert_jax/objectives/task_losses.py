@@ -20,7 +20,7 @@ def squared_error(outputs: jax.Array, labels: jax.Array) -> jax.Array:
 
 def focal_factor(losses: jax.Array, gamma: float) -> jax.Array:
     """Return (1 - p)^gamma for each target; p = exp(-loss) is the right answer's probability (Lin et al. 2017)."""
-    return jnp.maximum(-jnp.expm1(-losses), 1e-7) ** gamma  # not 0, where the gradient is infinite if gamma < 1
+    return jnp.maximum(-jnp.expm1(-losses), 1e-7) ** gamma  # above 0, since the gradient at 0 is infinite if gamma < 1
 
 
 def focal_cross_entropy(outputs: jax.Array, labels: jax.Array, gamma: float) -> LossAndCorrectness:

@@ -66,8 +66,9 @@ def info_nce(
 ) -> LossAndCorrectness:
     """Return the cross entropy of each positive among the positives and negatives of all examples.
 
-    The loss is from Henderson et al. 2017 and van den Oord et al. 2018. If several examples have equal anchors, all
-    their positives are right for each of them. A candidate that equals a right text or the anchor is not a negative.
+    The loss is from Henderson et al. 2017 and van den Oord et al. 2018. If several examples have equal anchors, the
+    positives of all these examples are right for each of the anchors. A candidate that equals a right text or the
+    anchor is not a negative.
 
     Args:
         vectors: float32 `[examples, texts, ...]` as `options.scores` compares them.
@@ -147,7 +148,7 @@ def cosent(
     order = jnp.argsort(labels.grades)
     grades, present = labels.grades[order], labels.weights[order] > 0
     scores = _scores_within_example(vectors, options.scores)[order, 0] / temperature
-    # [i]: the log of the sum of exp(-score) over the examples from i on, which have the higher grades.
+    # Entry i is the log of the sum of exp(-score) over the examples from i on, which have the higher grades.
     sums_from = jnp.append(jax.lax.cumlogsumexp(jnp.where(present, -scores, NEVER), reverse=True), NEVER)
     terms = scores + sums_from[jnp.searchsorted(grades, grades, side="right")]
     loss = jax.nn.logsumexp(jnp.append(jnp.where(present, terms, NEVER), 0.0))
@@ -157,7 +158,7 @@ def cosent(
 def triplet(
     vectors: jax.Array, labels: VectorLabels, temperature: jax.Array | float, options: VectorLossOptions
 ) -> LossAndCorrectness:
-    """Return by how much the positive's cosine is less than a negative's cosine plus the margin (FaceNet, 2015).
+    """Return the triplet loss: max(0, negative's cosine - positive's cosine + margin) (FaceNet, 2015).
 
     The loss of an example is the mean over its negatives.
 
@@ -181,7 +182,7 @@ class VectorLossRow(NamedTuple):
         min_texts: the smallest number of texts of an example
         max_texts: the largest number of texts of an example
         is_graded: True if all examples have a loss; False if only positive examples have a loss
-    reads_temperature: True if the loss divides scores by the temperature
+        reads_temperature: True if the loss divides scores by the temperature
     """
 
     loss: VectorLoss
@@ -246,10 +247,10 @@ def _info_nce_by_row(
 ) -> LossAndCorrectness:
     """Return the InfoNCE loss of each anchor over all candidates; candidate i is the positive of anchor i.
 
-    Candidate n of m examples belongs to example n modulo m.
+    If there are m examples, candidate n belongs to example n modulo m.
     """
     num_rows, num_candidates = len(anchors), len(candidates)
-    # Numbers from 0 on for the texts, so that an array can have an entry for each text.
+    # The texts get numbers from 0 on, so that an array can have an entry for each text.
     _, numbers = jnp.unique(candidate_ids, return_inverse=True, size=num_candidates)
     present = jnp.tile(weights, num_candidates // num_rows) > 0
     candidates = constrain(candidates, "accumulation", *["features"] * (candidates.ndim - 1))
@@ -268,7 +269,7 @@ def _info_nce_by_row(
         return cross_entropy(jnp.where(counts, cosines / temperature, NEVER), rows)
 
     blocks = num_score_blocks(num_rows, num_candidates)
-    # Block i has rows i, i + blocks, ...: every device has the same number of rows of each block.
+    # Block i has the rows i, i + blocks, ..., so that every device has equally many rows of each block.
     rows = jnp.arange(num_rows).reshape(-1, blocks).T
     if blocks == 1:
         return block_losses(rows[0])

@@ -18,7 +18,7 @@ def max_sim(queries: jax.Array, documents: jax.Array) -> jax.Array:
     """Return MaxSim: the sum over a query's tokens of the largest inner product with a token of the document.
 
     A vector of zeros is no token (Khattab and Zaharia 2020). Memory holds the inner products of all queries with one
-    document; the backward pass computes them again. The documents are compared one after another, so that
+    document; the backward pass computes these products again. The documents are compared one after another, so that
     devices may share the queries.
 
     Args:

@@ -15,7 +15,7 @@ from bert_jax.objectives.losses import Mean
 from bert_jax.objectives.vector_losses import VECTOR_LOSSES, VectorLabels, VectorLossOptions, vector_losses
 from bert_jax.objectives.vector_scores import Scores, flops_regularization, quadratic_warmup_factor
 
-OUTPUT = "sentence_vectors"  # of the heads in VECTOR_HEADS
+OUTPUT = "sentence_vectors"  # output of the heads in VECTOR_HEADS
 SCORE_OUTPUT = "pair_scores"
 FLOPS_FACTOR = "flops_factor"  # key of the factor of the regularization, in the normalizers of a step
 LOG_TEMPERATURE = "log_temperature"  # name of the parameter, float32 [1], if the temperature is learned
@@ -43,8 +43,8 @@ def make_vector_objective(
     """Return the objective of sentence vectors: the weighted mean of the losses of the examples.
 
     A batch has the inputs of the model, and an id for each text: `text_ids`, int32 `[examples, texts]`. The entry
-        `positives` of a batch has the weights of the examples; if the row of the loss is graded, `example_weights` has
-        the weights. The entries `grades` and `scores` are as in `VectorLabels`.
+    `positives` of a batch has the weights of the examples. If the row of the loss is graded, the entry
+    `example_weights` has these weights instead. The entries `grades` and `scores` are as in `VectorLabels`.
 
     Args:
         model: model with the head of a row of VECTOR_HEADS.

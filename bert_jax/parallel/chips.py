@@ -128,7 +128,7 @@ CHIPS = {
         watts=1000.0,
         source="NVIDIA HGX B200 data sheet, an eighth",
     ),
-    # The interconnect of the L40S is PCIe 4.0 x16, because it has no NVLink.
+    # The interconnect of the L40S is PCIe 4.0 x16, because the L40S has no NVLink.
     "NVIDIA L40S": Chip(
         name="NVIDIA L40S",
         flops=362e12,

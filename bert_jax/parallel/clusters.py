@@ -17,7 +17,7 @@ from bert_jax.parallel.rendezvous import Peers
 
 Environment = Mapping[str, str]
 
-TPU_PORT = 8482  # of the coordinator, as in JAX
+TPU_PORT = 8482  # port of the coordinator, as in JAX
 GOOGLE_PCI_VENDOR = "0x1ae0"
 METADATA_SECONDS = 10.0  # limit for one answer of the metadata server of a Cloud TPU host
 METADATA_TRIES = 6
@@ -74,7 +74,7 @@ def _is_open_mpi(environment: Environment) -> bool:
 
 
 def _open_mpi_peers(environment: Environment) -> Peers:
-    uri = environment.get("OMPI_MCA_orte_hnp_uri")  # 1531576320.0;tcp://10.96.0.1,10.148.0.1:34911
+    uri = environment.get("OMPI_MCA_orte_hnp_uri")  # such as 1531576320.0;tcp://10.96.0.1,10.148.0.1:34911
     if not uri:
         raise ValueError("Open MPI 5 and newer do not tell the address of process 0")
     match = re.match(r"(\d+)\.\d+;(?:tcp://([^,:]+)|tcp6://\[([^,\]]+))", uri)

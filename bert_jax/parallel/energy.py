@@ -16,7 +16,7 @@ import jax
 
 POWERCAP = pathlib.Path("/sys/class/powercap")
 READ_SECONDS = (
-    10.0  # between two reads of the counters; at full power a RAPL counter begins again at 0 after a few minutes
+    10.0  # seconds between two reads of a counter; at full power, a RAPL counter begins again at 0 after a few minutes
 )
 
 

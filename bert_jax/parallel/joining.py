@@ -131,7 +131,7 @@ def _joined_peers(
         interrupt.use_preemption_service()
         check_platform()
         watchdog.wait_for_all()
-        multihost_utils.sync_global_devices("start")  # `sharding.warm_up_collectives` gives the reason
+        multihost_utils.sync_global_devices("start")  # the docstring of `sharding.warm_up_collectives` gives the reason
         yield watchdog
         watchdog.enter_stage("save")  # the other processes may still be writing
         jax.distributed.shutdown()
@@ -160,10 +160,10 @@ def _joined_peers(
 def _start_jax(peers: Peers, limits: WatchdogConfig) -> Process | None:
     """Call `jax.distributed.initialize`, with such long time limits that the watchdog reports a lost process first.
 
-    Returns the relay of JAX's connection to the coordinator (None in process 0); the relay must live as long as this
+    Return the relay of JAX's connection to the coordinator (None in process 0); the relay must live as long as this
     process.
     """
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # ignored on other platforms
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # other platforms ignore this option
     host, _, port = peers.coordinator.rpartition(":")
     loopback = listening_address(peers)
     loopback = f"[{loopback}]" if ":" in loopback else loopback

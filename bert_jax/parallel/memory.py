@@ -13,8 +13,8 @@ from bert_jax.errors import UserError
 from bert_jax.parallel.chips import CHIPS, fraction_of_chip
 
 REMAT_SAVES = 3  # rough factor by which recomputation lowers the memory
-DEFAULT_GPU_FRACTION = 0.75  # of a GPU's memory; JAX takes this fraction by default
-MAX_GPU_FRACTION = 0.95  # of a GPU's memory; the rest is enough for CUDA
+DEFAULT_GPU_FRACTION = 0.75  # fraction of a GPU's memory that JAX takes by default
+MAX_GPU_FRACTION = 0.95  # fraction of a GPU's memory; the rest is enough for CUDA
 
 
 class Memory(NamedTuple):
@@ -81,7 +81,7 @@ def available_host_memory(root: pathlib.Path = pathlib.Path("/")) -> int | None:
         return None
     match = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
     limits = [int(match[1]) * 1024] if match else []
-    with contextlib.suppress(OSError, ValueError):  # a container's limit; "max" where there is none
+    with contextlib.suppress(OSError, ValueError):  # the limit of a container; "max" means no limit
         cgroup = root / "sys/fs/cgroup"
         limit = int((cgroup / "memory.max").read_text())
         cached = re.search(r"^file (\d+)", (cgroup / "memory.stat").read_text(), re.MULTILINE)
@@ -115,7 +115,7 @@ def check_memory(compiled: jax.stages.Compiled, mesh: jax.sharding.Mesh, setting
     if needed is None or capacity is None:
         return
     if device.platform == "cpu":
-        capacity += needed.arguments  # the available memory no longer includes them
+        capacity += needed.arguments  # the available memory no longer includes the arguments
     if needed.total > capacity:
         taken = usable_memory_fraction(device.platform)
         changes = overrides_to_fit_memory(

@@ -56,13 +56,13 @@ def check_platform() -> None:
     """Check that JAX computes on the platform that the user asked for.
 
     Raises:
-        UserError: the chosen platform has no device; or neither --platform nor JAX_PLATFORMS chooses a platform, and
-        JAX fell back to the CPU although a plugin for an accelerator is installed.
+        UserError: the chosen platform has no device; or JAX chose the CPU although a plugin for an accelerator is
+            installed, and the user chose no platform by --platform or JAX_PLATFORMS.
     """
-    asked = jax.config.values.get("jax_platforms")  # by --platform or JAX_PLATFORMS
+    asked = jax.config.values.get("jax_platforms")  # the choice by --platform or JAX_PLATFORMS
     try:
         platform = jax.default_backend()
-    except (RuntimeError, AssertionError) as error:  # without a visible GPU, 'cuda' alone fails JAX's own assertion
+    except (RuntimeError, AssertionError) as error:  # without a visible GPU, an assertion of JAX fails for 'cuda' alone
         reason = str(error).partition("\n")[0] or "JAX finds no such device"
         option = "JAX_PLATFORMS" if asked == os.environ.get("JAX_PLATFORMS") else "--platform"
         raise UserError(f"{option}={asked}: {reason}") from error
@@ -88,9 +88,11 @@ def compiler_options(mesh: jax.sharding.Mesh, deterministic: bool = False) -> di
     """Return the XLA options for the devices of `mesh`; for CPUs, there are no options."""
     device = mesh.devices.flat[0]
     if device.platform == "gpu":
-        # All products by cuBLAS: XLA then adds two gradients within a product, and chooses no slower kernel in Triton.
-        options: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}  # XLA refuses "false"
-        # No sums by atomics, cuDNN's gradient in a fixed order, and no choice of kernels by timing them.
+        # If cuBLAS computes all products, XLA adds two gradients within a product, and chooses no slower kernel in
+        # Triton.
+        options: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}  # a bool, since XLA refuses "false"
+        # A deterministic program has no sums by atomics, a fixed order of cuDNN's gradient, and no choice of kernels by
+        # timing.
         return options | ({"xla_gpu_deterministic_ops": True} if deterministic else {})
     if device.platform != "tpu":
         return {}

@@ -18,7 +18,7 @@ class Interrupt:
     def __init__(self) -> None:
         self.received: str | None = None  # name of the signal that this process received
         self.stopping = False
-        self._shared = False  # the decision is shared with other processes
+        self._shared = False  # whether the decision is shared with other processes
         self._calls = 0
         self._writer: int | None = None  # Python writes the number of each signal here at once
 
@@ -42,7 +42,7 @@ class Interrupt:
             signal.signal(signum, handler)
         if self._writer is not None:
             signal.set_wakeup_fd(self._old_writer)
-            os.close(self._writer)  # ends the thread
+            os.close(self._writer)  # closing the writer ends the thread
 
     def use_preemption_service(self) -> None:
         """Share the decision to stop with all processes; call this method once, after `jax.distributed.initialize`."""

@@ -2,8 +2,8 @@
 
 JAX's client aborts its process (SIGABRT) as soon as its connection to the coordinator closes, even with
 `jax_enable_recoverability` (docs/decisions/0008-relay.md). Without a relay, no message could name the lost process. So
-JAX's client connects through this relay, which keeps the client's connection open. The relay is a process because some
-calls of JAX wait for the coordinator while they hold the GIL, which would stop a thread.
+JAX's client connects through this relay, which keeps the client's connection open. The relay is a process and not a
+thread, because some calls of JAX hold the GIL while waiting for the coordinator.
 """
 
 import os

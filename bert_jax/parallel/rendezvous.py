@@ -21,21 +21,21 @@ from bert_jax.files import allow_open_files
 from bert_jax.parallel.relay import connect_with_retries
 
 Message = dict[str, Any]
-CheckStop = Callable[[], None]  # raises PeerStopped if this process has received a signal
+CheckStop = Callable[[], None]  # function that raises PeerStopped if this process has received a signal
 MAX_MESSAGE_BYTES = 1 << 20
-MAX_HELLO_BYTES = 1 << 12  # of the first line of a connection
+MAX_HELLO_BYTES = 1 << 12  # maximum bytes of the first line of a connection
 HELLO_SECONDS = 5.0  # limit for the first line of a connection
-MAX_ARRIVALS = 64  # connections that wait for their first line
-MIN_ARRIVAL_SECONDS = 0.05  # time of a connection before another takes its place
-JOIN_TRIES = 8  # connections to process 0, which may close a connection before it has read the first line
+MAX_ARRIVALS = 64  # maximum number of connections that wait for their first line
+MIN_ARRIVAL_SECONDS = 0.05  # minimum time of a connection before another connection takes its place
+JOIN_TRIES = 8  # number of tries to connect to process 0, which may close a connection without reading from it
 JOIN_PAUSE = 0.2  # seconds
 ANSWER_SECONDS = 10.0  # limit for the answer of process 0
 FOREVER = 1e9  # seconds
-FILES_AT_START = 24  # that a process holds open before its peers connect
-# A host of the coordinator's address that means this machine alone: an IP address, or localhost.
+FILES_AT_START = 24  # files that a process holds open before its peers connect
+# A host in the coordinator's address that may mean only this machine: an IP address, or localhost.
 LOCAL_HOST = re.compile(r".*:.*|[\d.]+|(.+\.)?localhost(\.localdomain)?\.?", re.IGNORECASE)
-MAX_NAMED = 8  # processes that a message names
-MAX_WAIT_SECONDS = 0.5  # of a call of the operating system, between two checks for a signal
+MAX_NAMED = 8  # maximum number of processes that a message names
+MAX_WAIT_SECONDS = 0.5  # maximum time of a call of the operating system, between two checks for a signal
 CLOSED = "closed the connection: it stopped before all processes were present, or its BERT_JAX_TOKEN is different"
 
 
@@ -123,9 +123,9 @@ def rendezvous(peers: Peers, seconds: float | None, check_stop: CheckStop = lamb
     """Wait for all processes of a run, for `seconds` at most; None waits forever.
 
     Raises:
-        PeerTimeout: a process is missing after `seconds`, or died while the others waited.
+        PeerTimeout: a process is missing after `seconds`, or died while other processes waited.
         PeerMismatch: two processes disagree about the number of processes, or have the same number.
-        PeerStopped: `check_stop` raised it in this process, or in another process that had joined.
+        PeerStopped: `check_stop` raised this error in this process, or in another process that had joined.
         UserError: the system of process 0 allows fewer open files than there are processes.
     """
     seconds = FOREVER if seconds is None else seconds
@@ -194,7 +194,7 @@ def _accept_hellos(
     wait for their line; a further connection takes the place of the oldest connection.
 
     Raises:
-        PeerStopped, PeerTimeout: this process or a process that was yielded received a signal, or that process died.
+        PeerStopped, PeerTimeout: this process received a signal, or a yielded process received a signal or died.
     """
     server.setblocking(False)
     arrivals = dict[socket.socket, _Arrival]()  # the oldest first
@@ -312,7 +312,7 @@ def _missing_processes_message(hosts: dict[int, str], count: int, seconds: float
 
 
 def short_list(texts: Sequence[str], separator: str = ", ") -> str:
-    """Return the first texts about processes, joined for a message, and the number of the others."""
+    """Return the first texts about processes, joined for a message, and the number of further texts."""
     rest = [f"and {len(texts) - MAX_NAMED} more"] if len(texts) > MAX_NAMED else []
     return separator.join([*texts[:MAX_NAMED], *rest])
 
@@ -392,7 +392,7 @@ def listening_address(peers: Peers) -> str:
     """Return the loopback address on which process 0 listens; "" for all addresses of the machine.
 
     A host may know its own name only as a loopback address (127.0.1.1 in /etc/hosts of Debian), although other hosts
-    reach it by this name. If the run has a token, such a host listens on all addresses.
+    reach the host by this name. If the run has a token, such a host listens on all addresses.
     """
     host = peers.coordinator.rpartition(":")[0]
     return "" if peers.token and not LOCAL_HOST.fullmatch(host) else loopback_address(host)

@@ -35,14 +35,14 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     "heads": "tensor",
     "mlp": "tensor",
     "classes": None,
-    "rank": None,  # of the matrices of an adapter
+    "rank": None,  # rank of the matrices of an adapter
     # axes of activations and batches
     "accumulation": None,  # micro-batches of a step
     "batch": BATCH_AXES,
     "length": None,
     "predictions": None,
     "logits": "tensor",
-    "vocab_read": "tensor",  # the token table as lookup and logits read it
+    "vocab_read": "tensor",  # rows of the token table in the lookup and in the logits
     "key_words": None,
     "maps": None,  # queries, keys and values in one array
 }
@@ -84,7 +84,7 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
         )
     types = (AxisType.Auto,) * len(AXES)
     if any(getattr(device, "core_on_chip", 0) for device in devices):
-        # Single cores of a TPU v4, as the compiler reports them without a TPU: JAX knows no torus of cores.
+        # JAX knows no torus for single cores of a TPU v4, which the compiler reports if there is no TPU.
         return Mesh(np.asarray(devices).reshape(sizes), AXES, axis_types=types)
     if slices > 1:
         inside, across = (sizes[0] // slices, *sizes[1:]), (slices, 1, 1)
@@ -92,7 +92,7 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
         return Mesh(placed, AXES, axis_types=types)
     try:
         return jax.make_mesh(tuple(sizes), AXES, axis_types=types, devices=devices)
-    except NotImplementedError:  # a size that is not a product of whole axes of the torus
+    except NotImplementedError:  # raised for a size that is not a product of whole axes of the torus
         placed = mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
         return Mesh(placed, AXES, axis_types=types)
 
@@ -106,8 +106,8 @@ def warm_up_collectives(mesh: Mesh) -> None:
     """Run a program whose collectives open the connections between devices along all axes of `mesh`.
 
     Gloo has a fixed limit of 30 s for opening a connection. So call this function in all processes at the same time
-    (`Watchdog.wait_for_all`). If a process later compiles longer than the others, the others wait up to the limit of
-    the watchdog.
+    (`Watchdog.wait_for_all`). If a process later compiles longer than other processes, the other processes wait up to
+    the limit of the watchdog.
     """
     axes = [axis for axis in AXES if mesh.shape[axis] > 1]
     groups = [group for size in range(1, len(axes) + 1) for group in itertools.combinations(axes, size)]
@@ -134,8 +134,8 @@ def partition_spec(logical_axes: Sequence[str]) -> PartitionSpec:
 def sum_over_data(function: Callable[..., Any]) -> Callable[..., Any]:
     """Map `function(batch, *others)` over the shards of the `data` axis, and sum the results.
 
-    So gradients are summed over `data` once per step; without this function, the compiler would sum them after every
-    micro-batch. With one shard or no mesh, return `function` itself.
+    So gradients are summed over `data` once per step; without this function, the compiler would sum gradients after
+    every micro-batch. With one shard or no mesh, return `function` itself.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.shape["data"] == 1:

@@ -31,8 +31,8 @@ ANSWER = 10.0  # seconds to wait for a message of another process
 class Stage(NamedTuple):
     """The work that a process is doing; all processes enter the same stages in the same order."""
 
-    ordinal: int  # counted from the start of the run
-    name: str  # "start", "compile", "step" or "save"
+    ordinal: int  # number of the stage, counted from the start of the run
+    name: str  # name of the stage: "start", "compile", "step" or "save"
     step: int | None
     began: float  # time when this process learned of the stage, on its monotonic clock
 
@@ -186,7 +186,7 @@ class Watchdog:
                 self._finished.add(peer)
             case {"error": error}:
                 self._error = self._error or (time.monotonic() + GRACE, f"{self._process_label(peer)} failed: {error}")
-            case {"stopped": text}:  # by a signal, just before all processes were present
+            case {"stopped": text}:  # a signal stopped the process just before all processes were present
                 self._end_run(f"{self._process_label(peer)}: {text}", 0)
             case {"failed": text, "status": status}:
                 self._end_run(f"{self._process_label(peer)}: {text}", status)
@@ -202,7 +202,7 @@ class Watchdog:
             self._end_run(f"{self._process_label(peer)}{role} died; it was in its {self._peer_stages[peer]}")
 
     def _end_run_without_progress(self, now: float) -> None:
-        """End a run without progress. The processes in the earliest stage are the cause: the others wait for them."""
+        """End a run without progress, because all processes wait for the processes in the earliest stage."""
         if self.process_id > 0:
             if self._is_over_limit(self._peer_stages[0], self._last_message[0], now):
                 self._end_run(self._silence_message(0, now))
@@ -280,7 +280,7 @@ class Watchdog:
             self._send(peer, message)
 
     def _send(self, peer: int, message: Message) -> None:
-        with contextlib.suppress(OSError):  # receiving notices a lost peer
+        with contextlib.suppress(OSError):  # the code that receives messages notices a lost peer
             self.links[peer].send(message)
 
     def _process_label(self, peer: int) -> str:

@@ -33,7 +33,7 @@ def prepare_in_background(inputs: Sequence[str], corpus: pathlib.Path, num_parts
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            start_new_session=True,  # Ctrl-C does not reach the process: the run saves first, then ends the process
+            start_new_session=True,  # Ctrl-C does not reach the process, because the run must save first
             env=os.environ | {"PYTHONPATH": path},
         )
 
@@ -63,7 +63,7 @@ def prepare_rest_of_text(job: str) -> int:
     threading.Thread(target=_end_when_run_ends, daemon=True).start()
     try:
         with open(os.path.join(os.path.dirname(corpus), "rest.lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # another run may prepare the text
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be preparing the text
             prepare_missing_parts(inputs, PrepareSettings().read_options, pathlib.Path(corpus), num_parts)
     except UserError as error:
         print(error, file=sys.stderr)

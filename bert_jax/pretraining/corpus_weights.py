@@ -1,8 +1,8 @@
 """The initial weights of a new model that come from counts of its corpus, without training (`corpus_vectors`).
 
 The token table holds vectors of co-occurrence, and the bias of the vocabulary head holds the log frequencies of the
-tokens. Each neighbor head of the first block (models/init.py) reads one neighbor; its value and output maps start so
-that the head raises the scores of the tokens that often occur beside this neighbor.
+tokens. Each neighbor head of the first block (models/init.py) reads one neighbor. The value and output maps of the head
+start so that the head raises the scores of tokens that often occur beside this neighbor.
 """
 
 import functools
@@ -129,7 +129,7 @@ def predicting_kernels(
 
     A head that attends to the offset o maps the row of the token c at o to a direction. The product of this direction
     and the row of a token t is proportional to `information[o][t, c]`, as nearly as the rank of the head permits.
-    Heads with the same offset share the approximation: the first has the largest singular values.
+    Heads with equal offset share the approximation; the first of these heads has the largest singular values.
 
     Args:
         kernels: the initial kernels.

@@ -1,4 +1,4 @@
-"""Training batches and held-out batches of a corpus; they depend only on the step, the phase and the run's config."""
+"""Training batches and held-out batches of a corpus, which depend only on the step, the phase and the run's config."""
 
 import contextlib
 import dataclasses
@@ -31,7 +31,7 @@ class SequenceRules:
 
     symbols: Symbols
     data: DataConfig
-    phases: tuple[PhaseConfig, ...]  # by `Phase.index`; the phases may have different masks
+    phases: tuple[PhaseConfig, ...]  # indexed by `Phase.index`; the phases may have different masks
     seed: int
     num_token_types: int
 
@@ -57,7 +57,8 @@ def training_batches(
     """Return a function (phase, step) -> an endless iterator over the batches from this step on.
 
     The batches contain only the blocks of this process. Sequence numbers continue over phases and epochs. A phase with
-    a mixture of its own begins new epochs of all sources. Raise UserError if the sequences of a phase cannot be made.
+    a separate mixture of sources begins new epochs of all sources. Raise UserError if the sequences of a phase cannot
+    be made.
     """
 
     def phase_sequences(split: Split, phase: Phase) -> Sequences:
@@ -110,7 +111,7 @@ def passes_per_source(split: Split, rules: SequenceRules, phases: tuple[Phase, .
 
     The result is float64 `[sources]`.
     """
-    if len(split.source_documents) == 2:  # one source; the plan of its sequences may take seconds
+    if len(split.source_documents) == 2:  # a single source needs no plan of sequences, which may take seconds
         return np.ones(1)
     mixtures = mixtures_of_phases(split, rules, phases)
     passes, num_epochs = [mixture.passes for mixture in mixtures], [mixture.num_epochs for mixture in mixtures]

@@ -121,7 +121,7 @@ def _describe_sources(corpus: Mixture, rules: SequenceRules, phases: tuple[Phase
 
 
 def _describe_range(sizes: Sequence[int]) -> str:
-    """Return the first and the last size in words, or the size if they are equal."""
+    """Return the first and the last size in words, or a single size if both are equal."""
     return f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
 
 

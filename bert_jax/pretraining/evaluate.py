@@ -77,8 +77,8 @@ def evaluate_checkpoint(
             none are held out; None: the corpus that the run evaluates on.
 
     Raises:
-        UserError: `directory` has no run or no checkpoint, the corpus or the teacher has changed since the training, no
-            documents are held out, or the corpus was prepared with a different tokenizer.
+        UserError: `directory` has no run or no checkpoint; the corpus or the teacher has changed since the training; no
+            documents are held out; or the corpus was prepared with a different tokenizer.
     """
     # Open the inputs: config and parameters of the run, its corpus or `other_corpus`, its tokenizer, its teacher.
     recorded, fingerprint = workdir.read_run(directory)
@@ -91,7 +91,7 @@ def evaluate_checkpoint(
     if other_corpus is None and corpus.fingerprint != fingerprint["corpus"]:
         raise UserError(f"{config.data.corpus} is not the corpus that {directory} was trained on")
     check_corpus_tokenizer(corpus_name, corpus, config.data.corpus, fingerprint["tokenizer"])
-    if other_corpus is not None:  # the weights of the run's corpora do not apply
+    if other_corpus is not None:  # the weights of the run's corpora do not apply to another corpus
         data = dataclasses.replace(data, weights=None, smoothing=1.0, max_epochs=None, snapshots=None)
     tokenizer, phases, row = corpus.tokenizer(), plan_phases(config.train), OBJECTIVES[config.objective]
     max_seq_len, teacher_path = max(phase.seq_len for phase in phases), config.distillation.teacher

@@ -24,7 +24,7 @@ from bert_jax.objectives import OBJECTIVES, AuxiliaryModel
 from bert_jax.objectives.distillation import copied_teacher_layers, student_params_from_teacher
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
-# The head of a model with causal attention that has the parameters of a head of a bidirectional model, and the inverse.
+# Head of a bidirectional model -> head of a causal model with equal parameters, and the inverse mapping.
 OTHER_ATTENTION = {"masked_token": "next_token", "next_token": "masked_token"}
 MAX_NAMED = 1  # maximum number of differences that a message names
 # Texts that show how a tokenizer treats upper case, accents, spaces, ligatures and ideographs.
@@ -177,12 +177,12 @@ def _read_weights_with_attention(
 ) -> Weights:
     """Return the weights at `path`, with causal or bidirectional attention, whichever attention they have there.
 
-    Both have equal parameters; the head that predicts next tokens becomes the head that predicts masked tokens, or the
-    reverse. The other arguments are as in `read_weights`.
+    Causal and bidirectional models have equal parameters; the head that predicts next tokens becomes the head that
+    predicts masked tokens, or the reverse. The other arguments are as in `read_weights`.
     """
     try:
         differs = read_architecture(path).causal != causal
-    except UserError:  # a checkpoint of Google, which is not causal, or nothing, which `read_weights` reports
+    except UserError:  # the path has a bidirectional checkpoint of Google, or no model, which `read_weights` reports
         differs = causal
     if not differs:
         return read_weights(path, heads, rng, console)

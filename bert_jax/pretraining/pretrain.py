@@ -59,7 +59,7 @@ class FinishedRun(NamedTuple):
     """A finished run: the heads of its model, the user's recipe, and the opened corpus with its tokenizer."""
 
     heads: tuple[Head, ...]
-    recipe: str | None  # `config.recipe`
+    recipe: str | None  # value of `config.recipe`
     corpus: Mixture
     tokenizer: Tokenizer
     has_heldout: bool  # whether the run evaluated on held-out documents
@@ -225,7 +225,7 @@ def pretrain_in_directory(
             write_or_compare_versions(directory, console.say)
         sizes = [((phase.end - phase.begin) * phase.batch_size, phase.seq_len, phase.index) for phase in phases]
         flops = sum(count * objective.flops(seq_len, index) for count, seq_len, index in sizes)
-        if line := long_cpu_run_warning(flops, plan.mesh):  # first: the fix is another command
+        if line := long_cpu_run_warning(flops, plan.mesh):  # printed first, because the fix is another command
             console.say(line)
         for line in describe_run(corpus, rules, phases, config.model, config.compute):
             console.say(line)

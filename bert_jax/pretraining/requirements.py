@@ -65,7 +65,7 @@ def installed_versions(root: str) -> dict[str, str]:
     versions, seen = dict[str, str](), set[_NeededPackage]()
     all_extras = importlib.metadata.metadata(root).get_all("Provides-Extra") or ()
     left = [_NeededPackage(root, frozenset(all_extras))]
-    requirements_of = functools.cache(_requirements_of_package)  # several packages need a package, with other extras
+    requirements_of = functools.cache(_requirements_of_package)  # packages may need one package with different extras
     while left:
         needed = left.pop()
         if needed in seen:

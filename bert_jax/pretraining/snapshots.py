@@ -72,7 +72,7 @@ def batches_by_snapshot(
                 preparation.say(_snapshot_summary(corpus, step, position, num_snapshots))
             with contextlib.closing(snapshot_batches(split, phase, step)) as batches:
                 while step != end:
-                    preparation.is_running()  # an error ends the run now
+                    preparation.is_running()  # an error of the preparation ends the run now
                     yield next(batches)
                     step += 1
         if (following := _next_snapshot(corpus, num_snapshots, preparation)) is None:
@@ -101,7 +101,7 @@ def check_snapshots_exist(num_snapshots: int, corpus: Mixture, preparation: Back
 
 
 def step_after_tokens(phases: tuple[Phase, ...], num_tokens: int) -> int:
-    """Return the number of steps in which a run reads `num_tokens` tokens, with padding; at most all steps it has."""
+    """Return the number of steps, at most all steps, in which a run reads `num_tokens` tokens, padding included."""
     for phase in phases:
         per_step = phase.batch_size * phase.seq_len
         steps = -(-num_tokens // per_step)

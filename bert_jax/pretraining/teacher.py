@@ -29,7 +29,7 @@ def read_teacher(path: str | None, tokenizer: Tokenizer, max_seq_len: int, corpu
     UserError if the vocabulary of the teacher differs from the vocabulary of the corpus, if the teacher has fewer
     positions than a phase needs, or if the teacher has no masked-token head.
     """
-    if path is None:  # the objective then raises
+    if path is None:  # an objective that needs a teacher raises the error
         return Teacher()
     try:
         weights = read_weights(path, (Head("masked_token"),), console=console)
@@ -52,11 +52,11 @@ def read_teacher(path: str | None, tokenizer: Tokenizer, max_seq_len: int, corpu
 def read_teacher_architecture(path: str | None, vocab_size: int) -> EncoderConfig | None:
     """Return the architecture of a teacher for a dry run; `path` is a model directory or the name of a preset.
 
-    A preset gets the run's vocabulary size. A model directory gets it if its tables have more rows.
+    A preset gets the run's vocabulary size. A model directory gets this size only if its tables have more rows.
     """
     if path is None:
         return None
     if path in PRESETS:
         return dataclasses.replace(PRESETS[path], vocab_size=vocab_size)
     config = read_weights(path, (Head("masked_token"),)).config
-    return dataclasses.replace(config, vocab_size=min(config.vocab_size, vocab_size))  # without unused rows
+    return dataclasses.replace(config, vocab_size=min(config.vocab_size, vocab_size))  # unused rows are left out

@@ -64,11 +64,11 @@ def text_as_corpus(data: DataConfig, vocab_size: int | None, console: Console) -
         raise UserError("config.data.text and config.data.corpus both name text; give one of them")
     if jax.process_count() > 1:
         raise UserError("config.data.text works with one process only; make a corpus with `bert-jax prepare`")
-    is_path = os.path.exists(data.text)  # also a path with a comma
+    is_path = os.path.exists(data.text)  # the path may contain a comma
     inputs = [data.text] if is_path else [item.strip() for item in data.text.split(",") if item.strip()]
     try:
         corpus, count = _corpus_of_text(inputs, data.tokenizer, data.snapshots, vocab_size, console)
-    except UserError as error:  # which names the option of `prepare`
+    except UserError as error:  # the error names the option of `prepare`
         raise with_message(error, str(error).replace("--input", "config.data.text")) from None
     snapshots = snapshot_fingerprints(read_manifest(corpus))
     data = dataclasses.replace(data, text=None, tokenizer=None, corpus=str(corpus))

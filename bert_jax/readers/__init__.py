@@ -1,7 +1,7 @@
 """Documents from files, archives, buckets and data sets. Nothing in this package imports jax.
 
-The steps of reading: `inputs.py` finds the files, `storage.py` opens the files, `archives.py` unpacks them, `rows.py`
-converts them to UTF-8, and a row of `formats/table.py` reads the documents.
+The steps of reading: `inputs.py` finds the files, `storage.py` opens the files, `archives.py` unpacks the files,
+`rows.py` converts text to UTF-8, and a row of `formats/table.py` reads the documents.
 
 archives.py     byte streams of compressed files and of members of archives
 data_sets.py    data sets that TensorFlow Datasets has prepared

@@ -114,7 +114,7 @@ def _tar_members(path: str, stream: IO[bytes], unpacked: UnpackedByteCounter, pa
             else:
                 yield Member(f"{path}:{info.name}", info.name, rejected="not a file")
         rest: Any = archive.fileobj
-        while data := rest.read(1 << 16):  # makes gzip and xz compare their checksums
+        while data := rest.read(1 << 16):  # reading to the end makes gzip and xz compare checksums
             if data.strip(b"\0"):
                 raise tarfile.ReadError("more data after the end of the archive")
 
@@ -138,7 +138,7 @@ class _StrictTarInfo(tarfile.TarInfo):
             return super().fromtarfile(archive)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
             raise
-        except (tarfile.HeaderError, ValueError) as error:  # numbers in extended headers raise ValueError
+        except (tarfile.HeaderError, ValueError) as error:  # wrong numbers in extended headers raise ValueError
             raise tarfile.ReadError(f"a header is damaged: {error}") from None
 
     def _proc_gnusparse_10(self, member: tarfile.TarInfo, *_: object) -> None:
@@ -288,7 +288,7 @@ class _DecompressedStream(io.RawIOBase):
 
 
 _DECOMPRESSED_BYTES = 1 << 16  # bytes that a call of a decompressor returns at most
-_XZ_MEMORY = 256 << 20  # limit in bytes; `xz -9` needs 65 MiB, but the header of a file may demand 4 GiB
+_XZ_MEMORY = 256 << 20  # memory limit in bytes; `xz -9` needs 65 MiB, but the header of a file may demand 4 GiB
 _OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
     ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
     ".xz": lambda stream: _DecompressedStream(stream, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),

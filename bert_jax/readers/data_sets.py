@@ -48,7 +48,7 @@ def open_tfds_builder(name: str, prepare: bool = False) -> Any:
         import tensorflow_datasets as tfds
     try:
         builder = tfds.core.read_only_builder.builder_from_files(data_set.name, data_dir=data_set.data_dir or None)
-    except Exception as error:  # TFDS raises many types for a directory that it did not write
+    except Exception as error:  # TFDS raises many types of exceptions for a foreign directory
         if not prepare or re.split("[/:]", data_set.name)[0] not in tfds.list_builders(with_community_datasets=False):
             raise UserError(
                 f"{name}: no data set that TFDS has prepared ({type(error).__name__}); prepare it with "
@@ -157,7 +157,7 @@ def _raw_document_from_values(name: str, values: Sequence[Any], bytes_read: int)
 
 
 def _tfds_split_info(name: str) -> Any:
-    """Return TFDS's description of the split in the name of a data set; raise UserError if it does not exist."""
+    """Return TFDS's description of the split in the name of a data set; raise UserError for an unknown split."""
     splits = open_tfds_builder(name, prepare=True).info.splits
     split = parse_data_set_name(name).split or _DEFAULT_SPLIT
     if split not in splits:

@@ -13,9 +13,10 @@ MAX_UNSPLIT_BYTES = 4 << 20  # size of the longest document that is not split in
 MAX_PIECE_BYTES = 1 << 20
 MAX_RECORD_BYTES = 16 << 20  # size of the largest record; a record is held in memory
 MAX_UNPACKED_BYTES = 1 << 30  # unpacked size that each input may have; see `ReadOptions.max_unpacked_bytes`
-# The ratio of unpacked to packed size: text has 3 to 10, logs up to 30. gzip can reach 1,000, bzip2 and zstd more.
+# Limit on the ratio of unpacked to packed size. The ratio of text is 3 to 10, and of logs up to 30. gzip can reach
+# 1,000, and bzip2 and zstd more than 1,000.
 MAX_RATIO = 100
-MAX_OBJECT_BYTES = 64 << 20  # size of the largest JSON object with texts in lists; it is held in memory
+MAX_OBJECT_BYTES = 64 << 20  # size of the largest JSON object with texts in lists; the object is held in memory
 
 _MAX_NAMES, _MAX_NAME_LENGTH = 5, 40
 
@@ -27,8 +28,8 @@ class ReadOptions:
     Attributes:
         documents: unit of text that becomes a document: 'file', 'blank-line' (a paragraph) or 'line'; the default,
             'auto', means 'file'.
-        format: a key of `formats.table.FORMATS` for all inputs; with 'auto', the name of each input decides about its
-            format.
+        format: a key of `formats.table.FORMATS` for all inputs; with 'auto', the name of each input decides the format
+            of the input.
         field: field of a record that holds the text. Dots lead into nested objects, `[]` leads into lists, and braces
         make a template of several fields; see `formats/fields.py`.
         encoding_errors: for bytes that cannot be decoded, 'reject' rejects the document, and 'replace' writes U+FFFD.

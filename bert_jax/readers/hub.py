@@ -136,7 +136,7 @@ def _download_repository(name: HubName, patterns: tuple[str, ...], kind: str = "
 
 
 def _not_found_error(name: HubName, kind: str) -> UserError:
-    """Return the error for a name that the Hub does not know, or does not show without a token."""
+    """Return the error for a name that is unknown to the Hub, or that the Hub shows only to users with a token."""
     return UserError(
         f"{name}: no such directory, and no such {kind} on the Hub (a private {kind} needs HF_TOKEN)"
         f"{_similar_cached_names_hint(name)}"

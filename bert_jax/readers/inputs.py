@@ -16,7 +16,7 @@ from bert_jax.readers.rows import check_encoding, utf8_stream
 
 PYTHON_DOCS = "python-docs"
 SMALL_BYTES = 1 << 20  # size on disk below which an input is not divided
-USUAL_RATIO = 4  # unpacked size of a compressed text divided by its packed size
+USUAL_RATIO = 4  # usual unpacked size of a compressed text, divided by the packed size
 _NAMES_SHOWN = 8
 # Files of a directory that are not read.
 UNKNOWN, HIDDEN, WRITTEN = "files of no known format", "hidden files and directories", "tokenizers, corpora and runs"
@@ -56,10 +56,10 @@ def find_files(
 
     Args:
         inputs: files, directories (all known files inside, sorted), globs, URLs of these, 'python-docs', or
-        'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'; the last two are returned unchanged. The hidden files of a
-        directory, and the corpora, tokenizers, models and runs in a directory, are not read.
+        'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'; inputs of the last two kinds are returned unchanged. The
+        hidden files of a directory, and the corpora, tokenizers, models and runs in a directory, are not read.
         options: options of the readers; with a format other than 'auto', files with any suffix are read.
-        say: function that prints a line; it is called for each directory with files that are not read.
+        say: function that prints a line; called for each directory with files that are not read.
 
     Raises:
         UserError: an input matches nothing, or no file remains to be read.
@@ -173,7 +173,7 @@ def is_small(path: str) -> bool:
 
 
 def is_divisible(path: str, options: ReadOptions) -> bool:
-    """Return whether `options.stretch` applies to an item of `find_files`, which is true for large files of records."""
+    """Return whether `options.stretch` applies to an item of `find_files`; it applies to large files of records."""
     if _input_kind(path) is not _FILE or _is_archive(path) or is_small(path):
         return False
     return FORMATS[file_format_name(archives.uncompressed_name(path), options)].is_stream
@@ -207,7 +207,7 @@ class _InputKind(NamedTuple):
     read: Callable[[str, ReadOptions], Iterator[RawDocument]]
     size: Callable[[str], int]  # bytes
     version: Callable[[str], str]  # see `input_version`
-    options: Collection[str] = ()  # options that apply; for a file, they depend on its format
+    options: Collection[str] = ()  # options that apply to the input; the format of a file decides its options
 
 
 def _read_file(path: str, options: ReadOptions) -> Iterator[RawDocument]:

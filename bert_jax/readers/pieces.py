@@ -12,7 +12,7 @@ from bert_jax.errors import writing
 from bert_jax.readers.documents import MAX_PIECE_BYTES, MAX_UNSPLIT_BYTES, RawDocument, ReadOptions
 from bert_jax.readers.rows import discard_rest_of_stream
 
-_DocumentPart = tuple[str, bytes, bool]  # (':line' of its beginning, next bytes, whether it ends)
+_DocumentPart = tuple[str, bytes, bool]  # (':line' where the document begins, next bytes, whether the document ends)
 
 # Patterns of the ends of a piece, the best pattern first. The last match in the second half of the window is used.
 _ENDS = (
@@ -31,8 +31,8 @@ def read_text_documents(
     """Yield the documents of a text stream, in order; an empty stream is a rejected document.
 
     A document of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in
-    pieces. If `in_pieces` is False, a document of more than MAX_UNSPLIT_BYTES is rejected as too large, for formats
-    whose parts cannot be read separately.
+    pieces. For formats whose parts cannot be read separately, `in_pieces` is False, and a document of more than
+    MAX_UNSPLIT_BYTES is rejected as too large.
     """
     empty = True
     buffer = _DocumentBuffer(format_name, options.decode_errors, in_pieces)
@@ -50,7 +50,7 @@ def read_text_documents(
 
 
 def read_bounded_document(name: str, stream: IO[bytes], format_name: str, max_bytes: int) -> RawDocument:
-    """Return the content of a stream as a document, which is rejected if it is empty or above `max_bytes`."""
+    """Return the content of a stream as a document; an empty document, or a document above `max_bytes`, is rejected."""
     data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
         discard_rest_of_stream(stream)
@@ -94,7 +94,7 @@ class _DocumentBuffer:
             self._spool(data)
 
     def _spool(self, data: bytes) -> None:
-        """Check bytes, and append them to the temporary file."""
+        """Append bytes to the temporary file, and check the bytes."""
         if self._reason:
             return
         if b"\0" in data:
@@ -106,7 +106,7 @@ class _DocumentBuffer:
             self._file.write(data)
 
     def _check_utf8_and_blank(self, data: bytes, final: bool = False) -> None:
-        """Record whether all bytes so far are UTF-8, and whether all of them are blank."""
+        """Record whether all bytes so far are UTF-8, and whether all bytes are blank."""
         try:
             text = self._decoder.decode(data, final)
         except UnicodeDecodeError:
@@ -246,7 +246,7 @@ def _numbered_line_parts(stream: IO[bytes]) -> Iterator[_LinePart]:
     line_number, begins = 1, True
     while data := stream.readline(MAX_PIECE_BYTES):
         ends = data.endswith(b"\n") or len(data) < MAX_PIECE_BYTES
-        yield make((line_number, data, begins, ends))  # faster than calling the class; texts have many lines
+        yield make((line_number, data, begins, ends))  # faster than a call of the class, and texts have many lines
         line_number, begins = line_number + ends, ends
 
 

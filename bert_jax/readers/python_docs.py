@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-MIN_WORDS = 50  # minimum of a document that is kept; a shorter document holds little to learn from
+MIN_WORDS = 50  # minimum number of words of a document; a model learns little from a shorter document
 _SKIPPED_FOLDERS = frozenset({"tests", "test", "site-packages", "dist-packages", "_vendor"})
 # A string in three double quotes at the start of a module, or after a line that ends in a colon. Parsing a
 # syntax tree would find a few more strings, but takes five times as long.
@@ -34,7 +34,7 @@ _MARKUP = (
 )
 _WORD = re.compile(r"[(\"']?[A-Za-z][A-Za-z'-]*[.,;:!?)\"']*$|\d+[.,]?$")
 _MIN_WORD_FRACTION = 0.8
-_MIN_PARAGRAPH = 6  # words
+_MIN_PARAGRAPH = 6  # number of words
 
 
 @functools.cache

@@ -21,7 +21,7 @@ TOO_LARGE = "too large"
 BROKEN_CSV = "broken CSV"
 OPEN_QUOTE = "an unterminated quote"
 
-ABSENT: Any = object()  # from `look_up_field`
+ABSENT: Any = object()  # result of `look_up_field` for a missing field
 _BYTES_AT_ONCE = 1 << 16
 # UTF-32 precedes UTF-16, because the byte order mark of UTF-32 begins with the mark of UTF-16.
 _BYTE_ORDER_MARKS = {
@@ -167,7 +167,7 @@ def read_rows(stream: IO[bytes], separator: str, quoted: bool, max_bytes: int = 
     Args:
         stream: a stream in UTF-8.
         separator: one character.
-        quoted: True if quotes around a value are syntax (RFC 4180), False if they are text.
+        quoted: True if quotes around a value are syntax (RFC 4180), False if quotes are text.
         max_bytes: maximum size of a row.
     """
     return rows_of_lines(read_lines(stream, max_bytes), separator, quoted, max_bytes)

@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 # Scheme of a URL -> the package that fsspec needs for it; the extra `storage` has the first three.
 STORAGE_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "hf": "huggingface_hub"}
 TRIES = 5  # attempts of a request; gcsfs also repeats each of its requests up to six times
-MIN_NAMED = 8  # files of a directory that are named one by one, from which on the directory is listed
+MIN_NAMED = 8  # a directory with at least this number of named files is listed in one call
 FIRST_PAUSE = 1.0  # seconds before the second attempt; each further pause is twice as long
 
 # URL of a file that `match_files` has found -> the size and the version of the file. A listing of a directory describes
@@ -26,8 +26,8 @@ FIRST_PAUSE = 1.0  # seconds before the second attempt; each further pause is tw
 _listed_files: dict[str, "_SizeAndVersion"] = {}
 
 
-# Entries in the details of a file that change when the file is written, in the order of preference. The list of a
-# directory and the details of a single file have the same value.
+# Entries in the details of a file that change when the file is written, in the order of preference. An entry has equal
+# values in the list of a directory and in the details of a single file.
 _VERSION_KEYS = (
     "generation",
     "ETag",
@@ -54,7 +54,7 @@ def is_url(path: str) -> bool:
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a part of a relative path begins with a dot, or is the folder of metadata in archives of macOS."""
+    """Return whether a part of a relative path begins with a dot, or is the metadata folder in archives of macOS."""
     return any(part == "__MACOSX" or (part.startswith(".") and part.strip(".")) for part in path.split("/"))
 
 
@@ -66,7 +66,7 @@ def drop_hidden_paths(paths: Iterable[str]) -> list[str]:
 def match_files(item: str, select: Callable[[Sequence[str]], Sequence[str]] = drop_hidden_paths) -> list[str]:
     """Return the regular files that a file name, directory or glob matches, sorted.
 
-    Requests to object storage are tried `TRIES` times, here and in the functions below.
+    This function and the functions below try a request to object storage up to `TRIES` times.
 
     Args:
         item: name or pattern of names.
@@ -90,8 +90,8 @@ def match_files(item: str, select: Callable[[Sequence[str]], Sequence[str]] = dr
 def list_named_files(items: Sequence[str]) -> dict[str, str]:
     """Return a map from item to URL, with the items that are files in a directory of at least `MIN_NAMED` items.
 
-    Each such directory is listed once. The other items, and the items of a directory that cannot be listed, are absent,
-    and need a call of `match_files`.
+    Each such directory is listed once. All other items, and the items of a directory that cannot be listed, are absent
+    from the map, and need a call of `match_files`.
     """
     items_by_directory = collections.defaultdict[str, list[str]](list)
     for item in dict.fromkeys(items):
@@ -113,7 +113,7 @@ def list_named_files(items: Sequence[str]) -> dict[str, str]:
 
 
 def open_file(path: str) -> IO[bytes]:
-    """Open a file for reading and seeking. Raises the errors of `match_files`, and OSError for a local file."""
+    """Open a file for reading and seeking; raise the errors of `match_files`, and OSError for a local file."""
     if not is_url(path):
         return open(_local_path(path), "rb")
     opened: IO[bytes] = _request_with_retries(path, lambda system, inner: system.open(inner, "rb"))
@@ -121,7 +121,7 @@ def open_file(path: str) -> IO[bytes]:
 
 
 def file_size(path: str) -> int:
-    """Return the number of bytes of a file, at a URL as of the last listing. Raises the errors of `match_files`."""
+    """Return the number of bytes of a file (of a URL, as of the last listing); raise the errors of `match_files`."""
     if path in _listed_files:
         return _listed_files[path].size
     if is_url(path):
@@ -133,7 +133,7 @@ def file_size(path: str) -> int:
 def file_version(path: str) -> str:
     """Return a text that changes when a file is written: a local file's time, or a URL's etag or generation.
 
-    For a URL, the text is as of the last listing. Raises the errors of `match_files`.
+    For a URL, the text is as of the last listing. The function raises the errors of `match_files`.
     """
     if path in _listed_files:
         return _listed_files[path].version
@@ -146,7 +146,7 @@ def file_version(path: str) -> str:
 
 
 def list_file_versions(url: str) -> dict[str, str]:
-    """Return a map from relative path to `file_version` for all files below a URL. Raises the errors of `upload`."""
+    """Return a map from relative path to `file_version` for all files below a URL; raise the errors of `upload`."""
 
     def versions_of_files(system: Any, inner: str) -> dict[str, str]:
         details = system.find(inner, detail=True)
@@ -156,7 +156,7 @@ def list_file_versions(url: str) -> dict[str, str]:
 
 
 def upload(local_path: str | os.PathLike[str], url: str) -> None:
-    """Copy a local file to a URL or path, where the copy replaces an existing file only when it is complete.
+    """Copy a local file to a URL or path, where the copy replaces an existing file only when the copy is complete.
 
     Raises:
         UserError: the file cannot be read, or the target cannot be written. StorageError: the storage does not answer.
@@ -194,7 +194,7 @@ def download(url: str, local_path: str | os.PathLike[str]) -> None:
 
 
 def read_url(url: str) -> bytes | None:
-    """Return the content of the file at a URL or path; None if there is no file. Raises the errors of `upload`."""
+    """Return the content of the file at a URL or path; None if there is no file; raise the errors of `upload`."""
 
     def read_file(system: Any, inner: str) -> bytes | None:
         try:
@@ -209,12 +209,12 @@ def read_url(url: str) -> bytes | None:
 
 
 def write_bytes(content: bytes, url: str) -> None:
-    """Write bytes to a file of object storage; the file appears when it is complete. Raises the errors of `upload`."""
+    """Write bytes to a file of object storage; the file appears when complete; raise the errors of `upload`."""
     _request_with_retries(url, lambda system, inner: system.pipe_file(inner, content))
 
 
 def remove(path: str) -> None:
-    """Remove a local directory, or all objects at or below a URL, if they exist. Raises the errors of `upload`."""
+    """Remove a local directory, or all objects at or below a URL, if they exist; raise the errors of `upload`."""
 
     def remove_file(system: Any, inner: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -228,7 +228,7 @@ def remove(path: str) -> None:
 
 
 def move(url: str, target: str) -> None:
-    """Move all files below a URL, by copying and then removing them. Raises the errors of `upload`."""
+    """Move all files below a URL, by copying and then removing the files; raise the errors of `upload`."""
 
     def copy_all_to_target(system: Any, inner: str) -> None:
         for path in system.find(inner):
@@ -246,7 +246,7 @@ def _request_with_retries(url: str, call: Callable[[Any, str], Result]) -> Resul
         for attempt in range(1, TRIES):
             try:
                 return call(system, inner)
-            except Exception as error:  # each package has other types of network errors
+            except Exception as error:  # each package has different exceptions for network errors
                 if _is_permanent(error):
                     raise
                 time.sleep(FIRST_PAUSE * 2 ** (attempt - 1))
@@ -298,7 +298,7 @@ def _files_below(directory: str) -> list[str]:
     seen: set[str] = set()
     for folder, folders, names in os.walk(directory, onerror=_raise_unreadable_directory, followlinks=True):
         hidden = [name for name in folders if is_hidden(name)]
-        folders[:] = sorted({*folders} - {*hidden})  # if two paths lead to a directory, every run takes the first path
+        folders[:] = sorted({*folders} - {*hidden})  # sorted: of two paths to a directory, every run takes the first
         if os.path.realpath(folder) in seen:
             folders.clear()
             continue
@@ -349,7 +349,7 @@ def _remember_details(url: str, details: Mapping[str, Any]) -> None:
 
 
 def _version_in(details: Mapping[str, Any]) -> str | None:
-    """Return a text that changes when a file is written, from the details of a file system; None if there is none."""
+    """Return a text that changes when a file is written, from the details of a file system; None if no entry has it."""
     for key in _VERSION_KEYS:
         if value := details.get(key):
             # In memory://, a list has a number of seconds, and the details of a single file have a `datetime`.
@@ -376,8 +376,8 @@ def _file_system_and_path(url: str, **options: bool) -> _SystemAndPath:
         from fsspec.config import conf
         from fsspec.core import url_to_fs
 
-        # Caching is off, also for the instances of Orbax, because cached listings do not show files that TensorStore
-        # and other hosts write.
+        # Caching is off, also for the file systems that Orbax opens, because cached listings do not show files that
+        # TensorStore and other hosts write.
         for protocol in ("gcs", "s3"):
             conf.setdefault(protocol, {}).setdefault("use_listings_cache", False)
         return _SystemAndPath(*url_to_fs(url, **options))

@@ -99,7 +99,8 @@ def _format_value(value: float | int | None) -> str:
 def _draw_dots(report: BenchmarkReport, figure: str, counted_by: str = "") -> Html:
     """Return a picture of a percentage with a dot for each group of items; 50 means no preference.
 
-    `counted_by` names the figure that has the number of items, from which a 95 % interval is computed; "": no interval.
+    `counted_by` names the figure with the number of items; the 95 % interval is computed from this number; "": no
+    interval.
     """
     values = dict(report.rows)
     if len(values) > 1:

@@ -40,7 +40,8 @@ class ModelUse(NamedTuple):
     library: str = "transformers"
 
 
-# Head of pretraining -> use of the model. The first row whose head a model has decides, else the head of its task.
+# Head of pretraining -> use of the model. The first row whose head a model has decides on the use; without such a row,
+# the head of the model's task decides.
 USES = {
     "masked_token": ModelUse("fill-mask", "AutoModelForMaskedLM", "filling masked words, and fine-tuning on a task"),
     "next_token": ModelUse("text-generation", "AutoModelForCausalLM", "continuing texts, and fine-tuning on a task"),
@@ -111,7 +112,7 @@ def model_card(
 
 def parse_card(text: str) -> ModelCard | None:
     """Return the metadata and the text of a model card; None if its metadata cannot be read."""
-    logging.getLogger("huggingface_hub.repocard").setLevel(logging.ERROR)  # it warns of a card without metadata
+    logging.getLogger("huggingface_hub.repocard").setLevel(logging.ERROR)  # the logger warns of a card without metadata
     try:
         return ModelCard(text, ignore_metadata_errors=True)
     except Exception:  # the parser of YAML is a package of huggingface_hub, and has its own exceptions
@@ -128,8 +129,8 @@ def card_with_facts(
 ) -> str:
     """Return the text of the card with further facts; `model_card` documents the arguments and the errors.
 
-    The metadata gets the license and the base model. Without metadata, it also gets the entries of `_use_metadata`. The
-    sections on bias and retrieval end the text.
+    The metadata gets the license and the base model. If the card has no metadata, the metadata also gets the entries of
+    `_use_metadata`. The sections on bias and retrieval are at the end of the text.
     """
     _check_identifiers(license_, base_model)
     if not card.data.to_dict():  # type: ignore[no-untyped-call]
@@ -166,7 +167,7 @@ def _use_metadata(weights: Weights, use: ModelUse, tags: Sequence[str] = ()) -> 
 
 
 def _hub_ids(base_model: str | list[str] | None) -> str | list[str] | None:
-    """Return the base models of a card; None if one of them is no id of the Hub, such as a path that peft writes."""
+    """Return the base models of a card; None if a base model is not an id of the Hub, but a path that peft writes."""
     ids = [base_model] if isinstance(base_model, str) else base_model
     return base_model if ids and all(HUB_ID.fullmatch(str(name)) for name in ids) else None
 
@@ -212,7 +213,7 @@ def _task_kind_and_settings(weights: Weights) -> tuple[TaskKind | None, TaskConf
 
 
 def _prediction_code(weights: Weights) -> str:
-    """Return Python code that predicts with transformers; "" without code for the task or without a head for it."""
+    """Return Python code that predicts with transformers; "" if the task has no code or the model no head for it."""
     kind, settings = _task_kind_and_settings(weights)
     if not kind or not kind.usage_code or kind.head not in {head.name for head in weights.heads}:
         return ""
@@ -333,7 +334,7 @@ def _retrieval_section(report: pathlib.Path, weights: str) -> list[str]:
 
 
 def _loading_code(use: ModelUse, in_transformers: bool, sentences: SentenceModules | None) -> str:
-    """Return Python code that opens the model in the current directory; vectors have the prompts of their role."""
+    """Return Python code that opens the model in the current directory, and makes vectors with the role's prompt."""
     if not in_transformers:
         return 'import bert_jax\n\nmodel = bert_jax.load(".")  # this directory\n'
     if sentences and use.library == SENTENCES.library:

@@ -54,8 +54,8 @@ def report_command(workdir: str, recipe: str | None) -> str:
 def _recipe_option(recipe: str | None) -> str:
     """Return the option with which a command runs the user's recipe first, since the recipe may add rows to tables.
 
-    A recipe that was moved gives no option, since most recipes add no rows. The path is relative if the recipe is below
-    the working directory.
+    If the recipe file was moved, there is no option, because most recipes add no rows. The path is relative if the
+    recipe is below the working directory.
     """
     if not recipe or not any(map(os.path.isfile, (recipe, recipe.rpartition(":")[0]))):  # an argument follows a colon
         return ""
@@ -66,7 +66,7 @@ def masked_sentence(corpus: Mixture | None, tokenizer: Tokenizer) -> str:
     """Return a sentence of a corpus in which the mask token replaces a word, if possible a word of one token.
 
     The sentence is the first held-out sentence of 4 to 14 words, else the first training sentence of this length.
-    Without a corpus or a sentence of this length, an English sentence is returned.
+    Without a corpus, or without a sentence of 4 to 14 words, an English sentence is returned.
 
     Args:
         corpus: the corpus of the run; None if the corpus cannot be read.
@@ -79,7 +79,7 @@ def masked_sentence(corpus: Mixture | None, tokenizer: Tokenizer) -> str:
 
 
 def _masked_sentences(split: Split, tokenizer: Tokenizer, mask: str) -> Iterator[str]:
-    """Yield those sentences of the first records that have a fitting length, each with a masked word."""
+    """Yield sentences of fitting length from the first records, each with a masked word."""
     records = np.arange(min(MAX_RECORDS, split.num_records))
     read = split.read_words(records, tokenizer.continues)
     for start, end in itertools.pairwise(running_total(read.sentence_lengths).tolist()):

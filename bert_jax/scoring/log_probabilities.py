@@ -1,4 +1,4 @@
-"""Log-probabilities of the tokens whose probability is asked for by queries.
+"""Log-probabilities of the tokens that queries ask for.
 
 Queries are padded to a few lengths, so that only a few programs are compiled.
 """
@@ -21,7 +21,7 @@ from bert_jax.scoring.queries import Queries, join_queries
 BATCH_TOKENS = 8_192  # tokens in a batch, padding included
 SPACING = 4  # padded lengths per doubling of the length, so that at most a fifth of the tokens is padding
 MIN_LENGTH = 8
-MIN_TEMPERATURE, MAX_TEMPERATURE = 0.001, 1_000  # beyond, float32 logits overflow, or all probabilities are equal
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.001, 1_000  # else float32 logits overflow, or all probabilities are equal
 
 MASKED, NEXT = "masked_token", "next_sentence"
 HEADS = (Head(MASKED),)
@@ -170,7 +170,7 @@ def _compile_log_probabilities(
 ) -> _LogProbabilityProgram:
     """Return a jitted function (params, batch) -> log-probabilities of the batch's `masked_labels`, float32 `[batch]`.
 
-    The second result names the sections of the parameters that the function reads.
+    The second result names the sections of the parameters that the jitted function reads.
     """
     # The attention "xla" accepts any sequence length; the fused kernels of accelerators need longer sequences.
     model = make_model(config, ComputeConfig(dtype=dtype, attention="xla"), (Head(head),))

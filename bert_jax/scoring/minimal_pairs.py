@@ -51,7 +51,7 @@ def _read_alternating_lines(path: pathlib.Path) -> Iterator[Item]:
 
 
 def _similarity(first: str, second: str) -> float:
-    """Return the number of character bigrams that both texts have, divided by the number that either of them has."""
+    """Return the number of character bigrams that both texts have, divided by the number of bigrams in any text."""
     a, b = ({text[i : i + 2] for i in range(len(text) - 1)} for text in (first.lower(), second.lower()))
     return len(a & b) / max(1, len(a | b))
 

@@ -101,7 +101,7 @@ def queries_masking_one_token(context: ScoringContext, tokens: TextTokens, index
 def queries_masking_later_tokens(
     context: ScoringContext, tokens: TextTokens, indexes: np.ndarray, hidden: np.ndarray | None = None
 ) -> Queries:
-    """Return a query for each token in `indexes`, int [queries]; it masks this token and all later tokens of `indexes`.
+    """Return a query for each token in `indexes`, int [queries]; it masks the token and all later tokens of `indexes`.
 
     The log-probabilities of the queries sum to the joint log-probability of the tokens in `indexes`, given all other
     tokens. The argument `hidden` has the indices of further tokens that are masked in all queries.
@@ -123,7 +123,7 @@ def _masked_queries(context: ScoringContext, tokens: TextTokens, indexes: np.nda
 
 
 def queries_omitting_later_tokens(context: ScoringContext, tokens: TextTokens, indexes: np.ndarray) -> Queries:
-    """Return a query for each token with an index in `indexes`, int [queries]; mask it and leave out later tokens.
+    """Return a query for each token with an index in `indexes`, int [queries]; mask the token, leave out later tokens.
 
     Only later tokens of `indexes` are left out; the tokens after the last index stay.
     """

@@ -42,7 +42,7 @@ class RetrievalReport:
         collection: the documents, queries and judgments.
         num_truncated: number of queries and documents that were truncated to the length that the model reads.
         similarity: name of the function that compares vectors.
-        numbers_per_text: for QUERIES and DOCUMENTS, the mean of the numbers that a text's vectors have.
+        numbers_per_text: for QUERIES and DOCUMENTS, the mean count of numbers in the vectors of a text.
         rows: for MODEL and BM25, measure -> mean over the queries.
         intervals: for MODEL and BM25, measure -> 95 % confidence interval of the mean, by a bootstrap over queries.
         difference: measure -> 95 % confidence interval of the mean difference (model minus BM25), by the bootstrap of
@@ -229,9 +229,10 @@ def retrieval_json(report: RetrievalReport, queries: bool = False) -> dict[str, 
 def ranking_measures(collection: Collection, rankings: np.ndarray) -> Mapping[str, np.ndarray]:
     """Return a dict from measure to value for each query, for ranked documents `rankings`, int `[queries, depth]`.
 
-    A document is dropped, and the documents after it move up, if it is the query itself: it has the id of the query,
-    contains the text of the query, and is not judged for the query. BEIR drops by the id alone, which would also drop
-    unrelated documents of a collection that numbers queries and documents independently.
+    If a ranked document is the query itself, this document is dropped, and the documents after it move up. A document
+    is the query itself if it has the id of the query, contains the text of the query, and is not judged for the query.
+    A comparison of the ids alone, as in BEIR, would also drop unrelated documents of a collection that numbers queries
+    and documents independently.
     """
     gains = np.zeros(rankings.shape, np.int64)
     judgments = [collection.judgments[query] for query in collection.query_ids]

@@ -64,9 +64,9 @@ class Collection:
 def read_collection(directory: pathlib.Path, split: str = "test") -> Collection:
     """Return the collection of a directory with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv.
 
-    A line of `corpus.jsonl` has `_id`, `text` and perhaps `title`. A line of `queries.jsonl` has `_id` and `text`. Both
-    files may be compressed with gzip. A row of `qrels/SPLIT.tsv` has a query id, a document id and an integer
-    relevance.
+    A line of `corpus.jsonl` has `_id`, `text` and perhaps `title`. A line of `queries.jsonl` has `_id` and `text`.
+    `corpus.jsonl` and `queries.jsonl` may be compressed with gzip. A row of `qrels/SPLIT.tsv` has a query id, a
+    document id and an integer relevance.
 
     In the layout of NanoBEIR, the directories corpus, queries and qrels hold Parquet files with these fields. A row of
     qrels has a `query-id`, a `corpus-id` and perhaps a `score`. The name of each Parquet file begins with the name of
@@ -162,7 +162,7 @@ def _join_title_and_text(fields: Mapping[str, Any]) -> str:
 
 
 def _text_field(fields: Mapping[str, Any], name: str = "text") -> str:
-    """Return a field of a document or a query; raise TypeError, with the name of the field, for a value of no text."""
+    """Return a field of a document or a query; raise TypeError, with the field's name, if the value is not a text."""
     text = fields.get(name)
     if not isinstance(text, str):
         raise TypeError(name)
@@ -254,7 +254,7 @@ class _PlacedLine(NamedTuple):
 
 
 def _read_located_lines(path: pathlib.Path) -> Iterator[_PlacedLine]:
-    """Yield the location and the text of each line of a file that is not blank."""
+    """Yield the location and the text of each nonblank line of a file."""
     try:
         with open_regular_file(path) as file:
             stream = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file

@@ -94,7 +94,8 @@ def _items_of_dev_json(values: Any, half: str) -> list[Any]:
 def _sentences_in_label_order(fields: Any) -> list[str]:
     """Return the sentences of an item in the order of LABELS.
 
-    An item of dev.json has a list of sentences; an item of its parts has an object with a sentence for each label.
+    An item of dev.json has a list of sentences; an item of a part of dev.json has an object with a sentence for each
+    label.
     """
     sentences = fields.get("data") or {sentence["gold_label"]: sentence for sentence in fields["sentences"]}
     return [sentences[label]["sentence"] for label in LABELS]

@@ -1,7 +1,7 @@
 """Templates: probabilities of words at a mask, such as he or she, in sentences with a filler, such as an occupation.
 
 As in Kurita et al. 2019 ("Measuring Bias in Contextualized Word Representations"), the probability of a word is
-compared with its probability when the filler is masked, too; this cancels the frequency of the word.
+compared with its probability when the filler is masked, too. This comparison cancels the frequency of the word.
 """
 
 import pathlib
@@ -143,8 +143,8 @@ def _group_probabilities(context: ScoringContext, scored: Sequence[ScoredItem]) 
     """Return the probabilities of the groups of words at the mask, as means over the templates.
 
     `probability` is the total probability of the words of all groups, in percent; if it is small, the other figures
-    mean little. For each group, `GROUP` is the percentage of this total that the group's words have, and
-    `GROUP_of_masked` is this percentage with the filler masked. `GROUP_association` is ln(p / q), where p is the
+    mean little. For each group, `GROUP` is the percentage of the total probability that the group's words have, and
+    `GROUP_of_masked` is this percentage when the filler is masked. `GROUP_association` is ln(p / q), where p is the
     probability of the group's words, and q is their probability with the filler masked, as in Kurita et al. 2019.
     """
     names = list(dict.fromkeys(part.group for part in scored[0].item.details))

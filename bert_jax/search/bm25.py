@@ -22,8 +22,8 @@ def make_bm25_scorer(documents: Sequence[str]) -> Bm25:
     """Return a function that takes queries and yields the scores of all documents, float32 `[documents]`, per query.
 
     The words are the result of `split_into_words`. There is no stemming and no list of stop words, so the scores suit
-    any language. A document that shares no word with the query has
-    score 0. The scores follow the formula of Lucene and are computed by the package `bm25s`.
+    any language. A document that shares no word with the query has the score 0. The scores follow the formula of Lucene
+    and are computed by the package `bm25s`.
     """
     import bm25s  # imported here, as this import runs a JAX computation
 
@@ -69,7 +69,7 @@ def _combining_marks() -> frozenset[str]:
 def _compile_word_pattern() -> re.Pattern[str]:
     """Return a pattern with two groups: characters of scripts without spaces, or a word of another script.
 
-    The pattern is slow.
+    Matching with this pattern is slow, so `split_into_words` uses the pattern only for texts that need it.
     """
     marks = "".join(sorted(_combining_marks()))
     letter = rf"(?:[^\W{_UNSPACED}]|(?![{_UNSPACED}])[{marks}])"

@@ -225,9 +225,9 @@ def _ranges_file(output: pathlib.Path) -> pathlib.Path:
 
 
 def _convert_vectors_file(path: pathlib.Path, output: pathlib.Path, name: str) -> None:
-    """Write the float vectors of the `.npy` file `path` in the form `name` to `output`; a block at a time is in memory.
+    """Write the float vectors of the `.npy` file `path` in the form `name` to `output`, block by block.
 
-    A form with ranges reads the vectors twice.
+    If a form has ranges, the vectors are read twice: for the ranges, then for the conversion.
     """
     vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     (form,) = parse_vector_forms(name, vectors.shape[1])

@@ -34,8 +34,8 @@ def top_documents(
 ) -> TopDocuments:
     """Return the documents with the largest scores for each query; if scores are equal, the earlier document is first.
 
-    Only the scores of QUERY_BLOCK queries with DOCUMENT_BLOCK documents are in memory, and of the vectors only
-    BLOCK_NUMBERS numbers of queries and of documents. A block of documents is read once for all queries in memory.
+    Memory holds only the scores of QUERY_BLOCK queries with DOCUMENT_BLOCK documents, and only BLOCK_NUMBERS numbers of
+    the vectors of queries and of documents. A block of documents is read once for all queries in memory.
 
     Args:
         queries: float32 `[queries, width]`, or vectors of another kind.
@@ -93,9 +93,9 @@ def _merge_block(
 def _merge_scores(best: _Best, scores: jax.Array, first: int) -> _Best:
     """Return the best documents among `best` and a block of documents with `scores`, float32 `[queries, documents]`.
 
-    The scores are divided into groups. A document that belongs to the best lies in a group whose maximum is larger
-    than the last of the best scores, and in one of the `depth` groups with the largest maxima. The scores of all other
-    groups are not sorted.
+    The scores are divided into groups. A document that belongs to the best documents lies in a group whose maximum is
+    larger than the last of the best scores, and in one of the `depth` groups with the largest maxima. The scores of all
+    other groups are not sorted.
     """
     (num_queries, depth), rows = best.scores.shape, scores.shape[1]
     if 2 * depth * GROUP > rows or rows % GROUP:

@@ -55,7 +55,7 @@ def choose_buckets(
 
     The cost is the number of tokens over all passes, with padding, plus `program_tokens` per bucket. Therefore a small
     data set gets one or two buckets, and a large data set gets up to six buckets. All lengths except `max_seq_len` are
-    multiples of `MULTIPLE`. The search is exact: dynamic programming over the candidate lengths finds the best b
+    multiples of `MULTIPLE`. The search is exact. Dynamic programming over the candidate lengths finds the best b
     buckets up to a length from the best b - 1 buckets up to each shorter length.
 
     Args:
@@ -68,7 +68,7 @@ def choose_buckets(
     ends = np.append(np.arange(MULTIPLE, max_seq_len, MULTIPLE), max_seq_len)
     # below[i]: the number of features in buckets that end before candidate i.
     below = np.searchsorted(np.sort(lengths), np.append(0, ends), side="right")
-    cost_from = (below[1:] - below[:-1, None]) * ends.astype(np.float64)  # [i, j]: one bucket for i to j
+    cost_from = (below[1:] - below[:-1, None]) * ends.astype(np.float64)  # [i, j]: cost of a bucket for i to j
     cost_from[np.tril_indices(len(ends), -1)] = np.inf
     costs, choices = [cost_from[0]], []
     for _ in range(MAX_BUCKETS - 1):
@@ -102,8 +102,8 @@ def plan_feature_batches(
 
     Features are sorted by bucket and cut into batches. So at most one batch is not full, and at most one batch mixes
     the features of two neighboring buckets. If `shuffle` is True, seed and epoch determine the order of the batches,
-    and the order of the features within a bucket. Otherwise features keep their order within a bucket, and the batches
-    of the shortest bucket come first.
+    and the order of the features within a bucket. If `shuffle` is False, features keep their order within a bucket, and
+    the batches of the shortest bucket come first.
 
     Args:
         lengths: number of tokens of each feature, int `[features]`.
@@ -135,7 +135,7 @@ def plan_feature_batches(
 
 
 def plan_training_epoch(feed: Feed, features: Sequence[Features], seed: int, epoch: int) -> list[PlannedBatch]:
-    """Return the batches of a training epoch; the seed and the epoch, counted from 0, determine their order."""
+    """Return the batches of a training epoch; their order depends on the seed and the epoch (counted from 0)."""
     if feed.rows is None:
         lengths = np.array([feature.length for feature in features], np.int64)
         return plan_feature_batches(lengths, feed.buckets, feed.batch_size, seed, epoch, shuffle=True)
@@ -147,8 +147,8 @@ def plan_training_epoch(feed: Feed, features: Sequence[Features], seed: int, epo
 def describe_batch_rule(feed: Feed) -> str:
     """Return the rule that chooses the examples of training batches, as text.
 
-    Feeds with equal rules have equal batches, except for the order of the examples in a batch. The last length that
-    sequences are padded to changes no batch, because it holds the longest sequence of any set.
+    Feeds with equal rules have equal batches, except for the order of the examples in a batch. The largest padded
+    length changes no batch, because the longest sequence of any set fits into it.
     """
     if feed.rows:
         return "sequences in rows"
@@ -210,7 +210,7 @@ def choose_packing_or_padding(
 
 
 def _computed_tokens_by_length(feed: Feed, features: Sequence[Features]) -> dict[int, int]:
-    """Return a dict from a length to the number of tokens, with filler, that the encoder computes at it in an epoch.
+    """Return a dict from a length to the number of tokens, with filler, that the encoder computes in an epoch.
 
     The length is the length of a row or, without rows, the length of a padded sequence. Without rows, the copies of
     features that fill the last batch of a length are not counted.

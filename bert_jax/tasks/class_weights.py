@@ -27,11 +27,11 @@ def label_weights(
     """Return the weight of each label in the loss, float32 `[labels]`.
 
     Let n be the number of all examples, and let `count` be the number of examples that have a given label. If each
-    example has exactly one label, the weight of a label is n / count or, in the scheme `inverse_square_root`, its
-    square root. The weights are scaled so that the mean weight of the examples is 1; the scheme `balanced` then equals
-    scikit-learn's n / (labels * count). If an example has a set of labels, the weight of the examples with a label is
-    (n - count) / count or its square root, like the argument `pos_weight` of torch. A label without examples has the
-    weight 1.
+    example has exactly one label, the weight of a label is n / count, or the square root of n / count in the scheme
+    `inverse_square_root`. The weights are scaled so that the mean weight of the examples is 1; the scheme `balanced`
+    then equals scikit-learn's n / (labels * count). If an example has a set of labels, the weight of the examples with
+    a label is (n - count) / count or the square root of this ratio, like the argument `pos_weight` of torch. A label
+    without examples has the weight 1.
 
     Args:
         spec: a key of `SCHEMES`, or weights such as 'spam=5,ham=1'; labels that are not named have the weight 1.

@@ -8,7 +8,7 @@ import numpy as np
 
 Encoded = TypeVar("Encoded")
 
-IN_NO_WINDOW = "questions_with_an_answer_in_no_window"  # count of question answering
+IN_NO_WINDOW = "questions_with_an_answer_in_no_window"  # name of a count of question answering
 SPELLED = "texts_with_spelled_special_tokens"  # count of inputs whose text spells [PAD], [CLS], [SEP] or [MASK]
 UNKNOWN = "texts_of_mostly_unknown_tokens"  # count of inputs with mostly unknown tokens; absent if it is 0
 CHUNK = 1_000  # texts per call of the tokenizer library, to bound its memory

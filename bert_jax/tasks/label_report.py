@@ -87,8 +87,8 @@ def _scores_by_label(
 ) -> list[dict[str, Any]]:
     """Return the scores of each label; an undefined score is 0.
 
-    The arrays, int `[labels]`, have the number of right predictions of each label, of its gold occurrences, and of all
-    its predictions.
+    For each label, the array `right` has the number of right predictions, `support` the number of gold occurrences, and
+    `given` the number of all predictions; each array is int `[labels]`.
     """
     return [
         {

@@ -31,14 +31,14 @@ def _natural_key(name: str) -> tuple[tuple[str, int], ...]:
 
 
 def labels_text(texts: Sequence[str]) -> str:
-    """Return texts about labels, one for each label, as a list; after `MAX_SHOWN` texts, the number of the others."""
+    """Return texts about labels, joined by commas; after `MAX_SHOWN` texts, the number of all other texts."""
     rest = [f"and {len(texts) - MAX_SHOWN:,} labels more"] if len(texts) > MAX_SHOWN else []
     return ", ".join([*texts[:MAX_SHOWN], *rest])
 
 
 def label_counts_text(labels: Sequence[str], counts: Mapping[int, int]) -> str:
     """Return a line with index, name and count of each label, such as "labels 0 'no' 12, 1 'yes' 8"."""
-    names = [repr(name) if not name.isprintable() else f"'{name}'" for name in labels]  # a line break has two letters
+    names = [repr(name) if not name.isprintable() else f"'{name}'" for name in labels]  # repr escapes line breaks
     return "labels " + labels_text([f"{index} {name} {counts.get(index, 0):,}" for index, name in enumerate(names)])
 
 
@@ -83,7 +83,7 @@ def _comparable_label_name(name: str) -> str:
 
 
 def detect_list_separator(labels: Iterable[str]) -> str:
-    """Return the separator that splits some labels into parts of which most are labels, too; "" if none does."""
+    """Return the separator that splits some labels into parts that are mostly labels, too; "" if there is none."""
     names = set(labels)
     for separator in SEPARATORS:
         joined = [[part.strip() for part in name.split(separator)] for name in names if separator in name]
@@ -97,8 +97,8 @@ def detect_list_separator(labels: Iterable[str]) -> str:
 def match_head_rows_to_labels(labels: Sequence[str], head_labels: Sequence[str]) -> list[int]:
     """Return the row of a trained head for each label of a task.
 
-    A label takes the row that has the same name or, without such a row, the row whose name differs only in case. The
-    other labels take the remaining rows in order.
+    A label takes the row that has the same name or, without such a row, the row whose name differs only in case. Labels
+    that match no row by name take the remaining rows in order.
 
     Args:
         labels: labels of the task.

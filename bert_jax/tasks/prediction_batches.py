@@ -39,8 +39,8 @@ def plan_prediction_batches(feed: Feed, features: Sequence[Features], limits: Ro
 
     A batch has as many tokens as `feed.batch_size` padded inputs, or at most a quarter as many if there are few inputs.
     Inputs are divided by length into groups, so that the total cost of computed tokens and compiled programs is lowest.
-    Each group needs one compiled program. Unless the attention kernel skips pairs of tokens of different sequences,
-    these pairs make long rows more expensive.
+    Each group needs one compiled program. Pairs of tokens of different sequences make long rows more expensive, unless
+    the attention kernel skips these pairs.
 
     Args:
         feed: lengths to which sequences are padded, and the batch size.
@@ -98,7 +98,7 @@ def _group_with_estimated_cost(
 ) -> _Group:
     """Return a group of inputs with its cost, estimated from a lower bound of the number of rows.
 
-    Best-fit packing needs hardly more rows than this lower bound.
+    Best-fit packing needs hardly more rows than the lower bound.
     """
     sizes, num_rows = lengths[indices], max(1, feed.batch_size * length // row_length)
     # A row has room for at most n sequences above 1 / (n + 1) of its length.

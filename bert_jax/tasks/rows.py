@@ -23,11 +23,11 @@ class RowShape(NamedTuple):
     """The shape of the rows of a batch, and the parts of a batch that are packed in rows separately.
 
     With several micro-batches, each device computes each micro-batch separately, so that each micro-batch of a device
-    has separate rows. Otherwise the sequences of the whole batch share the rows.
+    has separate rows. With a single micro-batch, the sequences of the whole batch share the rows.
     """
 
     length: int  # number of tokens of a row
-    num_rows: int  # number of rows of a batch; all batches of a usual epoch fit into them
+    num_rows: int  # number of rows of a batch; all batches of a usual epoch fit into these rows
     num_devices: int = 1  # the number of rows of a batch is a multiple of this number
     data_shards: int = 1  # number of devices that compute micro-batches separately
     micro_batches: int = 1
@@ -49,7 +49,7 @@ class RowLimits(NamedTuple):
 def best_fit_rows_and_columns(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the row and the first column of each sequence, both int64 `[sequences]`, by best-fit decreasing packing.
 
-    From the longest to the shortest, each sequence is placed in the row that then has the fewest free tokens.
+    The sequences are placed from the longest to the shortest, each in the fullest row in which the sequence fits.
 
     Args:
         lengths: number of tokens of each sequence, at most `row_length`; an empty sequence takes no space.
@@ -130,9 +130,9 @@ def map_tokens_to_rows(lengths: np.ndarray, seq_len: int, shape: RowShape) -> di
 
     Returns:
         row_tokens: int32 `[rows, row length]`; for each position in the rows, the index of its token in the flattened
-            padded sequences of the same part of the batch, or -1 for an empty position. token_places: int32 `[examples,
-            sequences of an example, seq_len]`; for each token, the index of its position in the flattened rows of the
-            same part of the batch, or -1 for padding.
+            padded sequences of the same part of the batch, or -1 for an empty position.
+        token_places: int32 `[examples, sequences of an example, seq_len]`; for each token, the index of its position
+            in the flattened rows of the same part of the batch, or -1 for padding.
     """
     num_rows = max(shape.num_rows, num_rows_needed(lengths, shape)) // shape.num_parts
     row_tokens, token_places = [], []
@@ -153,7 +153,7 @@ def map_tokens_to_rows(lengths: np.ndarray, seq_len: int, shape: RowShape) -> di
 
 
 def _split_into_parts(x: np.ndarray, shape: RowShape) -> list[np.ndarray]:
-    """Return the parts of a batch; micro-batch i of a device has its examples i, i + micro_batches, and so on."""
+    """Return the parts of a batch; micro-batch i of a device has the device's examples i, i + micro_batches, ..."""
     parts = x.reshape(shape.data_shards, -1, shape.micro_batches, *x.shape[1:])
     return [parts[shard, :, micro] for shard in range(shape.data_shards) for micro in range(shape.micro_batches)]
 

@@ -204,7 +204,7 @@ def _correlation_or_zero(name: str, examples: Sequence[Example], predictions: Va
 
 
 def _is_constant(gold: np.ndarray, predicted: np.ndarray) -> bool:
-    """Return whether an array is constant, so that the correlation of the two arrays is undefined."""
+    """Return whether any of the two arrays is constant, so that the correlation of the arrays is undefined."""
     return bool(np.ptp(gold) == 0 or np.ptp(predicted) == 0)
 
 

@@ -18,7 +18,7 @@ SUFFIXES = {"glue": ".tsv", "squad": ".json", "conll": ".conll", "conll_tab": ".
 
 
 def submission_file_name(task: Task, split: str) -> str:
-    """Return the name of the file with the predictions of a set: the benchmark's name for it, or TASK-SET.SUFFIX."""
+    """Return the name of the file with the predictions of a set: the benchmark's file name, or TASK-SET.SUFFIX."""
     source = task.sets.get(split)
     return (source.submission if source else "") or f"{task.name}-{split}{SUFFIXES.get(task.submission, '.jsonl')}"
 
@@ -101,7 +101,7 @@ def _json_lines_text(task: Task, examples: Examples, predictions: Values) -> str
 def _prediction_lines(task: Task, examples: Examples, predictions: Values, details: Values | None) -> Iterator[str]:
     """Yield a JSON line with the prediction, its probabilities, the gold label and the columns of each example.
 
-    The lines of many examples with many labels would not fit in memory.
+    The lines are not returned as a list, because the lines of many examples with many labels would not fit in memory.
     """
     kind = KINDS[task.kind]
     for index, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):

@@ -133,8 +133,8 @@ _GLUE = (
             "dev_mismatched": _tsv_source("dev_mismatched.tsv", _MNLI, "validation_mismatched"),
             "test": _tsv_source("test_matched.tsv", _INDEXED, "test_matched", "MNLI-m.tsv"),
             "test_mismatched": _tsv_source("test_mismatched.tsv", _INDEXED, "test_mismatched", "MNLI-mm.tsv"),
-            # GLUE's diagnostic set has no training set. A model of MNLI predicts it if its file is in the directory of
-            # MNLI.
+            # GLUE's diagnostic set has no training set. A model of MNLI predicts the diagnostic set if the file of the
+            # set is in the directory of MNLI.
             "test_ax": _tsv_source("diagnostic/diagnostic.tsv", _INDEXED, submission="AX.tsv"),
         },
         metrics=("accuracy",),
@@ -212,7 +212,8 @@ _OTHER_LANGUAGES = (
         tuple(f"data/train/jaquad_train_{number:04}.json" for number in range(30)),
         {"dev": tuple(f"data/dev/jaquad_dev_{number:04}.json" for number in range(4))},
     ),
-    # The task trains and selects on SQuAD 1.1, and scores each language whose file exists by the rule of SQuAD 1.1.
+    # SQuAD 1.1 has the training set and the dev set; each language whose file exists is scored by the rule of SQuAD
+    # 1.1.
     _extractive_answer_task(
         "xquad",
         "squad1",
@@ -415,8 +416,8 @@ def source_of_prediction_file(config: TaskConfig, kind: TaskKind, file: str) -> 
     this suffix as well, such as the TSV of GLUE, the file is read like the task's dev set.
 
     Args:
-        config: configuration of the task on which the model was trained. kind: kind of the task on which the model was
-        trained.
+        config: configuration of the task on which the model was trained.
+        kind: kind of the task on which the model was trained.
         file: name of the file to predict.
     """
     of_suffix = format_of_suffix(file, kind.suffixes)
@@ -426,7 +427,8 @@ def source_of_prediction_file(config: TaskConfig, kind: TaskKind, file: str) -> 
 
     if config.name in TASKS and "dev" in TASKS[config.name].sets:
         source = TASKS[config.name].sets["dev"]
-        # Without columns, a record has the columns of its row; `predict` reads them as `fields_of_training` says.
+        # Without columns, a record has the columns of its row; `predict` reads the columns that `fields_of_training`
+        # names.
         return source if is_of_suffix(source.format) else SetSource(format=of_suffix or "")
     columns = resolve_custom_columns(dataclasses.replace(config, data=None, train=file), kind)
     format = columns.pop(FORMAT, "")
@@ -441,7 +443,7 @@ class FieldsOfTraining(NamedTuple):
 
 
 def fields_of_training(config: TaskConfig, kind: TaskKind) -> FieldsOfTraining:
-    """Return the fields of texts that the training of a published or custom task reads; a prediction reads them."""
+    """Return the fields of texts that the training of a published or custom task reads; predictions read them, too."""
     if config.name in TASKS and "dev" in TASKS[config.name].sets:
         columns, named = TASKS[config.name].sets["dev"].columns, {*kind.optional_fields}
     else:

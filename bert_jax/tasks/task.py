@@ -26,7 +26,7 @@ class SetSource:
 
     Attributes:
         files: alternative names of the files of the set; the first alternative that exists is read. If an alternative
-            has several files, they are read in order.
+            has several files, these files are read in order.
         format: name of a row of `reading.formats.FORMATS`; '': the suffix of the file decides.
         columns: for each field, its column in the files.
         tfds: name of the split in TFDS.
@@ -95,6 +95,6 @@ class Task:
     def allows_indices(self) -> bool:
         """True if a label may be given by its index, as in data sets of Hugging Face.
 
-        This is allowed in a user's own files, if the name of no label is a number.
+        Indices are allowed in a user's own files if no label is named by a number.
         """
         return not self.published and not any(map(NUMBER.fullmatch, self.labels))

@@ -1,8 +1,8 @@
 """Tokenizers of five kinds: they are trained on text, read from a directory, and saved for `AutoTokenizer`.
 
 A directory becomes a `Tokenizer` in six steps. `load.py` reads the files, `classes.py` has the rules of the class that
-the directory names, `tokenizer_json.py` completes the definition, `kinds.py` finds its kind, `bounds.py` refuses unsafe
-definitions, and `tokenizer.py` builds the `Tokenizer`, which encodes texts.
+the directory names, `tokenizer_json.py` completes the definition, and `kinds.py` finds its kind. `bounds.py` refuses
+unsafe definitions, and `tokenizer.py` builds the `Tokenizer`, which encodes texts.
 
 bounds.py           limits on a definition that others wrote: encoding always ends, and never makes a text much longer
 byte_level.py       byte-level BPE as in RoBERTa

@@ -17,7 +17,7 @@ from bert_jax.tokenizer.tokenizer_json import Definition, steps_of_part
 _CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
 _WORD_THEN_REST = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 PATTERNS = {
-    "spaces": " {2,}",  # of SentencePiece, in ALBERT, T5 and XLM-R
+    "spaces": " {2,}",  # pattern of SentencePiece, for example in ALBERT, T5 and XLM-R
     "white space": r"\s+",
     "white space or line end": r"\s{2,}|[\n\r\t]",
     "one white space": r"\s",
@@ -80,7 +80,7 @@ def _refuse_lengthening_step(part: str, component: Definition) -> None:
             table = base64.b64decode(component["precompiled_charsmap"], validate=True)
         except (KeyError, TypeError, ValueError, binascii.Error):
             raise UserError(f"its {part} has a precompiled_charsmap that is not base64") from None
-        texts = table[4 + int.from_bytes(table[:4], "little") :]  # the texts follow the length of a trie and the trie
+        texts = table[4 + int.from_bytes(table[:4], "little") :]  # the table: length of a trie, the trie, texts
         if max(map(len, texts.split(b"\0"))) > MAX_MAPPED:
             raise UserError(f"its {part} maps a character to more than {MAX_MAPPED} bytes")
 

@@ -1,7 +1,7 @@
 """Byte-level BPE as in RoBERTa: `vocab.json` and `merges.txt`.
 
-As in Radford et al. 2019 (GPT-2) and Liu et al. 2019 (RoBERTa), text is split into words that include the space before
-them, the bytes of the words are written as printable characters, and pairs are merged in the order of `merges.txt`.
+Text is split into words that include the space before them. The bytes of the words are written as printable characters,
+and pairs of pieces are merged in the order of `merges.txt` (Radford et al. 2019, GPT-2; Liu et al. 2019, RoBERTa).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -107,7 +107,7 @@ def parse_vocab_json(
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     definition = define_byte_level(vocabulary, (), special, bool(config.get("add_prefix_space")))
     definition["model"]["merges"] = _parse_merges(files[1], vocabulary)
-    if "backend" in config:  # the mask token of transformers 5 leaves the space before it
+    if "backend" in config:  # in transformers 5, the mask token does not include the space before it
         definition["added_tokens"] = [{**token, "lstrip": False} for token in definition["added_tokens"]]
     return definition
 

@@ -23,9 +23,9 @@ class TokenizerClass:
 
     Attributes:
         files: names of the vocabulary files of a directory without `tokenizer.json`; the first name identifies the row.
-        parse: function (contents of `files`, special tokens, tokenizer_config.json, lowercase) -> definition; it may
-            raise UserError, and `lowercase` is True, False, or None if the caller has no preference. If `parse` is
-            None, bert_jax reads this class only from `tokenizer.json`.
+        parse: function (contents of `files`, special tokens, tokenizer_config.json, lowercase) -> definition; the
+            function may raise UserError. `lowercase` is True, False, or None if the caller has no preference. If
+            `parse` is None, bert_jax reads this class only from `tokenizer.json`.
         special: names of the special tokens if the directory does not give them.
         settings: the entries of `tokenizer_config.json` that the class follows, with their defaults.
         has_token_types: True if the class returns token types for a directory without `model_input_names`.
@@ -66,7 +66,7 @@ _ALBERT = TokenizerClass(
     settings={"do_lower_case": True, "keep_accents": False, "add_prefix_space": True},
     has_token_types_in_5=False,
 )
-GENERAL_CLASS = "PreTrainedTokenizerFast"  # name of the general class in files, which transformers 4 and 5 know
+GENERAL_CLASS = "PreTrainedTokenizerFast"  # name of the general class in files; transformers 4 and 5 know this name
 CLASSES: dict[str, TokenizerClass] = {
     **dict.fromkeys(("BertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "ConvBertTokenizer"), _BERT),
     **dict.fromkeys(("SqueezeBertTokenizer", "LayoutLMTokenizer"), _BERT),
@@ -145,7 +145,7 @@ def tokenizer_class_of_vocabulary_file(class_name_in_config: str, file_name: str
 
 
 def has_token_types(class_name: str, config: Mapping[str, Any]) -> bool:
-    """Return whether a tokenizer of a class returns the token types of its post-processor; if not, all types are 0.
+    """Return whether a tokenizer of a class returns the token types of its post-processor; otherwise, all types are 0.
 
     Versions 4 and 5 of transformers differ for some classes. Only version 5 of transformers writes the entry `backend`
     into `tokenizer_config.json`.
@@ -165,8 +165,8 @@ def check_settings_agree(
     """Raise UserError if transformers would open the directory with rules that contradict `tokenizer.json`.
 
     Version 5 of transformers, which writes `backend` into a config, builds a normalizer from the class and its
-    settings. Version 4 builds a normalizer only if the normalizer of `tokenizer.json` is a `BertNormalizer`; it applies
-    any other normalizer of this file.
+    settings. Version 4 builds a normalizer only if the normalizer of `tokenizer.json` is a `BertNormalizer`; version 4
+    applies any other normalizer of `tokenizer.json`.
 
     Args:
         class_name: name of the class; with "", every setting in the config is compared.

@@ -31,7 +31,7 @@ class TokenizerKind:
     Attributes:
         name: value of `--kind`.
         model: entries of the model in tokenizer.json that identify the kind.
-        pre_tokenizers: types of pre-tokenizers; tokenizer.json must have at least one of them; (): no condition.
+        pre_tokenizers: types of pre-tokenizers; tokenizer.json must have at least one of these types; (): no condition.
         special: names of the special tokens if the directory does not give them.
         separators: number of separators between the texts of a pair if tokenizer.json does not give this number.
         continues: function (definition, tokens) -> for each token, whether it continues the word before it.
@@ -39,7 +39,8 @@ class TokenizerKind:
         trains_in_memory: True if training holds the text in memory.
         keeps_single_occurrences: True if training may make a token of a string that occurs only once.
         word_prefix: prefix with which a single word is encoded like a word inside a sentence.
-        mask_takes_space: True if words include the space before them, so that the mask token must include it, too.
+        mask_takes_space: True if words include the space before them, so that the mask token must include the space
+            before it, too.
         vocabulary_files: names of the files other than tokenizer.json that hold a vocabulary; the first name identifies
             the kind.
         parse_tokens: function from the content of the first vocabulary file to its tokens in the order of ids; None:

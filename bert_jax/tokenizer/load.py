@@ -53,7 +53,7 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
     Args:
         path: a directory, a `tokenizer.json` or vocabulary file, or a name on the Hugging Face Hub (readers/hub.py).
         lowercase: whether a vocabulary file is uncased; used if `tokenizer_config.json` says nothing about case. None:
-            the kind of the vocabulary decides; WordPiece is uncased unless a token has a capital letter.
+            the kind of the vocabulary decides; WordPiece is cased if a token has a capital letter, else uncased.
 
     Raises:
         UserError: the path has no tokenizer, a file is broken or differs from `SHA256SUMS`, the kind is unknown, the
@@ -152,7 +152,7 @@ def _load_vocabulary(
 def _with_tokens_listed_in_config(
     definition: Definition, config: Mapping[str, Any], vocabulary: Mapping[str, int]
 ) -> Definition:
-    """Return the definition with the added tokens that a config lists; listed tokens replace equal defined tokens.
+    """Return the definition with the added tokens that a config lists, in place of added tokens of equal names.
 
     As in transformers, the entry `added_tokens_decoder` gives the properties of a token. A token that the config lists
     only by its name is a special token.

@@ -17,9 +17,9 @@ from bert_jax.tokenizer import tokenizer_json
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 
 ALPHABET = 1000  # number of most frequent characters that every vocabulary contains
-COVERAGE = 0.9995  # further characters are added until this fraction of the text is covered; the rest are unknown
+COVERAGE = 0.9995  # further characters are added until this fraction of the text is covered; the rest is unknown
 MIN_FREQUENCY = 2  # minimum frequency of a piece that training adds
-MAX_TEXT = 8192  # maximum characters per call of the library, which needs a hundred times as much memory
+MAX_TEXT = 8192  # maximum characters per call of the library, which needs a hundred times the memory of the text
 
 
 class TrainingText(NamedTuple):
@@ -39,7 +39,7 @@ class TrainedVocabulary(NamedTuple):
 def required_characters(counts: Mapping[str, float], normalize: Callable[[str], str]) -> list[str]:
     """Return the normalized characters, except spaces, that a vocabulary must contain, in the order of code points."""
     weights: dict[str, float] = {}
-    for character in sorted(counts):  # a fixed order: sums of floats depend on it
+    for character in sorted(counts):  # a fixed order, because sums of floats depend on the order
         for normal in normalize(character):
             if not normal.isspace():
                 weights[normal] = weights.get(normal, 0.0) + counts[character]
@@ -56,7 +56,7 @@ def check_text_has_characters(text: TrainingText) -> None:
 
 
 class VocabularyNotFullError(UserError):
-    """The text has too few different words for a vocabulary of the requested size; `num_tokens` would be full."""
+    """The text has too few different words for a vocabulary of the requested size; the text can fill `num_tokens`."""
 
     def __init__(self, message: str, num_tokens: int):
         super().__init__(message)

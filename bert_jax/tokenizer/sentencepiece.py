@@ -1,9 +1,9 @@
 """SentencePiece models (unigram and BPE) in files `spiece.model`.
 
 As in Kudo and Richardson 2018, a table in the model maps the characters of a text, and each word gets a leading '▁'.
-A unigram model then splits each word into its likeliest pieces; a BPE model merges pairs of pieces. A unigram model
-that was not trained by bert_jax and does not belong to BigBird is read like ALBERT's model (google-research/albert,
-tokenization.py): before the table maps the text, quotes are unified, and accents and capitals are removed.
+A unigram model then splits each word into its likeliest pieces; a BPE model merges pairs of pieces. A unigram model of
+another program, except a model of BigBird, is read like ALBERT's model (google-research/albert, tokenization.py):
+quotes are unified, and accents and capitals are removed, before the table maps the text.
 
 In models trained by bert_jax, only the table changes the text (a row of NORMALIZATIONS, with case folding if uncased).
 So the saved `spiece.model` describes such a model completely, with one exception: the library's rule `nfkc` keeps tabs,
@@ -42,9 +42,9 @@ WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001)))).replace(" ",
 NORMAL = 1  # type of a piece that is not a special token
 
 MAX_LINE = 1024  # maximum characters of a training line, each of at most 4 bytes
-MAX_BYTES = 4192  # the library drops longer lines without an error
+MAX_BYTES = 4192  # maximum size of a line; the library drops longer lines without an error
 RESERVED = "▅"  # the library's mark of an unknown character; the library drops lines that contain this mark
-THREADS = 16  # fixed, because the number of threads affects the last bits of the scores
+THREADS = 16  # a fixed number, because it affects the last bits of the scores
 
 
 def parse_spiece_model(
@@ -53,8 +53,8 @@ def parse_spiece_model(
     """Return the definition of a tokenizer from the bytes of its `spiece.model`.
 
     The arguments are as in `TokenizerClass.parse`. For ALBERT, the entries `do_lower_case` and `keep_accents` of the
-    config decide the normalization; other models have a table. For BigBird, only the table changes the text, as in the
-    library that BigBird's authors use; this table keeps capitals.
+    config decide the normalization; a table in the model decides the normalization of other models. For BigBird, only
+    the table changes the text, as in the library that BigBird's authors use; this table keeps capitals.
 
     Raises:
         UserError: the model is cut or unsupported, a special token is missing, or `do_lower_case` contradicts the
@@ -80,7 +80,7 @@ def parse_spm_model(
     """Return the definition of a tokenizer from the bytes of the `spm.model` of DeBERTa 2 or 3.
 
     If the model has no mask token, a mask token is added after the pieces. Only the table of the model changes text, as
-    in the library that DeBERTa's authors use. Raise UserError if the model is cut or unsupported.
+    in the library that DeBERTa's authors use. A cut or unsupported model raises UserError.
     """
     model = parse_model_proto(files[0])
     if config.get("split_by_punct"):
@@ -159,7 +159,7 @@ def sentencepiece_settings(definition: Definition) -> dict[str, Any]:
 
 
 def sentencepiece_continuation_flags(definition: Definition, tokens: Sequence[str]) -> list[bool]:
-    """Return, for each token, whether it continues the word before it: it has no leading '▁'."""
+    """Return, for each token, whether it continues the word before it: True without a leading '▁'."""
     return [not token.startswith(SPACE) for token in tokens]
 
 
@@ -240,7 +240,7 @@ def _train_sentencepiece(
     model = parse_model_proto(written.getvalue())
     pair_merging.check_vocabulary_is_full(len(model.pieces), vocab_size)
     model.normalizer_spec.name = OWN + rule
-    model.normalizer_spec.ClearField("normalization_rule_tsv")  # the name of a deleted temporary file
+    model.normalizer_spec.ClearField("normalization_rule_tsv")  # the field has the name of a deleted file
     definition = define_sentencepiece(model, _case_folding_normalizers(rule))
     return TrainedVocabulary(definition, {FILE: model.SerializeToString(deterministic=True)})
 
@@ -376,8 +376,8 @@ def _composing_steps(table: bytes) -> list[Definition]:
     """Return the normalizer steps that map text by a SentencePiece table that composes characters.
 
     The library `tokenizers` looks up a long sequence, such as a Korean syllable in parts, character by character. For a
-    short sequence, it takes the shortest entry, so that a second accent is lost. SentencePiece takes the longest entry.
-    With a step NFC before and after the table, both libraries compose decomposed text alike.
+    short sequence, `tokenizers` takes the shortest entry of the table, so that a second accent is lost. SentencePiece
+    takes the longest entry. With a step NFC before and after the table, both libraries compose decomposed text alike.
     """
     return [{"type": "NFC"}, _precompiled_step(table), {"type": "NFC"}]
 

@@ -44,9 +44,9 @@ class Tokenizer:
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
         separators: number of [SEP] tokens between the two texts of a pair.
         second_type: True if the second text of a pair has token type 1; otherwise all tokens have type 0.
-        spaces_words: True if `encode_words` encodes a word like a word inside a sentence. If False, the value that
-            `load_tokenizer` sets, each word is encoded as a separate text, and only `add_prefix_space` adds a space
-            before the word, as in transformers.
+        spaces_words: True if `encode_words` encodes a word like a word inside a sentence. `load_tokenizer` sets False:
+            each word is encoded as a separate text, and only `add_prefix_space` adds a space before the word, as in
+            transformers.
         lowercase: True if the vocabulary is uncased.
         continues: whether each token continues the word before it, bool [vocab_size]; False for special and added
             tokens.
@@ -123,7 +123,7 @@ class Tokenizer:
 
     @functools.cached_property
     def _spelled_ids(self) -> frozenset[int]:
-        """Ids of the special tokens that a text produces only if it spells them."""
+        """Ids of the special tokens that a text contains only if the text spells the tokens."""
         return frozenset((self.pad_id, self.cls_id, self.sep_id, self.mask_id))
 
     def normalize_parts(self, parts: Sequence[str]) -> list[str]:
@@ -138,8 +138,8 @@ class Tokenizer:
     def words_as_inside_sentence(self, words: Sequence[str]) -> list[str]:
         """Return each word with the prefix that makes the tokenizer encode it like a word inside a sentence.
 
-        As with the option `is_split_into_words` of transformers, an added token inside a word gets no prefix, and the
-        characters before and after the token are treated as words.
+        An added token inside a word gets no prefix, and the characters before and after the token are treated as words,
+        as with the option `is_split_into_words` of transformers.
         """
         prefix = self.kind.word_prefix
         if not prefix:

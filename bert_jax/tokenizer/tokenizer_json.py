@@ -102,7 +102,8 @@ def without_special_tokens(definition: Definition, special: SpecialTokens) -> De
     """
     model = definition["model"]
     if model["type"] == "Unigram":
-        # A unigram model would find these pieces in a text. With a space before them, no text contains them.
+        # A unigram model would find the pieces of special tokens in a text. With a space before the piece, no text
+        # contains the piece.
         model = {**model, "vocab": [[" " * (piece in special) + piece, score] for piece, score in model["vocab"]]}
     return {**definition, "added_tokens": added_tokens_without_special(definition, special), "model": model}
 
@@ -170,7 +171,7 @@ def tokens_in_id_order(definition: Definition) -> tuple[str, ...]:
 
 
 def sort_tokens_by_id(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the tokens of a vocabulary, sorted by id; raise UserError unless the ids are 0, 1, 2, ... without gaps."""
+    """Return the tokens of a vocabulary, sorted by id; raise UserError if the ids are not 0, 1, 2, ... without gaps."""
     if any(type(token_id) is not int for token_id in vocabulary.values()):
         raise UserError("the vocabulary gives a token an id that is not an integer")
     if not vocabulary:
@@ -191,7 +192,7 @@ def sort_tokens_by_id(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class PairLayout(NamedTuple):
-    """The layout of a pair of texts: number of separators between them; whether the second text has token type 1."""
+    """The layout of a pair of texts: number of separators between the texts; whether the second has token type 1."""
 
     num_separators: int
     has_second_type: bool

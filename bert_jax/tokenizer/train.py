@@ -162,7 +162,7 @@ def train_from_texts(
 
 
 def _checked_normalization(kind: str, asked: str | None) -> str:
-    """Return the requested normalization, or the kind's default; raise UserError if the kind does not support it."""
+    """Return the requested normalization, or the kind's default; raise UserError for an unsupported normalization."""
     if asked is None:
         return next(iter(TOKENIZERS[kind].train))
     if asked not in TOKENIZERS[kind].train:

@@ -1,7 +1,7 @@
 """The sample of each source on which a vocabulary is trained: its size and its pieces.
 
-As in Conneau et al. 2020 (XLM-R), a source of n characters gets a fraction of the sample in proportion to
-n ** smoothing, so that a small source gets more than in proportion to its size. A hash of each piece of text decides
+A source of n characters gets a fraction of the sample in proportion to n ** smoothing (Conneau et al. 2020, XLM-R).
+With a smoothing below 1, a small source gets more than in proportion to its size. A hash of each piece of text decides
 whether the piece is in the sample, so the order and the number of files have no effect.
 """
 

@@ -1,4 +1,4 @@
-"""WordPiece as in BERT, DistilBERT and ELECTRA (`vocab.txt`), and BPE, which both split BERT's words into pieces.
+"""WordPiece (as in BERT, DistilBERT and ELECTRA; `vocab.txt`) and BPE; both methods split BERT's words into pieces.
 
 As in google-research/bert, tokenization.py, text is cleaned, Chinese characters are separated, and the text is split at
 white space and punctuation. A piece that continues a word begins with '##'. WordPiece splits each word into the longest
@@ -61,7 +61,7 @@ def normalizer_of(definition: Definition) -> Normalizer:
 
 
 def wordpiece_continuation_flags(definition: Definition, tokens: Sequence[str]) -> list[bool]:
-    """Return, for each token, whether it continues the word before it: it begins with the prefix, such as '##'."""
+    """Return, for each token, whether it has the prefix (such as '##') of a token that continues the word before it."""
     prefix = definition["model"].get("continuing_subword_prefix") or PREFIX
     return [token.startswith(prefix) for token in tokens]
 
@@ -150,7 +150,7 @@ def parse_vocab_txt(
 
 
 def vocab_txt_tokens(data: bytes) -> list[str]:
-    """Return the tokens of a `vocab.txt`, a token per line; raise UserError if it is not UTF-8.
+    """Return the tokens of a `vocab.txt`, a token per line; raise UserError for a file that is not UTF-8.
 
     A byte order mark is removed. Spaces after a token are removed as well, as in the library `tokenizers`.
     """
@@ -222,6 +222,7 @@ def _learn_merges_within_words(text: TrainingText, vocab_size: int, normalizer: 
     after = {character: library.normalizer.normalize_str("x" + character) for character in characters}
     is_one_word = {character: len(library.pre_tokenizer.pre_tokenize_str(after[character])) == 1 for character in after}
     # The library numbers the characters inside words in the order of a hash map, and these numbers break ties between
-    # pieces. Listing the characters among the special tokens fixes their order, so two runs agree.
+    # pieces. A list of the characters among the special tokens fixes their order, so that two runs give equal
+    # vocabularies.
     first = [*SPECIAL, *(PREFIX + character for character in characters if is_one_word[character])]
     return pair_merging.learn_merges(text.pieces(), vocab_size, untrained, SPECIAL, first, characters, PREFIX)

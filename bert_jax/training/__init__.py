@@ -1,6 +1,6 @@
 """The training of a model: plan, step, loop, optimizers, schedules, checkpoints, metrics and work directory.
 
-checkpoint.py      Orbax checkpoints with a digest of each array; when a run saves, and which checkpoints it keeps
+checkpoint.py      Orbax checkpoints with a digest of each array; the rules by which a run saves and keeps checkpoints
 evaluation.py      the loss of the objective over a held-out set
 loop.py            the training loop: step, evaluate, save, profile, stop
 metrics.py         metrics.jsonl, and copies of its lines for trackers

@@ -3,7 +3,7 @@
 `CheckpointPolicy` decides when a run saves, and `steps_to_keep` chooses the checkpoints to keep. `Checkpoints` writes
 and reads checkpoints. `Place` is a local path or, for a run at gs://, a path of `etils.epath`. At gs://, a checkpoint
 is complete if it has the file COMMITTED, which Orbax writes last. A local checkpoint is complete if its directory has
-the final name, which Orbax gives it last.
+the final name, which Orbax gives the directory last.
 """
 
 import contextlib
@@ -40,16 +40,16 @@ from bert_jax.training.remote_workdir import COMMITTED, checkpoints_directory, m
 Tree = Any
 Record = dict[str, Any]  # the record of a checkpoint, saved with the state as JSON
 Place = Any
-Check = Callable[[Record], None]  # raises UserError if a record belongs to a different run
+Check = Callable[[Record], None]  # function that raises UserError if a record belongs to a different run
 AVERAGE = "opt_state.average"  # path of the moving average of the parameters in a state (optimizers.py)
 DISK_MARGIN = 16 << 20  # bytes that a disk must have free in addition to a checkpoint's arrays
 ORBAX_PATH = re.compile(r"[/\\]orbax[/\\]")  # path of a function of Orbax
 ABANDONED_READ = re.compile(r"never retrieved.*\b(OCDBT|zarr)\b", re.DOTALL)  # a driver of TensorStore in a message
-SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
+SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # number of a system error in TensorStore's messages
 
 
 MIN_SECONDS = 10.0  # minimum seconds of work between two saves by the clock (docs/reliability.md)
-MAX_RATE = 10e6  # maximum average bytes per second of these saves, because disks wear and buckets have a price
+MAX_RATE = 10e6  # maximum average bytes per second of saves by the clock, because disks wear and buckets have a price
 
 
 class CorruptCheckpointError(Exception):
@@ -67,7 +67,7 @@ class CheckpointPolicy:
 
     def __init__(self, settings: CheckpointConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._clock = settings, clock
-        self._save_seconds = (0.0, 0.0)  # delays of the steps by the last two saves
+        self._save_seconds = (0.0, 0.0)  # seconds by which the last two saves delayed the training
         self._size = 0  # bytes of the last checkpoint
         self._since: tuple[int, float] | None = None  # step and time of the last save
         self._look = 0  # the next step at which the clock is read
@@ -79,7 +79,7 @@ class CheckpointPolicy:
         fraction = self._settings.max_time_fraction
         if fraction is None or step < self._look:
             return False
-        if self._since is None:  # the time of the step before includes compilation, so it is not used
+        if self._since is None:  # the previous step includes the compilation, so its time is not used
             self._since, self._look = (step, self._clock()), step + 1
             return False
         first, began = self._since
@@ -126,13 +126,13 @@ class KeptSteps(NamedTuple):
 
 
 def _is_not_of_orbax(record: logging.LogRecord) -> bool:
-    """Return whether a log message is neither by Orbax nor by asyncio about a read operation of Orbax."""
+    """Return False for log messages by Orbax, and by asyncio about a read operation of Orbax; else return True."""
     if record.name == "asyncio":
-        return not ABANDONED_READ.search(str(record.msg))  # unformatted, since a filter may not raise
+        return not ABANDONED_READ.search(str(record.msg))  # not formatted, since a filter must not raise an error
     return not ORBAX_PATH.search(record.pathname)
 
 
-@functools.cache  # once per process
+@functools.cache  # the function runs once per process
 def _silence_orbax() -> None:
     """Suppress Orbax's messages about its defaults, about errors that it also raises, and about abandoned reads.
 
@@ -184,7 +184,7 @@ class Checkpoints:
         self._mirror = mirror_of(workdir)
         self._copied = bool(
             self._mirror and self._mirror.copies_checkpoints
-        )  # written to the local disk, then uploaded
+        )  # checkpoints are written to the local disk, then uploaded
         if self._mirror and self._copied:
             if jax.process_count() > 1:
                 raise UserError(
@@ -212,7 +212,7 @@ class Checkpoints:
         """Return the steps with a complete checkpoint, newest first; every process returns the result of process 0."""
         seen = sorted(self._manager.all_steps(), reverse=True)
         count = int(multihost_utils.broadcast_one_to_all(np.array(len(seen), np.int32)))
-        steps = np.resize(np.array(seen or [0], np.int32), count)  # another process may see more or fewer
+        steps = np.resize(np.array(seen or [0], np.int32), count)  # another process may see more or fewer steps
         return [int(step) for step in multihost_utils.broadcast_one_to_all(steps)]
 
     def save(self, step: int, state: Tree, record: Record) -> int:
@@ -270,7 +270,7 @@ class Checkpoints:
             reading = ocp.CheckpointManagerOptions(read_only=True, create=False, multiprocessing_options=self._alone)
             with contextlib.closing(ocp.CheckpointManager(self.directory, options=reading)) as reader:
                 state = reader.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
-        except Exception as error:  # Orbax raises whatever its storage layers raise
+        except Exception as error:  # Orbax also raises the errors of its storage layers
             damage = CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}")
         _raise_on_all_processes(damage)
         _check_leaf_digests(record["digests"], digests(state["state"]))
@@ -295,7 +295,7 @@ class Checkpoints:
             _check_leaf_digests(saved, {f"{part}.{name}": digest for name, digest in digests(params).items()})
         except CorruptCheckpointError as error:
             damage = error
-        except Exception as error:  # Orbax raises whatever its storage layers raise
+        except Exception as error:  # Orbax also raises the errors of its storage layers
             damage = CorruptCheckpointError(f"its parameters cannot be read: {_first_line_of_cause(error)}")
         _raise_on_all_processes(damage)
         return Restored(params, record)
@@ -310,7 +310,7 @@ class Checkpoints:
         record = self.record(step)
         try:
             state = self._read_part([], self.directory / str(step) / "state")
-        except Exception as error:  # Orbax raises whatever its storage layers raise
+        except Exception as error:  # Orbax also raises the errors of its storage layers
             raise CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}") from error
         _check_leaf_digests(record["digests"], digests(state))
         return VerifiedCheckpoint(record, sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
@@ -400,7 +400,7 @@ def read_record(directory: Place, step: int) -> Record:
         if isinstance(directory, pathlib.Path):
             check_regular_files_below(directory / str(step))
         record = ocp.JsonCheckpointHandler().restore(directory / str(step) / "run")
-    except Exception as error:  # Orbax raises whatever its storage layers raise
+    except Exception as error:  # Orbax also raises the errors of its storage layers
         raise CorruptCheckpointError(f"its record cannot be read: {_first_line_of_cause(error)}") from error
     seal = record.pop("seal", None) if isinstance(record, dict) else None
     if seal is None or seal != _record_digest(record):
@@ -421,7 +421,7 @@ def checkpoint_errors_as_user_errors(directory: Place, verb: str = "written") ->
             yield
         except UserError:
             raise
-        except Exception as error:  # each package of object storage raises its own
+        except Exception as error:  # each package of object storage raises its own exceptions
             if not isinstance(directory, pathlib.Path):
                 raise StorageError(
                     f"{directory}: cannot be {verb} ({_first_line_of_cause(error)}); check the storage and the "
@@ -468,11 +468,11 @@ def _leaf_digest(x: jax.Array) -> jax.Array:
     mixed = bits ^ (index * salts)
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         mixed = (mixed ^ (mixed >> shift)) * np.uint32(factor)
-    return jnp.sum(mixed ^ (mixed >> 16), axis=range(1, mixed.ndim), dtype=jnp.uint32)  # replicated on every process
+    return jnp.sum(mixed ^ (mixed >> 16), axis=range(1, mixed.ndim), dtype=jnp.uint32)  # on every process
 
 
 def _raise_on_all_processes(damage: CorruptCheckpointError | None) -> None:
-    """Raise the error on every process if any process found damage: all must resume from the same step."""
+    """Raise the error on every process if any process found damage, because all must resume from the same step."""
     elsewhere = np.flatnonzero(multihost_utils.process_allgather(np.array(damage is not None)))
     if damage or elsewhere.size:
         raise damage or CorruptCheckpointError(f"process {elsewhere[0]} cannot read it")

@@ -69,7 +69,7 @@ def fit(
             used_memory_bytes=used_memory_bytes,
         )
         for line in file.earlier_lines:
-            list(data.remarks(line))  # printed before the run was stopped
+            list(data.remarks(line))  # the remarks were printed before the run was stopped
     loop = _TrainingLoop(plan, data, checkpoints, session, file, start.means, {} if programs is None else programs)
     state = start.state._replace(frozen=jax.device_put(data.frozen, plan.state_layout.shardings.frozen))
     try:
@@ -132,9 +132,9 @@ class _TrainingLoop:
         self.profile: Profile | None = None
         if plan.profiled_steps:
             self.profile = Profile(plan.profiled_steps, plan.workdir, session.console.say)
-        self.pending: PendingStep | None = None  # the newest step
+        self.pending: PendingStep | None = None  # the newest launched step
         self.interval = MetricsInterval(means)
-        self.is_stopped = False  # by data.should_stop
+        self.is_stopped = False  # whether data.should_stop has stopped the run
         self.peak_flops = (peak_flops() or 0.0) * plan.mesh.size  # 0: unknown
 
     def train_from(self, state: TrainState, step: int) -> bool:
@@ -144,7 +144,7 @@ class _TrainingLoop:
         if step > 0 and self._is_evaluation_missing(step):
             self._evaluate(step, phase_after_step(plan.phases, step), state)
         for phase in (phase for phase in plan.phases if step < phase.end):
-            if interrupt.should_stop():  # before a compilation, which cannot be stopped
+            if interrupt.should_stop():  # checked before a compilation, which cannot be stopped
                 break
             with contextlib.closing(self.data.batches(phase, step)) as batches:
                 watchdog.enter_stage("step", step + 1)
@@ -165,7 +165,7 @@ class _TrainingLoop:
                     named = self.profile.annotation(step) if self.profile else contextlib.nullcontext()
                     with named, out_of_memory_as_user_error(settings):
                         state, metrics = self.programs[key](state, batch)
-                    self._collect_pending_step()  # the step before, while the new step runs
+                    self._collect_pending_step()  # the pending step is the previous step, while the new step runs
                     step += 1
                     self.pending = PendingStep(
                         step=step, phase=phase, num_sequences=math.prod(shape), settings=settings, metrics=metrics
@@ -200,7 +200,7 @@ class _TrainingLoop:
             self.file.close()
 
     def _compile(self, phase: Phase, settings: BatchSettings, state: TrainState, batch: Batch) -> jax.stages.Compiled:
-        """Compile and return the step of a phase; the time counts as a pause."""
+        """Compile and return the step of a phase; the time of the compilation counts as a pause."""
         self._collect_pending_step()
         self.session.watchdog.enter_stage("compile")
         plan, console, began = self.plan, self.session.console, time.perf_counter()
@@ -263,7 +263,7 @@ class _TrainingLoop:
                 f"step {step:,}: loss or gradient not finite for {report['skipped_in_a_row']} consecutive steps; "
                 "start again in another --workdir with a lower config.optimizer.peak_learning_rate, or the phase's own"
             )
-        ends_phase = step == pending.phase.end  # a line has the means of one phase
+        ends_phase = step == pending.phase.end  # a line of metrics has the means of only one phase
         if not (_is_multiple(step, train.log_every) or step == self.plan.last_step or ends_phase):
             return
         seconds = interval.seconds_without_pauses()

@@ -19,7 +19,7 @@ from bert_jax.training.trackers import MetricsSender
 Line = dict[str, Any]
 SPLITS = ("train", "heldout")
 NOT_SCORES = ("step", "split", "seq_len", "ema_decay")  # fields of a held-out line that are not scores
-# Loss that a line has multiplied by a weight -> config field of the weight; all other losses are in nats.
+# A loss that a line of metrics has multiplied by a weight -> config field of the weight; other losses are in nats.
 WEIGHTED = {
     "replaced_loss": "replaced_tokens.weight",
     **{f"{term}_loss": f"distillation.{term}_weight" for term in ("soft", "cosine", "hidden", "attention")},
@@ -27,7 +27,7 @@ WEIGHTED = {
 }
 MAKE_ROOM = "make room, then start again: the run resumes after its last checkpoint"
 GRAD_NORMS = "train/grad_norms"  # TensorBoard shows a name as numbers or as histograms, not as both
-# Fields that are measured by the clock or on the devices, so that they differ between two runs of the same config.
+# These fields are measured by the clock or on the devices, so their values differ between two runs with equal config.
 TIMED = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
 
 
@@ -107,7 +107,7 @@ class MetricsFile:
     def flush(self) -> None:
         """Write all lines to disk.
 
-        The loop calls this method before it saves a checkpoint, which must never be newer than its metrics.
+        The loop calls this method before saving a checkpoint, because no checkpoint may be newer than its metrics.
         """
         with writing(self.path, MAKE_ROOM):
             self._file.flush()
@@ -119,7 +119,7 @@ class MetricsFile:
         if self._tracker:
             self._tracker.close()
         with writing(self.path, MAKE_ROOM), contextlib.closing(self._board), self._file:
-            if energy := self._energy():  # with the last evaluation
+            if energy := self._energy():  # the energy includes the last evaluation
                 self._board.write(self._step, {ENERGY: energy["energy_joules"]})
             self.flush()
         if self._meter:

@@ -1,10 +1,10 @@
 """The table of optimizers, made of optax transformations.
 
 A row of `OPTIMIZERS` is a function that makes an optimizer from a learning rate, so a row can be made of any
-`optax.X(learning_rate)`. The rate depends on the step of the run, not on a count inside the optimizer. A skipped update
-therefore advances the schedule, although it does not change the moments. `make_optimizer` adds clipping, learning rates
-per layer, and a moving average of the parameters to every optimizer. To add an optimizer, write a function (in a
-separate file if it is long), and add a row to `OPTIMIZERS`.
+`optax.X(learning_rate)`. The rate depends on the step of the run, not on a count inside the optimizer. So a skipped
+update does not change the moments, but advances the schedule. `make_optimizer` adds clipping, learning rates per layer,
+and a moving average of the parameters to every optimizer. To add an optimizer, write a function (in a separate file if
+it is long), and add a row to `OPTIMIZERS`.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ def make_param_info(logical_axes: Tree, sections: Tree) -> ParamInfo:
     return ParamInfo(logical_axes, sections, decayed, linear)
 
 
-NOT_DECAYED = ("bias", "scale", "log_temperature")  # last key of parameters of biases, norms and a loss
+NOT_DECAYED = ("bias", "scale", "log_temperature")  # last keys of the paths of biases, norms and a learned temperature
 
 
 def weight_decay_mask(logical_axes: Tree) -> Tree:
@@ -136,7 +136,7 @@ def _norm_over_axes(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
     return jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True))
 
 
-LAYERS_INPUTS_OUTPUTS = contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=2)  # the first is a batch axis
+LAYERS_INPUTS_OUTPUTS = contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=2)  # axis 0 is a batch axis
 
 
 def muon(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
@@ -258,7 +258,7 @@ def with_parameter_average(inner: optax.GradientTransformation, decay: float) ->
     def update(gradients: Tree, state: AveragedState, params: Tree = None) -> tuple[Tree, AveragedState]:
         updates, inner_state = inner.update(gradients, state.inner, params)
         count = state.updates + 1
-        weight = (1.0 - decay) / -jnp.expm1(count * math.log(decay))  # 1 at the first update
+        weight = (1.0 - decay) / -jnp.expm1(count * math.log(decay))  # the weight is 1 at the first update
         average = jax.tree.map(
             lambda old, new: old + weight * (new - old), state.average, optax.apply_updates(params, updates)
         )
@@ -283,7 +283,8 @@ def make_optimizer(
 ) -> Optimizer:
     """Return the optimizer of `config`, with clipping, layer-wise learning rates and a moving average.
 
-    `weight_decay` is the weight decay of a phase, in place of `config.weight_decay`; the state does not depend on it.
+    `weight_decay` is the weight decay of a phase, in place of `config.weight_decay`; the state does not depend on the
+    weight decay.
     """
     if weight_decay is not None:
         config = dataclasses.replace(config, weight_decay=weight_decay)

@@ -36,7 +36,7 @@ class Plan:
     optimizer: OptimizerConfig
     compute: ComputeConfig
     train: FinetuneTrainConfig
-    evaluate_every: int | None  # steps between two evaluations; None: only at the end
+    evaluate_every: int | None  # steps between two evaluations; None: evaluate only at the end
     checkpoint: CheckpointConfig
     profiled_steps: range | None  # steps that the profiler traces; None: no step
 
@@ -89,7 +89,7 @@ class Data:
         phase_evaluations: index of a phase with a different objective -> `evaluate` for this phase.
         should_stop: function (step, metrics of the evaluation, params) -> whether the run ends now (early stopping);
             without this function, no run ends early. `evaluate` and `should_stop` get the moving average of the
-            parameters if the state has it.
+            parameters if the state has an average.
         frozen: parameters that are not trained, such as the parameters of a teacher.
         unigram_losses: split -> loss, in nats, of a model that knows only how often each training token occurs; every
             line of metrics has this loss. The dictionary is empty if the run does not predict tokens.

@@ -21,7 +21,8 @@ SMOOTHED_STEPS = 50  # steps over which the training loss is averaged, because a
 # run. No encoder that we measured needs fewer than 100 steps.
 MIN_STEPS = 300
 FRACTION = 0.05
-# Encoders of BERT's kind, narrower than this and with random heads, did not leave the plateau in an hour on a CPU.
+# Encoders of BERT's kind that are narrower than NARROW and have random heads did not leave the plateau in an hour on a
+# CPU.
 NARROW = 512
 LONG, SHORT, MANY_MASKS = 256, 32, 0.5
 
@@ -77,8 +78,8 @@ def has_plateau(
 ) -> bool:
     """Return whether a run begins above the plateau, and its loss can be compared with the unigram loss.
 
-    Trained weights and corpus vectors begin below the plateau. A phase of another objective than masked tokens also
-    leaves trained weights.
+    Trained weights and corpus vectors begin below the plateau. After a phase with an objective other than masked
+    tokens, the weights are trained, too.
 
     Args:
         init_from: `config.init_from`.
@@ -90,14 +91,14 @@ def has_plateau(
 
 
 class PlateauInWords(NamedTuple):
-    """The level of a loss that has not left the plateau, and the knowledge of a model with such a loss."""
+    """Words for the level of a loss that has not left the plateau, and for the knowledge of a model with this loss."""
 
     level: str
     knowledge: str
 
 
 def plateau_in_words(loss: float, reference: float) -> PlateauInWords:
-    """Return words for a loss that is at or above the unigram loss `reference`; both in nats."""
+    """Return words for a loss that is at or above the unigram loss `reference`; both losses are in nats."""
     if loss > reference + MARGIN:
         return PlateauInWords("still above the plateau", "the model does not know yet how often tokens occur")
     return PlateauInWords("still on the plateau", "the model knows how often tokens occur and little more")
@@ -151,7 +152,7 @@ class Plateau:
 
 
 def expected_end_of_plateau(plateau_steps: int | None, optimizer: OptimizerConfig, phases: tuple[Phase, ...]) -> int:
-    """Return the step by which a run is expected to have left the plateau: `plateau_steps`, if the user set it."""
+    """Return the step by which a run should have left the plateau, which is `plateau_steps` if the user set it."""
     if plateau_steps is not None:
         return plateau_steps
     first, total = phases[0], phases[-1].end

@@ -62,7 +62,7 @@ class Mirror:
     def download_new_files(self) -> None:
         """Download new files from the URL and delete local files that the URL lacks, unless this process owns the run.
 
-        If checkpoints are files of the local copy, their arrays are downloaded by `download_state` alone.
+        If checkpoints are files of the local copy, only `download_state` downloads the arrays of checkpoints.
 
         Raises:
             UserError: the storage does not answer, or the URL has a corpus.
@@ -79,10 +79,10 @@ class Mirror:
             is_stale = bool(STATE.fullmatch(name)) and self._fetched.get(name) != remote.get(name)
             if name in remote and self._pushed.get(name) == local[name] and not is_stale:
                 continue
-            (self.directory / name).unlink()  # deleted at the URL, or never uploaded by a run that ended with an error
+            (self.directory / name).unlink()  # the URL lacks the file: deleted there, or never uploaded by a failed run
             self._fetched.pop(name, None)
         self._remote = remote
-        # A run that ended with an error may have removed a file on the disk alone.
+        # A run that ended with an error may have removed a file only on the disk.
         self._fetched = {
             name: version for name, version in self._fetched.items() if remote.get(name) == version and name in local
         }
@@ -90,12 +90,12 @@ class Mirror:
         self._download(name for name in remote if not STATE.fullmatch(name))
 
     def download_state(self, checkpoint: pathlib.Path) -> None:
-        """Download the arrays of a checkpoint, which is a directory in the local copy, if they are not there yet."""
+        """Download the missing arrays of a checkpoint, which is a directory in the local copy."""
         name = checkpoint.relative_to(self.directory).as_posix()
         self._download(file for file in self._remote if file.startswith(f"{name}/state/"))
 
     def _download(self, names: Iterable[str]) -> None:
-        """Download those files that the local copy lacks."""
+        """Download the files that the local copy lacks."""
         from bert_jax.readers import storage
 
         missing = [name for name in names if name not in self._fetched]
@@ -153,7 +153,7 @@ class Mirror:
         changed = [name for name in names if self._pushed.get(name) != present[name]]
         _upload_files(self.directory, changed, self.url)
         removed = self._pushed.keys() - present.keys() | self._states_without_checkpoint(present)
-        for last in (True, False):  # the last file first: without it a half-removed directory is not complete
+        for last in (True, False):  # the completing file is removed first, so a half-removed directory is not complete
             gone = [name for name in removed if bool(LAST.fullmatch(name)) == last]
             _call_in_threads(lambda name: storage.remove(f"{self.url}/{name}"), gone)
         self._pushed = present
@@ -235,14 +235,14 @@ def _locked_cache_directory(url: str) -> pathlib.Path:
     for index in itertools.count():
         slot = (user_cache() / "runs" / name / str(index)).resolve()
         slot.mkdir(parents=True, exist_ok=True)
-        lock = os.open(slot / ".lock", os.O_RDWR | os.O_CREAT, 0o600)  # held as long as the process lives
+        lock = os.open(slot / ".lock", os.O_RDWR | os.O_CREAT, 0o600)  # the lock is held as long as the process lives
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(lock)
             continue
         shutil.rmtree(slot / "files", ignore_errors=True)
-        directory = slot / "files" / url.partition("://")[2]  # ends like the URL, for the names of runs in reports
+        directory = slot / "files" / url.partition("://")[2]  # ends like the URL, because reports use this name
         directory.mkdir(parents=True)
         return directory
     raise AssertionError

@@ -30,7 +30,7 @@ def refused_changes(saved: Values, wanted: Values, step: int) -> list[str]:
     """Return a line for each change of settings that a run may not make after `step` steps.
 
     The number of steps, the phases and the decay may change if the sequences and the learning rates of all past steps
-    stay the same, for example before the decay of the schedule `warmup_stable_decay`.
+    stay equal. For example, these settings may change before the decay of the schedule `warmup_stable_decay`.
     """
     changed = config_differences(saved, wanted)
     if "phases" not in saved["train"] or "phases" not in wanted["train"]:  # a fine-tuning has no phases

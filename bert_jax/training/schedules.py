@@ -27,7 +27,7 @@ class Phase:
     grad_accum_steps: int = 1
     peak_learning_rate: float | None = None  # None: the schedule of the run continues in this phase
     warmup_steps: int = 0
-    decay_fraction: float | None = None  # of the schedule of this phase; None: the value of the run
+    decay_fraction: float | None = None  # decay fraction of this phase's schedule; None: the value of the run
     weight_decay: float | None = None  # None: the value of the run
     index: int = 0  # index of the phase in config.train.phases
     batch_keys: str = "config.train"  # prefix of the config keys that set the batch of the phase, for messages
@@ -70,7 +70,7 @@ def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
 
 
 def phase_after_step(phases: tuple[Phase, ...], step: int) -> Phase:
-    """Return the phase that has done its last step up to now if `step` steps are done; for 0 steps, the first phase."""
+    """Return the phase of the last finished step if `step` steps are finished; for 0 steps, return the first phase."""
     return next((phase for phase in phases if step <= phase.end), phases[-1])
 
 

@@ -106,7 +106,8 @@ def initial_state(plan: Plan, params: Params | None) -> Start:
         state = jax.jit(init, out_shardings=shardings)()
     else:
         params = jax.device_put(params, shardings.params)
-        # The program makes all parts of the state except the parameters, which it would copy.
+        # The compiled program makes all parts of the state except the parameters, because the program would copy the
+        # parameters.
         without_params = jax.jit(
             lambda params: init(params)._replace(params=()), out_shardings=shardings._replace(params=())
         )

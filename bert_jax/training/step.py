@@ -19,7 +19,7 @@ from bert_jax.parallel.platform import compiler_options
 from bert_jax.training.optimizers import AveragedState, Optimizer
 from bert_jax.training.schedules import Phase
 
-LearningRate = Callable[[jax.Array], jax.Array]  # int32 step -> float32 rate of its update
+LearningRate = Callable[[jax.Array], jax.Array]  # int32 step -> float32 learning rate of the step
 
 
 class TrainState(NamedTuple):
@@ -41,7 +41,7 @@ StateAndMetrics = tuple[TrainState, dict[str, Any]]
 
 
 def init_state(seed: int, objective: Objective, optimizer: Optimizer, params: Params | None = None) -> TrainState:
-    """Return the state before the first step, without frozen parameters; it depends only on `seed` and `params`.
+    """Return the state before the first step, without frozen parameters; the state depends only on `seed` and `params`.
 
     Args:
         seed: seed of the run.
@@ -112,8 +112,8 @@ def train_step(
 ) -> StateAndMetrics:
     """Return the state after a training step on a batch, and the metrics of the step.
 
-    The batch is computed in `grad_accum_steps` micro-batches, so it needs only the memory of a single micro-batch. The
-    loss is a global sum divided by a global count, so the numbers of micro-batches, devices and hosts affect only
+    The batch is computed in `grad_accum_steps` micro-batches, so a step needs only the memory of a single micro-batch.
+    The loss is a global sum divided by a global count, so the numbers of micro-batches, devices and hosts affect only
     rounding. If the loss or the gradient is not finite, parameters and optimizer state do not change, and the step is
     counted as skipped.
     """

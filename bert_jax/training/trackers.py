@@ -1,6 +1,6 @@
 """Trackers (Weights & Biases, MLflow), which get a copy of a run's metrics.
 
-If a run resumes, its run in the tracker resumes, too. If a tracker fails, it gets no more metrics, and the training
+If a run resumes, its run in the tracker resumes, too. A tracker that fails gets no more metrics, and the training
 continues. To add a tracker, write a function that opens it, and add a row to TRACKERS. Addresses and keys are set by
 the environment variables and commands of the tracker, such as WANDB_MODE=offline or MLFLOW_TRACKING_URI=http://...
 """
@@ -43,7 +43,7 @@ def open_wandb(workdir: pathlib.Path, name: str, run_id: str | None, settings: M
         disable_git=True,
         disable_code=True,
         init_timeout=ANSWER_SECONDS,
-        finish_timeout=ANSWER_SECONDS,  # its default waits without end
+        finish_timeout=ANSWER_SECONDS,  # the default is to wait without a limit
     )
     run = wandb.init(
         project=PROJECT,
@@ -119,7 +119,7 @@ class MetricsSender:
         say: Callable[[str], None],
     ) -> None:
         self._name, self._say = name, say
-        self._lines = queue.Queue[tuple[int, Mapping[str, float]] | None](MAX_WAITING)  # None: the end
+        self._lines = queue.Queue[tuple[int, Mapping[str, float]] | None](MAX_WAITING)  # None marks the end
         self._opened, self._run_id = threading.Event(), ""
         self._error: Exception | None = None
         self._given_up = False
@@ -137,7 +137,7 @@ class MetricsSender:
             if self._run_id != known:
                 with writing(path, "make room, then start again: the run resumes after its last checkpoint"):
                     write_text(path, self._run_id + "\n")
-        elif any(root.glob(f"**/{name}.id")):  # it was opened before, so its settings are right
+        elif any(root.glob(f"**/{name}.id")):  # the tracker was opened before, so its settings are right
             self._give_up(self._error)
         else:
             raise UserError(
@@ -188,7 +188,7 @@ class MetricsSender:
             while (line := self._lines.get()) is not None:
                 tracker.send(*line)
             tracker.close()
-        except Exception as error:  # each tracker raises its own classes
+        except Exception as error:  # each tracker raises its own classes of exceptions
             self._error = error
             self._opened.set()
 

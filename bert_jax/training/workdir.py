@@ -29,7 +29,7 @@ RESTORE = "restore this run's copy, or delete the file and repeat the training c
 WRITTEN = ("run.json", "tokenizer", "*.lock", "metrics.jsonl", "result.json", "results.json", "model", "best-*", "*.id")
 SHA256_DIGITS = 64
 MAX_NAMED = 3  # maximum number of differences in a message; if there are more, the message has two and their number
-# Part of the fingerprint -> config keys of its path, of which the first that is set counts.
+# Part of the fingerprint -> config keys for the path of the part; the first key that is set counts.
 PATH_KEYS = {
     "corpus": ("data.corpus",),
     "task": ("task.data", "task.train"),
@@ -176,7 +176,7 @@ def _run_differences(saved: Values, saved_data: Fingerprint, config: Values, dat
 
 
 def _path_of_part(name: str, values: Values) -> str:
-    """Return the path that the settings `values` give for a part of the fingerprint; '' if they give no path."""
+    """Return the path that the settings `values` give for a part of the fingerprint; '' without a path."""
     flat = flatten(values)
     return next((str(flat[key]) for key in PATH_KEYS.get(name, ()) if flat.get(key)), "")
 
@@ -240,7 +240,7 @@ def machine_info() -> dict[str, str | int]:
         "devices": jax.device_count(),
         "device_kind": jax.devices()[0].device_kind,
         "processes": jax.process_count(),
-        "cores": os.cpu_count() or 1,  # of this host
+        "cores": os.cpu_count() or 1,  # number of cores of this host
         "energy": find_energy_counters().text,  # the kind of measurement, or why there is none
         "bert_jax": __version__,
         "python": platform.python_version(),

@@ -52,6 +52,12 @@ for package in ("onnxruntime", "onnxscript", "openvino"):
         pytest.skip(f"needs {package}", allow_module_level=True)
 LENGTH = 12
 README_TEXTS = ["a text", "another text"]  # of the code for models of texts
+# Form of late interaction -> the ends of the calls in README.md: the lengths of queries and of documents.
+LENGTHS_OF_FORMS = {
+    "expanded": ("], 14, True)", "], 20, False)"),
+    "attended": ("], 14, True)", "], 32, False)"),
+    "plain": ("], 9, True)", "], 12, False)"),
+}
 
 
 def argmax_labels(model, tokenizer):
@@ -183,7 +189,9 @@ def test_programs_of_late_interaction_score_as_sentence_transformers(tmp_path, c
         export(tmp_path / "theirs", tmp_path / name, "--format", name)
         assert verify(tmp_path / name) == 0, capsys.readouterr().out
         assert "equal; largest difference of token_embeddings" in capsys.readouterr().out
-        printed = run_readme_code((tmp_path / name / "README.md").read_text(), tmp_path / name)
+        readme = (tmp_path / name / "README.md").read_text()
+        assert all(call in readme for call in LENGTHS_OF_FORMS[form])
+        printed = run_readme_code(readme, tmp_path / name)
         np.testing.assert_allclose([float(line) for line in printed.split()], expected, rtol=0, atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Partitions -> partitions of cleaned texts, which are files on the storage of the output."""
+"""Cleaning with Beam: partitions -> partitions of cleaned texts, which are files on the storage of the output."""
 
 import operator
 import pathlib

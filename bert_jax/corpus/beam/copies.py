@@ -1,4 +1,4 @@
-"""Partitions -> decisions about copies: all workers compute signatures, and a single worker decides."""
+"""Search for copies with Beam: all workers compute signatures, and a single worker decides about the documents."""
 
 import operator
 import os

@@ -37,7 +37,7 @@ def make_pipeline(arguments: Sequence[str]) -> beam.Pipeline:
     """Return a pipeline with options such as '--runner=FlinkRunner'; raise UserError for options that Beam refuses."""
     try:
         options = PipelineOptions(list(arguments))
-        check_job_server(options.get_all_options()["job_endpoint"])  # parsed now, not in the middle of the work
+        check_job_server(options.get_all_options()["job_endpoint"])  # options are parsed here, before the work begins
         return beam.Pipeline(options=options)
     except SystemExit:
         raise UserError(f"--beam_options {' '.join(arguments)}: not accepted by Apache Beam, see above") from None
@@ -102,9 +102,9 @@ def check_worker_versions(packages: Sequence[str], wanted: str) -> None:
 def as_user_error(error: Exception) -> UserError | None:
     """Return the error of a pipeline as a UserError; return None for a bug, so that the traceback is shown.
 
-    If an error occurred in another process, the text of a traceback contains its message. If a traceback names no
-    function of bert_jax, the error comes from Beam, which cannot download the program of a runner, or has lost a worker
-    or the connection to a worker.
+    If an error occurred in another process, the text of a traceback contains the message of the error. If a traceback
+    names no function of bert_jax, the error comes from Beam: Beam cannot download the program of a runner, or has lost
+    a worker or the connection to a worker.
     """
     if isinstance(error, UserError):
         return error

@@ -77,7 +77,7 @@ def prepare_with_beam(
     if keep_removed is not None and recipe is None and not removes_copies:
         raise UserError("--keep_removed: these options remove nothing; add --deduplicate exact or near, or --clean")
     for corpus in recipe.against if recipe else ():
-        open_signatures(corpus, settings.deduplicate == "near")  # raises an error now, not in the middle of the work
+        open_signatures(corpus, settings.deduplicate == "near")  # a wrong corpus is refused before the work begins
     pipeline = make_pipeline(beam_options)
     tokenizer = load_tokenizer(tokenizer_directory)
     output = _check_empty_output(os.fspath(output))
@@ -88,7 +88,7 @@ def prepare_with_beam(
         if keep_removed is not None
         else contextlib.nullcontext() as removed
     ):
-        _upload_tokenizer(tokenizer, output)  # first, since an output that cannot be written then fails early
+        _upload_tokenizer(tokenizer, output)  # the first upload, so that an unwritable output fails early
         try:
             with pipeline:
                 _add_steps(pipeline, partitions, tokenizer, settings, recipe, output)
@@ -96,7 +96,7 @@ def prepare_with_beam(
                 _write_removed(removed, partitions, settings, recipe, output)
             if recipe or searches_copies(settings.deduplicate, settings.heldout_fraction):
                 storage.remove(f"{output}/{UNFINISHED}")
-        except Exception as error:  # a runner raises its own types
+        except Exception as error:  # runners raise exceptions of many types
             note = f"{output}: incomplete; remove it before the next try"
             if worded := as_user_error(error):
                 raise with_message(worded, f"{worded}\n{note}") from None
@@ -107,7 +107,7 @@ def prepare_with_beam(
 
 
 def _check_empty_output(output: str) -> str:
-    """Return the URL or absolute path of the output; raise UserError if it is not empty."""
+    """Return the URL or absolute path of the output; raise UserError if the output is not empty."""
     if not storage.is_url(output):
         output = os.path.abspath(output.removeprefix("file://"))
         check_output(output)

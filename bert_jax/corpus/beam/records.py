@@ -1,4 +1,4 @@
-"""Partitions -> shards (each in the memory of one worker) -> indexes and manifest (on one worker)."""
+"""Steps of Beam that write a corpus: each shard in the memory of one worker; indexes and manifest on one worker."""
 
 import os
 import pathlib
@@ -40,9 +40,8 @@ def write_corpus(
         check: raises UserError on a worker whose package versions differ from the versions on this machine.
         output: directory or URL of the corpus.
         cleaned: side input with the `CleaningCounts`; None: without cleaning.
-        decided: side input with the path of a `Decisions` file; None: without a search for copies.
-        copies: side input with the manifest's parts about signatures and about copies; None: without a search for
-            copies.
+        decided: side input with the path of a `Decisions` file; None: no search for copies.
+        copies: side input with the manifest's parts about signatures and about copies; None: no search for copies.
     """
     chunks = read_and_spread_chunks(partitions, "encode", settings, tokenizer, decided)
     encode = beam.ParDo(_Encode(tokenizer, settings, check))
@@ -73,7 +72,7 @@ class _Encode(beam.DoFn):
 
     def setup(self) -> None:
         """Check package versions; Beam calls this method once per process, before the chunks."""
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the runner has a process per core
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the runner of Beam already has a process per core
         self._check()
 
     def process(self, chunk: Chunk) -> Iterator[Any]:

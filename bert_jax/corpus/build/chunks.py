@@ -16,7 +16,7 @@ from bert_jax.tokenizer import Tokenizer
 PARTITION_BYTES = 512 << 20  # maximum size of a partition: bytes of input files on disk
 CHUNK_BYTES = 1 << 20  # size of a chunk: bytes of its documents, plus DOCUMENT_BYTES for each document
 DOCUMENT_BYTES = 64  # bytes that a document adds to the size of a chunk, in addition to its text
-CHUNKS_PER_BLOCK = 512  # a killed preparation loses at most one block
+CHUNKS_PER_BLOCK = 512  # number of chunks in a block; a killed preparation loses at most one block
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ def read_chunks(
     """Yield the chunks of a partition in order, in bounded memory; a partition has at least one chunk.
 
     If decisions are given, a removed document is marked as rejected and has no text, and the chunk has the
-    `split_hashes` of the kept documents. Without a tokenizer, the chunks cannot be encoded.
+    `split_hashes` of the kept documents. Chunks that are read without a tokenizer cannot be encoded.
 
     Raises:
         UserError: `readers.read_raw_documents` raises it.
@@ -57,7 +57,7 @@ def read_chunks(
     index = size = 0
     documents: list[RawDocument] = []
     split_hashes: list[int] = []
-    split, has_records = "", False  # of the long document whose pieces are being read
+    split, has_records = "", False  # state of the long document whose pieces are being read
     at_start = (split, has_records)
 
     def make_chunk(is_last: bool) -> Chunk:

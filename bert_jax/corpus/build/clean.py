@@ -51,7 +51,7 @@ def clean_texts(
     progress: ShowProgress | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Write the documents that a recipe keeps, as JSON lines {name, text}; `prepare` would encode these texts.
+    """Write the documents that a recipe keeps, as JSON lines {name, text}; `prepare` encodes the same texts.
 
     Like `prepare`, this function uses bounded memory, resumes after a kill, and writes equal bytes for any number of
     workers. A document of more than `documents.MAX_UNSPLIT_BYTES` has several lines {name, text, piece, last}.

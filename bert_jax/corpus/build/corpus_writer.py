@@ -232,7 +232,7 @@ def assemble_corpus_from_shards(
     signatures: SignatureFiles | None = None,
     base: BaseCorpus | None = None,
 ) -> dict[str, Any]:
-    """Make a corpus from shards: move them from `source` to `target`, and write indexes, signatures and manifest.
+    """Make a corpus: move shards from `source` to `target`, and write indexes, signatures and manifest.
 
     Args:
         source: directory with the shards and their rows.
@@ -300,7 +300,7 @@ def write_indexes(
         if entry and not shards:
             splits[split] = entry
             continue
-        # The old index, then the index columns of the new rows.
+        # The new index has the rows of the old index, then the index columns of the new rows.
         old = [np.load(base.directory / entry["index"]["name"], mmap_mode="r", allow_pickle=False)] if base else []
         rows = (np.fromfile(source / shard.rows_name, ROW).reshape(-1, COLUMNS)[:, :INDEX] for shard in shards)
         index_path = target / _insert_append_number(f"{split}.index.npy", num_appends)

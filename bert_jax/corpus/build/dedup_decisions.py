@@ -21,18 +21,18 @@ THRESHOLD = 0.8  # Jaccard similarity of near copies
 # Minimum similarity of documents that must be in one split; lower than THRESHOLD, since similarity is an estimate.
 SAME_SPLIT_SIMILARITY = 0.7
 EXACT, NEAR = "exact duplicate", "near duplicate"  # reasons of rejection
-# `--deduplicate` -> the copies that are removed.
+# Value of `--deduplicate` -> kinds of copies that are removed.
 REMOVED_COPIES: dict[str, tuple[str, ...]] = {"none": (), "split": (), "exact": (EXACT,), "near": (EXACT, NEAR)}
 OF = " of "  # separates a reason of rejection from the name of the corpus that has the repeated document
-# A document is compared with the first document of a band and with the _NEIGHBORS documents before it in the band.
-# Comparisons with all documents of the band would take time quadratic in the number of documents with shared
-# boilerplate.
+# A band is a list of documents with an equal hash. A document is compared with the first document of the band, and with
+# the _NEIGHBORS documents before this document. Comparisons with all documents of the band would take time quadratic in
+# the number of documents with shared boilerplate.
 _NEIGHBORS = 8
 _SKETCHES_IN_MEMORY = 4096
 _PAIRS_AT_ONCE = 1 << 16
 # A larger group of similar kept documents goes to the training split, so that no template fills the held-out split.
 _MAX_HELDOUT_GROUP = 100
-_FORCED_SPLIT_HASH = {"heldout": 0, "train": 2**64 - 1}  # split -> hash that selects it for every held-out fraction
+_FORCED_SPLIT_HASH = {"heldout": 0, "train": 2**64 - 1}  # split -> hash that chooses it for every held-out fraction
 
 
 def searches_near_copies(deduplicate: str) -> bool:
@@ -70,8 +70,8 @@ class Decisions:
         copy_of: int64 [documents], the index of the earlier kept document that a document repeats; -1: the document is
             kept.
         exact: bool [documents], True if a document is a copy, and has the normal form of the earlier document.
-        near: bool [documents], True if a document has a similarity of `THRESHOLD` to an earlier document that is no
-            copy; such a document is kept unless near copies are removed.
+        near: bool [documents], True if a document has a similarity of at least `THRESHOLD` to an earlier document that
+            is no copy; the later document is kept unless near copies are removed.
         split_hashes: uint64 [documents], the `split_hash` that decides the split, equal for all documents of a group.
             Each document of a group is similar (`SAME_SPLIT_SIMILARITY`) to another document of the group.
         stored_names: str [corpora], the name of each corpus that has stored documents; "" for the corpus of an append.
@@ -87,7 +87,7 @@ class Decisions:
     stored_before: np.ndarray
 
     def removal_reason(self, document: int) -> str:
-        """Return the reason for which a document is removed; '' if it is kept."""
+        """Return the reason for the removal of a document; '' for a kept document."""
         if self.copy_of[document] < 0:
             return ""
         corpus = self.corpus_of(int(self.copy_of[document]))
@@ -126,7 +126,7 @@ def number_documents(documents: Iterable[RawDocument], first: int, end: int) -> 
     """Yield the index of each document, from `first` to `end` - 1, and the document, or each of its pieces.
 
     Raises:
-        UserError: the number of documents is not `end - first`, as in the search for copies.
+        UserError: the number of documents differs from `end - first`, the number in the search for copies.
     """
     index, name = first - 1, "the input"
     for raw in documents:
@@ -166,8 +166,8 @@ def decide_copies(
         near: True to search for near copies as well as exact copies, so that all copies of a document are in one split.
         stored: maps each corpus to the signatures of its documents, and these documents keep their splits. With `near`,
             a new document goes to the split of the stored documents that are similar to it. A new document is removed
-            if similar stored documents are in both splits, or if similar stored documents are held out and the new
-            documents have no held-out split.
+            if similar stored documents are in both splits. A new document is also removed if similar stored documents
+            are held out and the new documents have no held-out split.
         heldout_fraction: held-out fraction of the new documents.
         removes: kinds of copies that are removed.
     """
@@ -293,8 +293,8 @@ def _merge_near_copies_into_groups(
 ) -> np.ndarray:
     """Merge, in place, groups of similar documents in `group`; with `removes`, also set `copy_of` of near copies.
 
-    Return bool [documents], True for a document with a similarity of `THRESHOLD` to an earlier document that is no
-    copy.
+    Return bool [documents], True for a document with a similarity of at least `THRESHOLD` to an earlier document that
+    is no copy.
     """
     num_stored = len(stored_splits)
     alive = np.flatnonzero((copy_of < 0) & (rows.column("sketch") > 0))

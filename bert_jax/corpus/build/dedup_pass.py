@@ -53,7 +53,7 @@ def find_copies(
         num_workers: as in `map_chunks`.
         progress: progress of the pass.
         stored: maps each corpus to the signatures of its documents. New documents that are exact copies of stored
-            documents are removed, whatever the settings.
+            documents are removed with any settings.
 
     Raises:
         UserError: `read_chunks` or `compute_document_signatures` raises it.
@@ -108,8 +108,8 @@ def removed_documents_file(
 ) -> Iterator[pathlib.Path]:
     """Yield the path of a temporary file, and rename the file to `path` when the context ends without an error.
 
-    If `path` lies in a directory of `inputs`, or matches a glob of `inputs`, a later preparation of this input would
-    read the file, and `say` gets a warning.
+    `say` gets a warning if `path` lies in a directory of `inputs` or matches a glob of `inputs`, since a later
+    preparation of the inputs would read the file.
 
     Raises:
         UserError: `path` exists.
@@ -122,7 +122,7 @@ def removed_documents_file(
             say(f"warning: {final} is in the input {item}; move it before the next command that reads this input")
     partial = final.with_name(f".{final.name}.incomplete")
     with writing(final):
-        partial.write_bytes(b"")  # a killed preparation may have left lines
+        partial.write_bytes(b"")  # a killed preparation may have left lines in the file
     try:
         yield partial
         os.replace(partial, final)
@@ -133,7 +133,7 @@ def removed_documents_file(
 def _is_read_with(file: pathlib.Path, item: pathlib.Path) -> bool:
     """Return whether the directory or the glob `item` contains the file; both paths are absolute."""
     paths = (file, *file.parents)
-    # Path.match reads `**` as `*`, so each pattern has `**/` as a number of folders.
+    # Path.match reads `**` as `*`, so the glob becomes several patterns, with 0, 1, 2, ... folders in place of `**/`.
     patterns = {str(item).replace("**/", "*/" * depth) for depth in range(len(paths))}
     return item in paths or any(path.match(pattern) for path in paths for pattern in patterns)
 

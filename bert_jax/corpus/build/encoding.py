@@ -29,12 +29,12 @@ from bert_jax.tokenizer.changes import count_changed_characters
 from bert_jax.tokenizer.tokenizer_json import steps_of_part
 
 MIN_HELDOUT = 2  # minimum number of held-out documents: the second sentence of a pair may come from another document
-UNKNOWN_READ = 500  # maximum number of sentences of a chunk that are encoded again to count unknown characters
+UNKNOWN_READ = 500  # maximum number of sentences of a chunk that are encoded twice, to count unknown characters
 CHANGED_READ = 20_000  # approximate number of characters of a chunk that are compared with the tokenizer's normal form
 GOLDEN_RATIO = (1 + math.sqrt(5)) / 2
 SENTENCES_PER_CALL = 512  # a call of the tokenizer library needs about a hundred times the memory of its input text
-# ByteLevel writes each byte as a letter (Radford et al. 2019). A printable byte becomes the character with this code.
-# The other bytes become, in order, the characters from code 256 on.
+# The pre-tokenizer ByteLevel writes each byte as a character (Radford et al. 2019). A printable byte becomes the
+# character whose code is the byte. The other bytes become, in order, the characters from code 256 on.
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _OTHERS = (byte for byte in range(256) if byte not in _PRINTABLE)
 _LETTERS = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + n): byte for n, byte in enumerate(_OTHERS)}

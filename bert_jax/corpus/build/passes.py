@@ -106,7 +106,7 @@ class FinishedBlocks:
 
     def append(self, key: BlockKey, contents: Mapping[str, bytes]) -> None:
         """Append contents to the parts of a block."""
-        with self.writing():  # includes closing the file, which writes the rest of its buffer
+        with self.writing():  # includes the closing of the file, which writes the rest of the file's buffer
             for part, content in contents.items():
                 with self.path(key, part).open("ab") as file:
                     file.write(content)
@@ -187,7 +187,7 @@ def map_chunks(
     chunks = iter(chunks)
     first_chunks = list(itertools.islice(chunks, 2))
     chunks = itertools.chain(first_chunks, chunks)
-    if num_workers > 1 and len(first_chunks) == 2:  # a process takes longer to start than a chunk to encode
+    if num_workers > 1 and len(first_chunks) == 2:  # to start a process takes longer than to encode a chunk
         yield from _map_chunks_in_processes(chunks, work, num_workers)
         return
     for chunk in chunks:
@@ -235,7 +235,8 @@ _work_of_process: Callable[[Chunk], Any]
 def _initialize_worker(work: Callable[[Chunk], Any]) -> None:
     """Prepare a worker process for `work`."""
     global _work_of_process
-    # Pickle rebuilds our tokenizer; a pickled tokenizer of the library would lose `encode_special_tokens`.
+    # `work` arrives by pickle, which rebuilds the `Tokenizer` of bert_jax; a pickled tokenizer of the library
+    # `tokenizers` would lose `encode_special_tokens`.
     _work_of_process = work
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C

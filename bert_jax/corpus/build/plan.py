@@ -25,7 +25,7 @@ from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions, documents
 from bert_jax.tokenizer import Tokenizer
 
-LIBRARIES = ("array_record", "sentencex", "tokenizers")  # another version may produce other bytes
+LIBRARIES = ("array_record", "sentencex", "tokenizers")  # other versions of these packages may produce other bytes
 
 
 class PrepareOptions(TypedDict, total=False):
@@ -104,7 +104,7 @@ def plan_inputs(inputs: Sequence[str], read_options: ReadOptions, say: Callable[
 
 
 def resolve_num_workers(workers: int | None) -> int:
-    """Return the number of worker processes, by default one per core; raise UserError if it is not positive."""
+    """Return the number of worker processes, by default one per core; raise UserError for a number below 1."""
     workers = (os.cpu_count() or 1) if workers is None else workers
     if workers < 1:
         raise UserError(f"--workers {workers}: give at least 1")

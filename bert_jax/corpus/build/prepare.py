@@ -79,7 +79,7 @@ def prepare(
             prepared with `deduplicate='near'`. The files of the corpus stay unchanged; readers see the old corpus until
             the manifest is replaced at the end.
         keep_sketches: with `deduplicate='split'`, keep the sketches that `deduplicate='near'` keeps. A later append
-            then puts near copies of the documents into the split of these documents.
+            then puts a near copy of a document into the split of the document.
         keep_removed: JSON lines file for the documents that `clean` and `deduplicate` removed. With `deduplicate`, the
             input is read once more to write the removed documents.
         workers: number of processes that encode; None: one per core; 1: only this process.

@@ -1,6 +1,6 @@
 """Preparation of a text in parts. Each part adds a snapshot to the corpus, so training can begin after the first part.
 
-Each part multiplies the amount of prepared text by `GROWTH`. A part has a stretch of every large file, and some
+Each part multiplies the amount of prepared text by `GROWTH`. A part contains a range of every large file, and some
 complete small files. The small files are spread evenly over the parts, so a source of few small files may have no text
 in the first part.
 """
@@ -42,14 +42,14 @@ def estimate_text_tokens(first_part_tokens: int, count: int | None) -> int:
 
 
 class PartOfText(NamedTuple):
-    """The files of a part of a text, and the options by which they are read."""
+    """The files of a part of a text, and the options for reading the files."""
 
     files: list[str]
     read_options: ReadOptions
 
 
 def files_of_part(files: Sequence[str], options: ReadOptions, part: int, count: int) -> PartOfText:
-    """Return the files of a part, and the options by which they are read.
+    """Return the files of a part, and the options for reading the files.
 
     Args:
         files: result of `find_files`.

@@ -1,6 +1,6 @@
 """Words of scripts without spaces, and sentences of languages without rules, found by packages of other projects.
 
-The packages are imported when they are used. A new segmenter is a row of SEGMENTERS and a function that imports its
+A package is imported at its first use. A new segmenter is a row of SEGMENTERS and a function that imports its
 package.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError, did_you_mean, needs_packages
 
-NO_SEGMENTER = "none"  # word starts come from the vocabulary
+NO_SEGMENTER = "none"  # no segmenter: the vocabulary marks the word starts
 
 SplitText = Callable[[str], list[str]]  # a pure function: text -> its parts
 
@@ -48,7 +48,7 @@ def _import_fugashi() -> SplitText:
     import fugashi
     import unidic_lite
 
-    directory = unidic_lite.DICDIR  # named explicitly, since fugashi would prefer a full UniDic that is installed
+    directory = unidic_lite.DICDIR  # given explicitly, since fugashi would prefer an installed full UniDic
     tagger = fugashi.GenericTagger(f'-O wakati -d "{directory}" -r "{os.path.join(directory, "mecabrc")}"')
     return lambda text: tagger.parse(text).split(" ")
 
@@ -75,7 +75,7 @@ def _import_khmercut() -> SplitText:
 
 
 def _import_laonlp() -> SplitText:
-    os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")  # laonlp is built on pythainlp
+    os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")  # laonlp imports pythainlp, which would make a directory
     from laonlp.tokenize import word_tokenize
 
     return word_tokenize
@@ -171,14 +171,14 @@ def _needs_packages_of(name: str) -> contextlib.AbstractContextManager[None]:
 def word_starts(text: str, words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[bool]:
     """Return, for each token of a text, whether it begins a word.
 
-    A token belongs to the word in which it begins, even if it reaches into the next word; white space belongs to the
-    word after it. No word begins between two letters of a script with upper and lower case: such scripts have spaces,
-    and a package for another script may cut their words into letters.
+    A token belongs to the word in which it begins, even if the token reaches into the next word. White space belongs to
+    the following word. No word begins between two letters of a script with upper and lower case: such scripts have
+    spaces, and a package for another script may cut their words into letters.
 
     Args:
         text: the text that was encoded.
-        words: words of the text, in order. Characters between two words belong to the first word. If the text does not
-            contain a word, because the package changed its characters, no token begins this word.
+        words: words of the text, in order. Characters between two words belong to the first word. If the package
+            changed the characters of a word, so that the text does not contain the word, no token begins the word.
         offsets: [start, end) of the characters of each token.
     """
     word_offsets = list[int]()

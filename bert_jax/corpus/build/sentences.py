@@ -50,9 +50,9 @@ def split_sentences(
 ) -> Iterator[SentencePart]:
     """Yield the sentences of a text, stripped of white space; a sentence longer than the window comes in parts.
 
-    The text is read through a window, since the library's time is quadratic in a paragraph that is not ASCII. If the
-    end of the window cuts a sentence, the sentence is read again from its start; a sentence that fills the window is
-    cut, at a space if possible.
+    The text is read through a window, since the time of the library grows with the square of the length of a paragraph
+    that is not ASCII. If the end of the window cuts a sentence, the sentence is read again from its start; a sentence
+    that fills the window is cut, at a space if possible.
 
     Args:
         text: text of any length.
@@ -102,7 +102,7 @@ def split_sentences(
 
 
 def _split_window_into_sentences(language: str, segmenter: str, text: str) -> list[str]:
-    """Split a text into sentences, each with the white space and marks after it, so that no character is lost."""
+    """Split a text into sentences without loss of characters; white space and marks belong to the sentence before."""
     split_line = load_sentence_splitter(segmenter)
     if split_line:
         lines = [(line, split_line(line) if line.strip() else [line]) for line in _LINE.findall(text)]

@@ -22,7 +22,7 @@ from bert_jax.corpus.languages import UNSPACED
 from bert_jax.readers import RawDocument, ReadOptions, to_document
 
 SPLIT_CHARACTERS = 1 << 16  # number of characters at the start of the normal form that decide the split
-SHINGLE = 5  # number of words
+SHINGLE = 5  # number of words in a shingle
 # Two documents with a similarity of 0.8 share at least one band with a probability of 1 - (1 - 0.8**5)**20 = 0.9996.
 BANDS, ROWS = 20, 5
 SKETCH = 1024  # number of lowest shingle hashes that are stored for a document
@@ -58,7 +58,7 @@ _DELETED = {"": bytes(_ASCII_IGNORED), " ": bytes(code for code in _ASCII_IGNORE
 
 
 def normal_form(text: str) -> str:
-    """Return a text in NFKC, case folded, without white space and punctuation; if that is empty, return the text."""
+    """Return a text in NFKC, case folded, without white space and punctuation; if nothing remains, return the text."""
     return _normal_form_with_spaces(text, "") or text
 
 
@@ -157,7 +157,7 @@ def hash_shingles_of_texts(texts: Sequence[Sequence[str]]) -> ShingleHashes:
 
 
 def compute_document_signatures(documents: Sequence[RawDocument], read_options: ReadOptions, near: bool) -> Signatures:
-    """Return the signatures of documents; bands and sketches are empty without `near`.
+    """Return the signatures of documents; bands and sketches are empty if `near` is False.
 
     Raises:
         UserError: `readers.to_document` raises it.
@@ -214,6 +214,6 @@ def _murmur_finalizer(bits: np.ndarray) -> np.ndarray:
     return bits ^ (bits >> np.uint64(33))
 
 
-# The multipliers are odd, so that each permutes the hashes. The probability that the lowest products of two sets are
-# equal is the similarity of the sets.
+# The multipliers are odd, so that each multiplication permutes the hashes. The probability that the lowest products of
+# two sets are equal is the similarity of the sets.
 _MULTIPLIERS = _murmur_finalizer(np.arange(1, BANDS * ROWS + 1, dtype=np.uint64) * _MULTIPLIER) | np.uint64(1)

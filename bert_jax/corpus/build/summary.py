@@ -30,7 +30,7 @@ from bert_jax.tokenizer.changes import changes_warning
 
 MANY_UNKNOWN = 0.05  # a warning is given if a larger fraction of the tokens is unknown
 MANY_LOST = 0.001  # a warning is given if a larger fraction of the characters is in unknown tokens
-MANY_REJECTED = 0.5  # fraction of the documents that are rejected for a reason that can be fixed
+MANY_REJECTED = 0.5  # a warning is given if a larger fraction of the documents is rejected for a fixable reason
 # Reasons for rejection that the user chose, or by which no text is lost.
 NO_FAULTS = {EXACT, NEAR, HIDDEN, "empty", "redirect", "not an article"}
 CODE_LENGTH = 2  # number of letters of the language codes by which the sentence splitter knows most languages
@@ -272,7 +272,7 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
 
 
 def format_copies(manifest: Mapping[str, Any]) -> str:
-    """Return lines about the kept copies, each of which is in the split of its original; '' if there are none.
+    """Return lines about the kept copies, each of which is in the split of its original; '' without kept copies.
 
     A second line says if near copies of the documents of earlier snapshots were not searched.
     """

@@ -53,7 +53,7 @@ class Field(NamedTuple):
 class Spelling(NamedTuple):
     """Fields of a file that replace fields of the family's table, and the conversion in both directions."""
 
-    names: frozenset[str]  # the fields of a file that the table lacks
+    names: frozenset[str]  # fields of a file that the family's table lacks
     read: Callable[[Mapping[str, Any], str], dict[str, Any]]  # (fields of a file, where) -> fields of the table
     write: Callable[[Mapping[str, Any]], dict[str, Any]]  # fields of the table -> fields of a file
 
@@ -64,11 +64,11 @@ class Family:
 
     prefix: str  # prefix of the encoder's tensors in a model with a head; a bare model has no prefix
     encoder: tuple[NamedModule, ...]
-    classes: tuple[ModelClass, ...]  # if two classes have equal heads, the first is written
+    classes: tuple[ModelClass, ...]  # if two classes have equal heads, an export writes the first class
     tied: Mapping[str, str]  # second name of a tensor -> the name of the tensor in this table
     fields: Mapping[str, Field]
     constants: Mapping[str, Any]  # fields of EncoderConfig that `config.json` does not have
-    fixed: Mapping[str, Any]  # field of `config.json` -> its only allowed value; others mean another architecture
+    fixed: Mapping[str, Any]  # field of `config.json` -> its only allowed value; other values mean another architecture
     indifferent: frozenset[str] = frozenset()  # fields of this family without influence on the results
     follow_padding: bool = False  # whether positions start at the padding's id + 1
     project_equal: bool = False  # whether a projection exists even if embedding_size equals hidden_size
@@ -80,7 +80,7 @@ class Family:
     # first axis. A family whose modules all have their names in the file has no rows.
     peft_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     in_transformers: bool = True
-    bidirectional: str | None = None  # for a causal family: the family of equal blocks with bidirectional attention
+    bidirectional: str | None = None  # for a causal family: the family with equal blocks and bidirectional attention
     # Fields without influence on the results that other readers of `config.json` need: name -> written value.
     written: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # Field whose value is the id of a special token -> the role of this token. The fields of `token_ids` belong to

@@ -75,7 +75,7 @@ def read_attention_type_fields(fields: Mapping[str, Any], where: str) -> dict[st
     attention_type = values.pop(TYPE)
     if attention_type not in (SPARSE, FULL):
         raise UserError(f"{where}: {TYPE} is {attention_type!r}, none of {SPARSE}, {FULL}")
-    if values[SIZE] is None:  # no value for a file: in the table, None means full attention
+    if values[SIZE] is None:  # a file must not have None, which means full attention in the table
         raise UserError(f"{where}: {SIZE} is None, not an integer")
     return values | ({SIZE: None, RANDOM: 0} if attention_type == FULL else {})
 

@@ -41,7 +41,7 @@ BOTH = ("p2c", "c2p")
 
 def deberta_family() -> Family:
     """Return the row of FAMILIES for deberta-v2, which is also the name that transformers has for version 3."""
-    # The masked-token head of published files; transformers uses these names if legacy=False.
+    # Names of the masked-token head in published files; transformers uses these names if legacy=False.
     published = masked_head(*(f"lm_predictions.lm_head.{name}" for name in ("dense", "LayerNorm", "bias")))
     fields = bert_fields(
         vocab_size=Field("vocab_size", 128100),
@@ -76,7 +76,7 @@ def deberta_family() -> Family:
         fields={name: field for name, field in fields.items() if name != "classifier_dropout"},
         constants={"positions": "disentangled"},
         fixed=FIXED | {"pooler_dropout": 0, "conv_kernel_size": 0},
-        indifferent=frozenset({"legacy"}),  # selects the names of the masked-token head
+        indifferent=frozenset({"legacy"}),  # selects only the names of the masked-token head
         spelling=Spelling(
             frozenset({*REQUIRED, TERMS, "pooler_hidden_size"}), read_attention_fields, write_attention_fields
         ),

@@ -1,8 +1,8 @@
 """Longformer (Beltagy et al. 2020): RoBERTa with sliding-window attention and global tokens.
 
 Global tokens have separate query, key and value projections. In transformers, the class of a model decides which tokens
-are global; here, the head decides (models/heads.py). A masked-token model has no global tokens, but its files contain
-the global projections as well.
+are global; here, the head decides (models/heads.py). A masked-token model has no global tokens, but its files also
+contain the global projections.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from bert_jax.interop.families.base import Family, Field, Spelling, bert_fields,
 from bert_jax.interop.families.roberta import roberta_family
 
 WINDOW, LAYERS = "attention_window", "num_hidden_layers"
-WINDOWS = "attention_windows"  # in no file: the windows of all layers if they differ; WINDOW is the widest
+WINDOWS = "attention_windows"  # a field of no file: the windows of all layers if windows differ; WINDOW is the widest
 
 
 def longformer_family() -> Family:

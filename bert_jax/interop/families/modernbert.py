@@ -36,7 +36,7 @@ EVERY, WINDOW, BASE, LOCAL_BASE = (
     "local_rope_theta",
 )
 DEFAULTS = {EVERY: 3, WINDOW: 128, BASE: 160_000.0, LOCAL_BASE: 10_000.0}
-LAYER_FIELDS = frozenset({"layer_types", "rope_parameters"})  # in the form of transformers 5
+LAYER_FIELDS = frozenset({"layer_types", "rope_parameters"})  # fields in the form of transformers 5
 NUM_LAYERS = 22
 POOLINGS = {"cls": "first", "mean": "mean"}
 
@@ -145,7 +145,7 @@ def modernbert_decoder_family() -> Family:
         ),
         fields={name: field for name, field in family.fields.items() if name != "classifier_pooling"},
         constants={**family.constants, "causal": True},
-        indifferent=family.indifferent | {"sliding_window"},  # computed from local_attention
+        indifferent=family.indifferent | {"sliding_window"},  # this field is computed from local_attention
         spelling=Spelling(LAYER_FIELDS, read_decoder_layer_fields, write_decoder_layer_fields),
         shared=frozenset(),
         bidirectional="modernbert",
@@ -192,7 +192,7 @@ def read_layer_fields(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
         if fields.get(name) is not None and of_kind.get("rope_theta", fields[name]) != fields[name]:
             raise UserError(f"{where}: {name} is {fields[name]!r}, but rope_parameters say {of_kind['rope_theta']!r}")
         values[name] = of_kind.get("rope_theta", values[name])
-    if values[WINDOW] is None:  # refused in a file, because None means no local layers below
+    if values[WINDOW] is None:  # a file must not have None, which means below that no layer is local
         raise UserError(f"{where}: {WINDOW} is None, not an integer")
     if values[EVERY] == 1 or values.get("num_hidden_layers") == 1:
         values |= {EVERY: 1, WINDOW: None, LOCAL_BASE: None}
@@ -204,7 +204,7 @@ def read_layer_fields(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _global_layer_interval(types: Any, fields: Mapping[str, Any], where: str) -> int:
     """Return n if layers 0, n, 2n, ... of `types` are the global layers; 0 if no layer is global.
 
-    If the file states n as well, return the stated n; raise UserError if it contradicts `types`.
+    If the file states n as well, return the stated n; raise UserError if this n contradicts `types`.
     """
     if not isinstance(types, list) or not types or any(kind not in (GLOBAL, LOCAL) for kind in types):
         raise UserError(f"{where}: layer_types is not a list of {GLOBAL} and {LOCAL}")

@@ -1,7 +1,7 @@
 """Architectures that transformers does not have: any combination of fields of `EncoderConfig`, under our names.
 
-A directory of this family has the files that directories of other families have; bert_jax can read the directory, and
-transformers refuses it.
+A directory of this family has the files that directories of other families have; bert_jax can read such a directory,
+but transformers refuses the directory.
 """
 
 import dataclasses

@@ -114,7 +114,7 @@ def load_model(
     tensors = {name: stored[original] for name, original in originals.items()}
     absent: tuple[str, ...] = ()
     if wanted is not None and {head.name for head in wanted} <= {*OUTSIDE_CLASSES}:
-        source = family.classes[-1]  # the bare encoder, whichever head the files have
+        source = family.classes[-1]  # the last class is the bare encoder, whichever head the files have
     else:
         source, absent = _class_of_checkpoint(family, described.architecture, tensors, config.causal, str(path))
     labels = _checked_labels(described.labels, source, wanted)
@@ -196,7 +196,7 @@ def export_model(
 
     Args:
         params: a tree of `make_model(config, ..., heads)`, float32.
-        config: config of a family whose `config.json` can express it.
+        config: architecture that the `config.json` of its family can express.
         heads: the heads of one class of transformers; `hidden_states` may be added, as it has no parameters.
         tokenizer_directory: source of the tokenizer files.
         output: a directory that does not exist or is empty.
@@ -234,7 +234,7 @@ def export_model(
         (partial / "config.json").write_text(model_config_text(fields), encoding="utf-8")
         try:
             safetensors.numpy.save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
-        except safetensors.SafetensorError as error:  # wraps the operating system's error
+        except safetensors.SafetensorError as error:  # the library wraps an error of the operating system
             raise os_error_in_message(error) from error
         shutil.copymode(partial / "config.json", partial / "model.safetensors")  # the library makes its file private
         copy_tokenizer(source, partial, spaces_words)
@@ -302,7 +302,8 @@ def _class_of_checkpoint(
             return _ClassAndAbsentHeads(full[0], ())
         modules = {m for model in named for m in model.modules if any(name in tensors for name in tensor_names(m))}
         parts = {first_path_part(module.path) for module in modules}
-        # The top level of a head's parameter paths is the head's name; for the head "pooled", it is "pooler".
+        # The top level of a head's parameter paths is the head's name; for the head "pooled", the top level is
+        # "pooler".
         present = {head for head in named[-1].heads if ("pooler" if head == "pooled" else head) in parts}
         absent = tuple(head for head in named[-1].heads if head not in present)
         reduced = [model for model in complete if {*model.heads} == present or (not present and model.is_bare)]
@@ -419,7 +420,7 @@ def _adapt_tokenizer_config(path: pathlib.Path, tokenizer: Tokenizer, config: En
     """Set the maximum length, the special tokens and the inputs of this model in a `tokenizer_config.json`.
 
     `AutoTokenizer` with truncation=True then truncates at the model's number of positions. Special tokens are named,
-    because some tokenizer classes have no default names for them.
+    because some tokenizer classes have no default names for special tokens.
     """
     values = json.loads(path.read_text(encoding="utf-8")) | {"model_max_length": config.max_positions}
     for role, token in tokenizer.special._asdict().items():

@@ -16,9 +16,9 @@ from bert_jax.interop.families import FAMILIES, INDIFFERENT, LABELS, Family, Fie
 from bert_jax.interop.sentence_modules import parse_cross_encoder_activation
 
 PROBLEMS = ("", "regression", "single_label_classification", "multi_label_classification")
-INITIALIZATION = EncoderConfig().initialization  # has no effect on weights that are read from a file
+INITIALIZATION = EncoderConfig().initialization  # without effect on weights that are read from a file
 DEFAULT_CLASSES = 2  # number of classes that transformers assumes for a file without labels
-MAX_NAMED = 2  # fields that the message about an architecture that a family cannot express names
+MAX_NAMED = 2  # maximum number of fields in the message about an architecture that a family cannot express
 
 
 class Labels(NamedTuple):
@@ -45,7 +45,7 @@ def read_model_config(path: pathlib.Path) -> ModelConfig:
 
     Raises `UserError` for a field that contradicts another field or asks for an unsupported architecture.
     """
-    # A classifier of 10^5 labels has each name twice.
+    # The size limit is large, because the file of a classifier with 10^5 labels has each name twice.
     return parse_model_config(strict_json.read_object(path, strict_json.MAX_TABLE_BYTES), str(path))
 
 
@@ -259,7 +259,7 @@ def _labels_or_error(fields: Mapping[str, Any], where: str) -> Labels | UserErro
 
 
 def _parse_labels(fields: Mapping[str, Any], where: str) -> Labels:
-    """Return the labels and the other fields about a head's outputs; raise UserError if they disagree."""
+    """Return the labels and the other fields about a head's outputs; raise UserError if these fields disagree."""
     names, classes, notes = _parse_label_names(fields, where)
     problem = fields.get("problem_type") or ""
     if problem not in PROBLEMS:

@@ -268,7 +268,7 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
     names = of_base.names if len(of_base.names) == classes else ()
     encoder = described.encoder
     if (table := next(module.name for module in family.encoder if module.kind == VOCABULARY)) in saved:
-        encoder = dataclasses.replace(encoder, vocab_size=len(saved[table]))  # the training added tokens
+        encoder = dataclasses.replace(encoder, vocab_size=len(saved[table]))  # the training added tokens to the table
     described = described._replace(
         encoder=encoder,
         architecture=model_class.name,
@@ -280,12 +280,12 @@ def read_peft(directory: pathlib.Path) -> PeftDirectory:
 class _TensorInBase(NamedTuple):
     """A tensor of the base model, and the index and number of equal parts for a module that is a part of the tensor."""
 
-    name: str  # in families/
+    name: str  # name of the tensor in families/
     part: tuple[int, int] = (0, 1)
 
 
 def _tensor_in_base(name: str, family: Family, tensors: Tensors) -> _TensorInBase:
-    """Return the tensor in `tensors` of a tensor of `peft`; a tensor that the base model lacks keeps its name.
+    """Return the entry of `tensors` for a tensor of `peft`; a tensor that the base model lacks keeps its name.
 
     Names of a bare encoder lack the family's prefix in `peft`, and have the prefix in `tensors`.
     """

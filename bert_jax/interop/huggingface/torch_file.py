@@ -2,8 +2,8 @@
 
 torch's own loader of weights (`weights_only`) runs no code of the file. But a few bytes can make the loader allocate
 much memory, and a tensor that the loader builds may repeat the same stored numbers. So this module first scans the
-pickle, without running it, and refuses anything but plain tensors. This module accepts a tensor only if the file holds
-each number of the tensor.
+pickle, without running it, and accepts only plain tensors. This module accepts a tensor only if the file holds each
+number of the tensor.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The tensors of a model directory: `model.safetensors`, whole or in shards, or torch's `pytorch_model.bin`.
 
-The tensors that this module returns are float32 and finite. A file is untrusted data: nothing in it is run, and its
-header is checked before memory is allocated.
+The tensors that this module returns are float32 and finite. A file is untrusted data, so no code of the file is run,
+and its header is checked before memory is allocated.
 """
 
 import pathlib

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from bert_jax.models.attention.inputs import AttentionInputs, has_score_terms, readable_key_mask, split_heads
 from bert_jax.parallel.platform import runs_fused_kernels
 
-HEAD_MULTIPLE, MAX_HEAD_SIZE = 8, 128  # features per head; the second is the maximum of the oldest of these GPUs
+HEAD_MULTIPLE, MAX_HEAD_SIZE = 8, 128  # features per head; MAX_HEAD_SIZE is the limit of the oldest supported GPUs
 
 
 def is_cudnn_available() -> bool:
@@ -30,7 +30,8 @@ def cudnn_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     q, k, v = (split_heads(x, inputs.num_heads) for x in (inputs.q, inputs.k, inputs.v))
     lengths = mask = None
     if inputs.segments is None and inputs.radius is None:
-        # Lengths instead of a mask in memory; an empty sequence reads one token, as a mean over no tokens is NaN.
+        # cuDNN gets lengths instead of a mask in memory. An empty sequence reads one token, because a mean over no
+        # tokens is NaN.
         lengths = jnp.maximum(inputs.mask.sum(axis=1, dtype=jnp.int32), 1)
     else:
         mask = jnp.broadcast_to(readable_key_mask(inputs), (batch, 1, length, length))

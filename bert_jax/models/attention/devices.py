@@ -1,4 +1,4 @@
-"""Attention kernels on a mesh: each device computes attention for the sequences and heads that it holds."""
+"""Attention kernels on a mesh: each device computes attention for its sequences and heads."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +10,11 @@ from bert_jax.parallel.sharding import is_logical_axes, partition_spec
 
 WIDE = ("batch", "length", "heads")  # logical axes of arrays with the features of all heads
 BY_HEAD = ("batch", "heads", "length")
-FUSED_QKV = ("batch", "length", "maps", "heads")  # of FusedQKV
+FUSED_QKV = ("batch", "length", "maps", "heads")  # logical axes of `FusedQKV.products`
 
 
 def on_each_device(kernel: Callable[..., Any], inputs: AttentionInputs, *arrays: Any, axes: Any, out_axes: Any) -> Any:
-    """Return `kernel(inputs, *arrays)`; each device computes a part. Bias, window and distances must be None.
+    """Return `kernel(inputs, *arrays)`, of which each device computes a part; bias, window and distances must be None.
 
     The tuples `axes` and `out_axes` hold the logical axis names of the input arrays and of the output arrays.
     """

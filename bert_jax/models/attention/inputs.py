@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from bert_jax.models.dropout import row_keys
 from bert_jax.models.positions import Distances
 
-MASKED_SCORE = -1e9  # far below any score; finite, so that a sequence of padding alone gives no NaN
-NO_LIMIT = 2**30  # columns, more than any sequence has
+MASKED_SCORE = -1e9  # far below any score; finite, so that a sequence with only padding gives no NaN
+NO_LIMIT = 2**30  # a number of columns that no sequence reaches
 
 RadiusCounts = tuple[tuple[int, int], ...]  # (radius of a window, number of layers with it)
 
@@ -21,11 +21,11 @@ class WindowSpec:
     """The attention window of local layers; all values are known when a program is compiled."""
 
     radius: int  # columns from a query to the farthest key in its window
-    block_size: int = 1  # columns that share a window, whose radius is then from block to block
-    num_gathered: int = 0  # global tokens, the first of GlobalTokens, that chunks read in addition to their window
+    block_size: int = 1  # columns that share a window; the radius is then the distance of two blocks, in columns
+    num_gathered: int = 0  # number of global tokens of a sequence that chunks read in addition to their window
     gathers_all: bool = True  # whether no sequence has more than `num_gathered` global tokens
-    every_layer: bool = False  # whether all layers of the program have a window at most as wide
-    radius_counts: RadiusCounts = ()  # of all layers: a scanned program counts its FLOPs from them
+    every_layer: bool = False  # whether all layers of the program have a window of at most this radius
+    radius_counts: RadiusCounts = ()  # windows of all layers, from which the FLOPs of a scanned program are counted
 
 
 @jax.tree_util.register_dataclass
@@ -50,22 +50,22 @@ class GlobalTokens:
 class AttentionMetadata:
     """The inputs of attention, except hidden states, that all global layers share or that all local layers share."""
 
-    mask: jax.Array  # int32 [batch, length], of the keys: 0 for padding, which no query reads
-    segments: jax.Array | None = None  # int32 [batch, length] of packed sequences: a query reads its own segment alone
-    angles: Any = None  # of a position scheme that rotates
+    mask: jax.Array  # int32 [batch, length]: 0 for keys that are padding, which no query reads
+    segments: jax.Array | None = None  # int32 [batch, length] of packed sequences: a query reads only its segment
+    angles: Any = None  # angles by which a position scheme rotates queries and keys
     bias: jax.Array | None = None  # float32 [heads, length, length], added to the scores
     radius: jax.Array | int | None = None  # columns from a query to the farthest key that it reads; None: no limit
-    window: WindowSpec | None = None  # of the layers with this radius; the program of all layers has it
-    distances: Distances | None = None  # of a position scheme whose tokens read embeddings of distances
-    global_tokens: GlobalTokens | None = None  # without q, k and v
+    window: WindowSpec | None = None  # window of the local layers, also in a program that serves all layers
+    distances: Distances | None = None  # embeddings of distances, if the position scheme has them
+    global_tokens: GlobalTokens | None = None  # the fields q, k and v of this object are None
 
 
 class RelativeKeysAndQueries(NamedTuple):
     """The keys and queries that a layer computes from distance embeddings, each `[2 * length, heads * head_dim]`.
 
-    For a key that is `i - length` columns to the right of a query, the score has the product of the query and row `i`
-    of `keys`. For a query that is `i - length` columns to the right of a key, the score has the product of the key and
-    row `i` of `queries`.
+    For a key that is `i - length` columns to the right of a query, the score includes the product of the query and row
+    `i` of `keys`. For a query that is `i - length` columns to the right of a key, the score includes the product of the
+    key and row `i` of `queries`.
     """
 
     keys: jax.Array
@@ -89,14 +89,14 @@ class AttentionInputs:
     v: jax.Array
     mask: jax.Array
     segments: jax.Array | None
-    dropout_keys: jax.Array  # uint32 [batch, heads, 2], of each head of each sequence
+    dropout_keys: jax.Array  # uint32 [batch, heads, 2], a key for each head of each sequence
     bias: jax.Array | None = None
     radius: jax.Array | int | None = None
     window: WindowSpec | None = None
     distances: RelativeKeysAndQueries | None = None
     global_tokens: GlobalTokens | None = None
     query_rows: jax.Array | None = None  # int32 [queries], the columns whose queries are computed; None: all
-    fused_qkv: FusedQKV | None = None  # in place of q, k and v, for a kernel that reads this form
+    fused_qkv: FusedQKV | None = None  # replaces q, k and v for a kernel that reads this form
 
     @property
     def num_heads(self) -> int:
@@ -115,10 +115,10 @@ def attention_inputs(
     global_tokens: GlobalTokens | None = None,
 ) -> AttentionInputs:
     """Return the inputs of an attention kernel; the dropout seed is uint32 `[2]`, or None for no dropout."""
-    shape = (q.shape[0], num_heads, 2)  # shape, not len: the size may be symbolic
+    shape = (q.shape[0], num_heads, 2)  # `q.shape[0]` instead of `len(q)`, because the size may be symbolic
     if seed is None:
         dropout_keys = jnp.zeros(shape, jnp.uint32)
-    else:  # a key for each head of each sequence, whatever device computes it: the same masks on every mesh
+    else:  # a key for each head of each sequence, so that the masks are equal on every mesh
         dropout_keys = jnp.stack(row_keys(seed, shape[0] * num_heads), axis=-1).reshape(shape)
     return AttentionInputs(
         q=q,

@@ -14,7 +14,7 @@ from bert_jax.models.positions import POSITIONS
 from bert_jax.parallel.platform import traced_platform
 
 PLATFORMS = ("cpu", "gpu", "tpu")
-Attend = Callable[[AttentionInputs, float], jax.Array]  # (inputs, dropout rate) -> context, as inputs.q
+Attend = Callable[[AttentionInputs, float], jax.Array]  # (inputs, dropout rate) -> attention output
 MAX_FUSED_QKV_LENGTH = 512  # tokens; up to this length, FusedQKV saves more time than cuDNN's kernel
 
 
@@ -27,7 +27,7 @@ class Kernel:
     """
 
     attend: Attend
-    display_name: str  # in messages
+    display_name: str  # name of the kernel in messages
     fallbacks: tuple[str, ...] = ()
     platforms: tuple[str, ...] = PLATFORMS
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
@@ -43,7 +43,8 @@ def _fastest_attention(inputs: AttentionInputs, rate: float) -> Attend:
     """Return the fastest attention function for these inputs on the platform of the program."""
     platform = traced_platform()
     if platform == "gpu" and cudnn.is_cudnn_available() and inputs.q.dtype == jnp.bfloat16:
-        # cuDNN's kernel is faster, except for windows and packed rows: it reads a mask over all pairs of tokens.
+        # cuDNN's kernel is faster than our Triton kernel, except for windows and packed rows, for which cuDNN reads a
+        # mask over all pairs of tokens.
         reads_all_pairs = inputs.radius is None and inputs.segments is None
         kernels = ((cudnn.cudnn_attention, cudnn.fits_cudnn), (triton.triton_attention, triton.fits_triton))
         for attend, fits in kernels if reads_all_pairs else kernels[::-1]:
@@ -79,7 +80,7 @@ KERNELS: dict[str, Kernel] = {
         prefers_fused_qkv=_prefers_fused_qkv,
     ),
     "xla": Kernel(attend=xla.xla_attention, display_name="XLA"),
-    # A window is part of cuDNN's mask. The gradient of a bias that all sequences share is not tested on a GPU yet.
+    # For cuDNN, a window is a part of the mask. cuDNN's gradient of a bias that all sequences share is not tested yet.
     "cudnn": Kernel(
         attend=cudnn.cudnn_attention,
         display_name="cuDNN",

@@ -1,9 +1,9 @@
 """Attention within a window, by plain operations over chunks of queries; memory and time are linear in the length.
 
-The queries of a chunk attend to the chunk, to the columns on both sides within the window's radius, as in Longformer
-(Beltagy et al. 2020), and to the global tokens, if any. For equal masks, the results and the dropout masks equal the
-results and the dropout masks of xla.py. In the suffixes of names, C stands for the chunks, Q for the queries of a
-chunk, and K for the keys to which a chunk may attend.
+As in Longformer (Beltagy et al. 2020), the queries of a chunk attend to the chunk, to the columns on both sides within
+the window's radius, and to the global tokens, if any. With equal attention masks, this file and xla.py give equal
+results and equal dropout masks. In the suffixes of names, C stands for the chunks, Q for the queries of a chunk, and K
+for the keys to which a chunk may attend.
 """
 
 from collections.abc import Callable
@@ -20,12 +20,12 @@ from bert_jax.models.attention.inputs import (
 )
 from bert_jax.models.dropout import drop_elements
 
-MIN_CHUNK = 128  # queries; smaller products lose more time than they save
+MIN_CHUNK = 128  # minimum number of queries in a chunk; smaller matrix products lose more time than they save
 
 
 def chunks_save_work(inputs: AttentionInputs) -> bool:
     """Return whether attention in chunks takes at most half of the work of attention over all pairs."""
-    length = inputs.q.shape[1]  # may be symbolic in an export
+    length = inputs.q.shape[1]  # the length may be symbolic in an export
     if inputs.window is None or inputs.bias is not None or inputs.distances is not None or not isinstance(length, int):
         return False
     return length >= 2 * (_chunk_size(inputs) + 2 * inputs.window.radius + inputs.window.num_gathered)
@@ -74,7 +74,7 @@ def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     q = split_into_chunks(split_heads(inputs.q, heads))
     k, v = (keys_of_chunks(split_heads(x, heads)) for x in (inputs.k, inputs.v))
     query, key = jnp.arange(size)[:, None], jnp.arange(size + 2 * radius) - radius  # columns from the chunk's first
-    near = is_within_radius(query, key, inputs.radius, inputs.window)  # at most the window's
+    near = is_within_radius(query, key, inputs.radius, inputs.window)  # at most the window's radius
     if tokens is not None:  # a global token within the window counts once
         near = near & ~chunks_with_neighbors(tokens.mask)[:, :, None, None, :]
         is_global = global_tokens_by_chunk(tokens.mask)[:, :, None, None]
@@ -130,7 +130,7 @@ def _with_context_of_global_tokens(inputs: AttentionInputs, context: jax.Array, 
     global_context = jnp.einsum("bhqk,bkhd->bqhd", probabilities.astype(v.dtype), v)
     columns = jnp.where(
         _columns_at_global_tokens(inputs, tokens.mask), tokens.columns, length
-    )  # beyond the end: dropped
+    )  # columns beyond the end are dropped
     put: Callable[..., jax.Array] = jax.vmap(lambda context, columns, rows: context.at[columns].set(rows, mode="drop"))
     return put(context, columns, global_context.reshape(*global_context.shape[:2], -1))
 

@@ -18,19 +18,19 @@ def local_window_spec(config: EncoderConfig) -> WindowSpec:
     assert width
     if config.local_windows:
         radius_counts = tuple(Counter(width // 2 for width in config.local_windows).items())
-    else:  # by arithmetic, not layer by layer: a config.json may claim any number of layers
+    else:  # arithmetic instead of a loop over layers, because a config.json may claim any number of layers
         num_global = -(-num_layers // every) if every else 0
         radius_counts = ((NO_LIMIT, num_global), (width // 2, num_layers - num_global))
     return WindowSpec(radius=width // 2, every_layer=every == 0, radius_counts=radius_counts)
 
 
 def with_gathered_tokens(metadata: AttentionMetadata, num_gathered: int, gathers_all: bool) -> AttentionMetadata:
-    """Return the metadata with the columns of `num_gathered` global tokens; if `gathers_all`, no more exist."""
+    """Return the metadata with the columns of `num_gathered` global tokens; if `gathers_all`, no sequence has more."""
     window, tokens = metadata.window, metadata.global_tokens
     assert window
     assert tokens
     num_gathered = min(num_gathered, tokens.mask.shape[1])
-    _, columns = jax.lax.top_k(tokens.mask.astype(jnp.int32), num_gathered)  # the first of equal values
+    _, columns = jax.lax.top_k(tokens.mask.astype(jnp.int32), num_gathered)  # top_k takes the first of equal values
     return dataclasses.replace(
         metadata,
         window=dataclasses.replace(window, num_gathered=num_gathered, gathers_all=gathers_all),
@@ -42,7 +42,7 @@ def block_sparse_metadata(metadata: AttentionMetadata, size: int, random_blocks:
     """Return the metadata of block-sparse attention (Zaheer et al. 2020, BigBird), as transformers computes it.
 
     The first and the last block of `size` tokens are global. A token of any other block attends to the global blocks,
-    to its block and to the two neighboring blocks. The library transformers draws random blocks only in training; at
+    to its block and to the two neighboring blocks. The library transformers draws random blocks only in training. At
     inference, copies of the first block replace the random blocks, so the keys of the first block are counted `1 +
     random_blocks` times. In sequences of up to `5 + 2 * random_blocks` blocks, all tokens attend to all tokens.
 

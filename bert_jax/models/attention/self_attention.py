@@ -24,8 +24,8 @@ from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
 from bert_jax.parallel.sharding import constrain
 
-WEIGHTS = "intermediates"  # the collection that gets the attention weights of a layer, if the caller asks for it
-PROBES = "probes"  # the collection with terms to add to the attention weights, whose gradient is of the weights
+WEIGHTS = "intermediates"  # the collection that gets the attention weights of a layer, if the caller asks for weights
+PROBES = "probes"  # terms added to the attention weights; the gradient of a term is the gradient of its weight
 PROJECTIONS = ("query", "key", "value")
 GLOBAL_PROJECTIONS = tuple(f"{name}_global" for name in PROJECTIONS)  # unused in models without global tokens
 
@@ -39,7 +39,7 @@ class SelfAttention(nn.Module):
 
     config: EncoderConfig
     dtype: jnp.dtype
-    kernel: str  # compute.attention
+    kernel: str  # value of `config.compute.attention`
 
     @nn.compact
     def __call__(
@@ -113,7 +113,7 @@ class SelfAttention(nn.Module):
         return q, k, save_for_backward(constrain(value(value_input), "batch", "length", "heads"))
 
     def _may_fuse_qkv(self, metadata: AttentionMetadata) -> bool:
-        """Return whether a GPU kernel may add the biases: if no step between projection and kernel changes q and k."""
+        """Return whether a GPU kernel may add the biases; True if no step after the projection changes q and k."""
         config, rotate = self.config, POSITIONS[self.config.positions].rotate
         changes = (rotate, config.query_key_norm, metadata.distances, metadata.global_tokens)
         return (
@@ -139,7 +139,8 @@ class SelfAttention(nn.Module):
             dtype = dtype_between_products(self.dtype)
             norm = Norm(rms_norm, config.layer_norm_epsilon, dtype, bias=False, name=f"{name}_norm")
             x = norm(heads).reshape(x.shape)
-        # Saved after these steps: the gradient of a rotation needs only the angles, and a norm saves its own result.
+        # The array is saved after these steps, because the gradient of a rotation needs only the angles, and a norm
+        # saves its result.
         return save_for_backward(rotate(config, x, metadata.angles) if rotate else x)
 
 

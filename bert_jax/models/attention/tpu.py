@@ -21,9 +21,9 @@ from bert_jax.models.attention.devices import WIDE, on_each_device
 from bert_jax.models.attention.inputs import MASKED_SCORE, AttentionInputs, has_score_terms
 from bert_jax.models.dropout import keep_mask
 
-LANES = 128  # columns of a vector register: a block has a multiple of them, or all heads
+LANES = 128  # columns of a vector register; a block has a multiple of LANES columns, or the columns of all heads
 MAX_LENGTH = 1024  # a few [length, length] arrays have to fit into 16 MiB
-HEAD_MULTIPLE = 8  # a head has a multiple of so many columns
+HEAD_MULTIPLE = 8  # the number of columns of a head is a multiple of this number
 
 
 def fits_tpu(inputs: AttentionInputs) -> bool:
@@ -95,7 +95,8 @@ def _call_per_head_group(
     tile = pl.BlockSpec((1, length, group), lambda row, column: (row, 0, column))
     masks = [mask[:, None, :]]
     if segments is not None:
-        # Row: the segments of the keys, 0 for keys that no query reads. Column: the segments of the queries, never 0.
+        # A row holds the segments of the keys, with 0 for keys that no query reads. A column holds the segments of the
+        # queries, which are never 0.
         masks = [jnp.where(mask != 0, segments, 0)[:, None, :], jnp.where(segments != 0, segments, -1)[:, :, None]]
     radii = [] if radius is None else [jnp.reshape(jnp.asarray(radius, jnp.int32), (1, 1))]
     output = jax.ShapeDtypeStruct(tensors[0].shape, tensors[0].dtype)
@@ -142,7 +143,7 @@ def _backward_kernel(
         dp = drop(_float32_einsum("qd,kd->qk", g, v[0, :, columns]))
         scale = (q.shape[-1] // heads) ** -0.5
         ds = p * (dp - jnp.sum(dp * p, axis=-1, keepdims=True)) * scale
-        ds = jnp.where(_readable_mask(masks), ds, 0.0).astype(q.dtype)  # matters for a row that reads no key
+        ds = jnp.where(_readable_mask(masks), ds, 0.0).astype(q.dtype)  # has an effect only in a row that reads no key
         dq[0, :, columns] = _float32_einsum("qk,kd->qd", ds, k[0, :, columns]).astype(dq.dtype)
         dk[0, :, columns] = _float32_einsum("qk,qd->kd", ds, q[0, :, columns]).astype(dk.dtype)
 

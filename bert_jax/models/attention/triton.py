@@ -6,7 +6,7 @@ models/dropout.py, element by element; JAX's cuDNN kernel cannot apply this mask
 
 The speed is limited by the number of instructions per score, not by memory. So a value shared by all scores of a row or
 a column is computed once. Scores are multiplied by log2(e), so that exp2 replaces exp. The bias of the keys is left
-out, since it adds one number to all scores of a query and so does not change probabilities.
+out, because this bias would add one number to all scores of a query, which changes no probability.
 """
 
 import dataclasses
@@ -36,8 +36,8 @@ from bert_jax.models.attention.inputs import (
 from bert_jax.models.dropout import keep_mask
 from bert_jax.models.layers import save_for_backward
 
-MAX_BLOCK, MIN_BLOCK = 64, 16  # rows and columns of a tile; 16 is the least that a tensor core multiplies
-HEAD_SIZES = (16, 32, 64, 128)  # features: a power of 2, as all sizes of a tile
+MAX_BLOCK, MIN_BLOCK = 64, 16  # rows and columns of a tile; 16 is the smallest size that a tensor core multiplies
+HEAD_SIZES = (16, 32, 64, 128)  # features of a head; every size of a tile is a power of 2
 NO_WINDOW: RadiusCounts = ((NO_LIMIT, 1),)
 
 UNIT = math.log2(math.e)
@@ -78,7 +78,7 @@ def mean_visited_pairs(length: int, radius_counts: RadiusCounts) -> int:
     block = _block_size(length)
     begin = np.arange(0, length, block)
 
-    def num_visited_tiles(radius: int) -> int:  # with the bounds of _Head.blocks_in_radius
+    def num_visited_tiles(radius: int) -> int:  # uses the bounds of _Head.blocks_in_radius
         first, last = np.maximum(begin - radius, 0), np.minimum(begin + block - 1 + radius, length - 1)
         return int((last // block - first // block + 1).sum())
 
@@ -158,7 +158,7 @@ def triton_backward(
         writes = [("tile", inputs.q)] * 3
     reads = [("all tiles", gradient), ("all rows", log_sums), ("all rows", context_products)]
     name = f"attention_backward_{mean_visited_pairs(context.shape[1], radius_counts)}_pairs"
-    stages = 2 if rate else 3  # a third stage takes registers that dropout needs: 900 us, not 869, at 64 x 512
+    stages = 2 if rate else 3  # dropout needs the registers of a third stage: 900 us instead of 869 us at 64 x 512
     outputs: tuple[jax.Array, ...] = _run_per_block(
         _backward_kernel, name, inputs, reads, writes, rate, stages, interpret
     )
@@ -205,7 +205,7 @@ def _run_per_block(
         "fused sums": pl.BlockSpec((None, None, 3, size), lambda i, row, head: (row, i, 0, head)),
         "biases": pl.BlockSpec((3, size), lambda i, row, head: (0, head)),
     }
-    # A query reads the keys with the id of the query; no query has the id 0, and no key the id -1.
+    # A query reads the keys with the id of the query; no query has the id 0, and no key has the id -1.
     key_ids = mask if inputs.segments is None else jnp.where(mask != 0, inputs.segments, 0)
     query_ids = jnp.ones_like(mask) if inputs.segments is None else jnp.where(inputs.segments != 0, inputs.segments, -1)
     radius = jnp.reshape(jnp.asarray(NO_LIMIT if inputs.radius is None else inputs.radius, jnp.int32), (1,))
@@ -231,7 +231,7 @@ class _KernelSpec(NamedTuple):
     """The compile-time constants of a kernel."""
 
     block: int  # rows and columns of a tile
-    rate: float  # of the dropout
+    rate: float  # dropout rate
     is_packed: bool
     has_window: bool
 
@@ -247,12 +247,12 @@ class _Head(NamedTuple):
     """References to the arrays that all tiles of a head read."""
 
     spec: _KernelSpec
-    keys: Any  # uint32 [2], of the dropout
+    keys: Any  # uint32 [2], the dropout keys
     radius: Any  # int32 [1]
     query_ids: Any  # int32 [length]: a query reads the keys with an equal id
     key_ids: Any
     maps: tuple[Any, ...]  # q, k and v [length, head_dim]; or one array [length, 3, head_dim]
-    biases: Any  # of q, k and v [3, head_dim], or None
+    biases: Any  # biases of q, k and v [3, head_dim], or None
 
     def read_block(self, map_index: int, block_index: Any) -> jax.Array:
         """Return a block of queries (index 0), keys (1) or values (2), without the bias."""
@@ -371,7 +371,7 @@ def _forward_kernel(*refs: Any, num_head_refs: int, spec: _KernelSpec) -> None:
     if biases is not None:
         total += dropped_sum[:, None] * biases[2, :].astype(jnp.float32)[None, :]
     context[...] = (total * (1 / (exponentials * (1 - spec.rate)))[:, None]).astype(context.dtype)
-    # The infinite log of a query that reads no key makes its gradient 0.
+    # For a query that reads no key, the log is infinite, which makes the gradient 0.
     log_sums[...] = jnp.where(largest > MASKED_SCORE / 2, largest + jnp.log2(exponentials), jnp.inf)
 
 

@@ -20,8 +20,8 @@ from bert_jax.models.attention.inputs import (
 )
 from bert_jax.models.dropout import drop_elements
 
-Gradients = tuple[jax.Array, jax.Array, jax.Array]  # of q, k and v
-QUERY_BLOCK_SIZE = 128  # of query_blocked_attention, whose memory is linear in the length
+Gradients = tuple[jax.Array, jax.Array, jax.Array]  # gradients of q, k and v
+QUERY_BLOCK_SIZE = 128  # queries in a block of query_blocked_attention, whose memory is linear in the length
 
 
 def xla_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
@@ -121,7 +121,7 @@ def xla_backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> G
 def _dense_or_windowed(
     windowed: Callable[..., Any], dense: Callable[..., Any], inputs: AttentionInputs, *gradient: jax.Array
 ) -> Any:
-    """Call `windowed` for a local layer whose window chunks can compute, else `dense`; a scanned program has both."""
+    """Call `windowed` for a local layer if chunks can compute its window, else `dense`; a scanned program has both."""
     if not local.chunks_save_work(inputs):
         return dense(inputs, *gradient)
     assert inputs.window

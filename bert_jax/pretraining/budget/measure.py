@@ -70,4 +70,4 @@ def measure_flops_per_second(
                 wanted = min(max(MIN_STEPS, math.ceil(SECONDS / seconds[1])), MAX_STEPS)
                 count = int(multihost_utils.broadcast_one_to_all(np.int32(wanted)))
     flops = phase.batch_size * objective.of_phase(phase.index).flops(phase.seq_len, phase.index)
-    return flops / statistics.median(seconds[1:])  # without the first step, which waits for the batches
+    return flops / statistics.median(seconds[1:])  # the first step, which waits for the batches, is left out

@@ -124,7 +124,7 @@ def config_for_budget(
             budget, tokens, candidate_sizes(config), smallest * jax.device_count(), measured_rate, console
         )
         choice = dataclasses.replace(choice, devices=jax.device_count())
-        check_pretraining(apply_choice(config, choice, given))  # before anything is written
+        check_pretraining(apply_choice(config, choice, given))  # checked before anything is written
         if jax.process_index() == 0:
             _write_choice(directory, text, choice, rates)
     else:
@@ -249,8 +249,8 @@ def _choose_by_measuring_sizes(
     """Choose the size for a budget; return the choice and the measured rates.
 
     If the budget is a time, the FLOP/s of the smallest size are measured first. If these FLOP/s lead to the choice of a
-    larger size, the FLOP/s of the larger size are measured, and so on until the choice is not larger than the size that
-    was measured last.
+    larger size, the FLOP/s of the larger size are measured. The measurements end when the chosen size is not larger
+    than the last measured size.
     """
     if budget.seconds is None:
         console.say("budget, without a measurement:")
@@ -313,7 +313,7 @@ def _read_recorded_choice(directory: pathlib.Path, text: str) -> Choice | None:
 def _broadcast_choice(choice: Choice | None) -> Choice | None:
     """Send the choice of process 0 to every process, and return it."""
     values = dataclasses.asdict(choice) if choice else None
-    text = json.dumps(values).encode().ljust(MAX_BYTES)  # a broadcast of floats would round them to 32 bits
+    text = json.dumps(values).encode().ljust(MAX_BYTES)  # a broadcast of floats would round the numbers to 32 bits
     values = json.loads(multihost_utils.broadcast_one_to_all(np.frombuffer(text, np.uint8)).tobytes())
     return Choice(**values) if values else None
 

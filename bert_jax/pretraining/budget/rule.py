@@ -5,8 +5,8 @@
 2. Tokens of a size: the FLOPs of the budget divided by the FLOPs per token, at most `MAX_EPOCHS` passes over the
    corpus.
 3. Size: the largest of `SIZES` with at least `TOKENS_PER_PARAMETER` tokens per parameter. The number of parameters is
-computed as the FLOPs per token divided by 6 (Kaplan et al. 2020); it includes matrices of blocks, attention and
-predictions.
+   computed as the FLOPs per token divided by 6 (Kaplan et al. 2020); this number includes matrices of blocks, attention
+   and predictions.
 4. Tokens per step: the power of two nearest to `BATCH_FACTOR` times the square root of the number of tokens. So the
    number of steps also grows with the square root of the number of tokens. A step has at least one sequence per
    device.
@@ -30,7 +30,7 @@ MAX_EPOCHS = 10
 TOKENS_PER_PARAMETER = 4.0
 BATCH_FACTOR = 1.3
 MIN_STEP_TOKENS, MAX_STEP_TOKENS = 2**11, 2**20
-MAX_MICRO_BATCH_TOKENS = 2**14  # on one device
+MAX_MICRO_BATCH_TOKENS = 2**14  # maximum tokens of a micro-batch on one device
 EVALUATIONS = 10
 EVALUATED = 0.05  # FLOPs of all evaluations, as a fraction of the FLOPs of training
 

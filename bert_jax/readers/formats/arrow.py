@@ -51,7 +51,7 @@ def _read_rows_as_documents(name: str, stream: IO[bytes], options: ReadOptions) 
         batch.validate(full=True)  # offsets of a damaged batch may point anywhere
         size = message.metadata.size + message.body.size
         yield from texts.documents(batch, UnpackedByteCounter(size, options.max_unpacked_bytes))
-    discard_rest_of_stream(stream)  # the foot
+    discard_rest_of_stream(stream)  # the foot of an Arrow file
     if not texts.num_rows:
         yield RawDocument(name=name, rejected="empty")
 

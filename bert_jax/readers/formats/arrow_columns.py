@@ -27,7 +27,7 @@ class TextColumns:
         self._name = name
         self._parts = parse_field_template(options.field)
         self._paths = {part.name: _text_column_path(name, schema, part.name) for part in self._parts if part.name}
-        self.num_rows = 0  # of all batches so far
+        self.num_rows = 0  # number of rows of all batches so far
 
     @property
     def dotted_paths(self) -> list[str]:

@@ -15,7 +15,7 @@ _SEPARATORS = {
     "\t": "its columns may be separated by tabs: read it with --format tsv",
     ";": "its columns may be separated by semicolons: read it with --format csv",
 }
-_SEMICOLON = ";"  # of CSV that spreadsheets write where the comma is the decimal point
+_SEMICOLON = ";"  # separator of CSV from spreadsheets in languages with a decimal comma
 
 
 def read_delimited_records(

@@ -29,12 +29,12 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, LookupError, RuntimeError, 
 
 
 def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the book as a document; reject it if it is broken, is encrypted or has more than MAX_RECORD_BYTES of HTML.
+    """Yield the book as a document; reject a book that is broken, encrypted or has over MAX_RECORD_BYTES of HTML.
 
     Raises:
         UserError: the book unpacks to more than `max_unpacked_bytes` and to more than MAX_RATIO times its size.
     """
-    with copy_to_temporary_file(stream) as file:  # as an archive member cannot seek
+    with copy_to_temporary_file(stream) as file:  # a copy, since the stream of an archive member cannot seek
         unpacked = UnpackedByteCounter(file.tell(), options.max_unpacked_bytes)
         try:
             with zipfile.ZipFile(file) as archive:

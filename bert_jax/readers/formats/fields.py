@@ -21,7 +21,7 @@ class FieldTemplatePart(NamedTuple):
 
 @functools.cache
 def parse_field_template(field: str) -> tuple[FieldTemplatePart, ...]:
-    """Return the parts of a field template, in which `\\n` and `\\t` mean a line end and a tab; a name is one part.
+    """Return the parts of a field template, where `\\n` and `\\t` are line end and tab; a bare name is one part.
 
     Raises:
         UserError: braces do not match, or contain more than a name.

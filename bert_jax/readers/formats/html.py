@@ -70,7 +70,7 @@ def _load_trafilatura(name: str) -> Any:
     """Return the package trafilatura; raise UserError if it is missing."""
     with needs_packages(f"{name}: HTML", "trafilatura"):
         import trafilatura
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # no log of a page without text, which is counted
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a page without text is counted, not logged
     return trafilatura
 
 

@@ -45,7 +45,8 @@ def _choose_reader(start: bytes, options: ReadOptions) -> Callable[[str, IO[byte
     if start[:1] == b"[":
         return _read_list
     line, line_end, rest = start.partition(b"\n")
-    # An object over several lines begins with a line that ends inside of the object. No object follows its "{".
+    # The first line of an object over several lines ends inside of the object. If this line is only "{", the next line
+    # does not begin with another "{".
     in_lists = field_leads_into_lists(options.field)
     ends_inside = line.rstrip()[-1:] in (b"{", b"[", b",", b":")
     several = line_end and ends_inside and (line.strip(), rest.lstrip()[:1]) != (b"{", b"{")
@@ -68,7 +69,7 @@ def _parse_record(data: str) -> dict[str, Any]:
         record = strict_json.parse(data)
     except strict_json.NotFiniteError:
         raise RejectedError("NaN or Infinity") from None
-    except ValueError:  # for deep nesting, repeated keys and too many digits, too
+    except ValueError:  # also for deep nesting, repeated keys and too many digits
         raise RejectedError("broken JSON") from None
     if not isinstance(record, dict):
         raise RejectedError("not an object")
@@ -177,7 +178,7 @@ class _ItemReader:
         while True:
             try:
                 _, end = self._scan(self._text, self._at)
-                if end < len(self._text) or self._ended:  # a number at the end may continue
+                if end < len(self._text) or self._ended:  # a number at the end may continue in the next block
                     break
                 reason = "it does not end"
             except (ValueError, RecursionError) as error:

@@ -8,7 +8,7 @@ from typing import Any
 from bert_jax.readers.documents import ReadOptions
 from bert_jax.readers.pieces import fence_of_unfinished_code
 
-_SECTION = 1 << 18  # characters per call of the parser; its result takes up to 500 times their memory
+_SECTION = 1 << 18  # characters per call of the parser, whose result takes up to 500 times the memory of the text
 # A longer paragraph keeps its markup, because the time of the parser may grow with the square of the number of marks.
 _MAX_PARAGRAPH = 20_000  # characters
 _TEXT_OF_TOKEN = {
@@ -19,8 +19,8 @@ _TEXT_OF_TOKEN = {
 }  # token type -> text; None: the content of the token
 
 # Metadata before the text, of YAML (lines of `key: value`, indented, listed, commented or empty) or of TOML. Each line
-# matches in one way only, so that the time is linear. Between two rules, prose may have a colon, too ("Note: ..."), so
-# the first key of YAML is lowercase, or a usual word.
+# matches in one way only, so that the time is linear. Prose between two horizontal rules may also have a colon ("Note:
+# ..."). The first key of YAML must therefore be lowercase, or a usual word.
 _FRONT_MATTER = re.compile(
     r"---[ \t\r]*\n(?=(?:[a-z_][\w.-]*|Title|Subtitle|Date|Authors?|Layout|Slug|Tags|Category|Categories|Summary|"
     r"Description|Status|Template|Lang|Language):(?:[ \t\r]|$))"

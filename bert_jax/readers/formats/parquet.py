@@ -28,7 +28,7 @@ _BYTE = 3
 _DOUBLE = 7
 _BINARY = 8
 _STRUCT = 12
-_MISSING_BYTES = 100  # bytes that early writers may leave out of a chunk's size; pyarrow allows them, too
+_MISSING_BYTES = 100  # bytes that early writers may leave out of a chunk's size; pyarrow allows this, too
 _PACKED, _UNPACKED = (3,), (2,)  # fields of a PageHeader with numbers of bytes
 _NUM_VALUES = ((5, 1), (7, 1), (8, 1))  # field of a data page, a dictionary page, a data page of version 2
 
@@ -97,7 +97,7 @@ class PageSizes(NamedTuple):
 def read_page_sizes(file: IO[bytes], chunk: Any) -> Iterator[PageSizes]:
     """Yield the sizes of the pages of a `pyarrow.parquet.ColumnChunkMetaData`; raise ValueError if it is damaged."""
     offset, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
-    if chunk.has_dictionary_page and (0 < dictionary < offset or not offset):  # pyarrow does this as well; 0: no values
+    if chunk.has_dictionary_page and (0 < dictionary < offset or not offset):  # as in pyarrow; offset 0: no values
         offset = dictionary
     end = offset + chunk.total_compressed_size
     while offset < end:

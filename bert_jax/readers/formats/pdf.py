@@ -33,7 +33,7 @@ def pdf_to_text(data: bytes, options: ReadOptions) -> str:
     """
     import pypdf
 
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # no log of a broken file, which is counted
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # a broken file is counted, not logged
     pages, size = [], 0
     try:
         reader = pypdf.PdfReader(io.BytesIO(data), strict=False)
@@ -46,7 +46,7 @@ def pdf_to_text(data: bytes, options: ReadOptions) -> str:
                 raise RejectedError("too large")
     except RejectedError:
         raise
-    except Exception:  # the library raises many types for files that are damaged
+    except Exception:  # the library raises exceptions of many types for damaged files
         raise RejectedError("broken PDF") from None
     text = "\n\n".join(filter(None, pages)).replace("\0", "")
     if not text:

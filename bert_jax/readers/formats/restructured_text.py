@@ -13,7 +13,7 @@ _DIRECTIVE = re.compile(r"([ \t]*)\.\.[ \t]+([\w:+.-]+)::(?:[ \t]+(.*))?")
 _FIELD = re.compile(r"[ \t]+:(?![: ])[^:`]+:(?:[ \t].*)?")
 _OPTION = re.compile(r"[ \t]+:(?!subtitle:)[\w-]+:(?:[ \t].*)?")
 _ROLE = re.compile(r"(?<!\w):[\w+.-]+(?::[\w+.-]+){0,3}:`[~!]?([^`<\n]*[^`<\s])(?:\s*<[^`>\n]*>)?[^\S\n]*`")
-_WIDE_TABLE = re.compile(r"^[ \t]*\+[-+]{1000,}", re.MULTILINE)  # time grows with the square of the width
+_WIDE_TABLE = re.compile(r"^[ \t]*\+[-+]{1000,}", re.MULTILINE)  # docutils takes quadratic time in the width
 # The indented text of directives is kept. For the directives below, the words on the first line are also kept, except
 # for the given number of words at its beginning.
 _WORDS = {

@@ -31,7 +31,7 @@ class InputFormat:
     Attributes:
         read: function (name, stream, options) -> documents as they are in the file; the function is fast and uses
             bounded memory.
-        extract_text: function (data, options) -> text, which is the slow part; it may raise RejectedError.
+        extract_text: function (data, options) -> text; the function is slow, and may raise RejectedError.
         patterns: patterns of file names for the format 'auto'.
         option: field of `ReadOptions` that defines a document, if any: 'documents' or 'field'.
         has_header: True if the first line of a file shows whether the field exists.

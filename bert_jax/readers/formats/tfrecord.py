@@ -25,7 +25,7 @@ _PIECE = 1 << 20
 _MESSAGES = {
     "BytesList": {"value": "bytes"},
     "Feature": {"bytes_list": "BytesList"},
-    "Entry": {"key": "string", "value": "Feature"},  # of the map `feature`
+    "Entry": {"key": "string", "value": "Feature"},  # an entry of the map `feature`
     "Features": {"feature": "Entry"},
     "Example": {"features": "Features"},
 }

@@ -9,7 +9,7 @@ from bert_jax.readers.documents import ReadOptions
 
 # The time of the parser grows with the square or cube of the number of unclosed marks, so the parser gets one section
 # at a time, with few open marks.
-_SECTION = 32_000  # characters at most
+_SECTION = 32_000  # maximum number of characters of a section
 _MAX_OPEN = 30
 _PAIRS = (  # patterns of opening and closing marks; group 1 matches a closing mark
     re.compile(r"\{\{|(\}\})"),
@@ -120,7 +120,7 @@ class _Renderer:
 
     def __call__(self, markup: str) -> str:
         if max(_max_open_marks(markup, pair) for pair in _PAIRS) > _MAX_OPEN:
-            return _MARK.sub(" ", markup)  # this is no markup of a wiki, but its words are kept
+            return _MARK.sub(" ", markup)  # such a text is no wiki markup, but its words are kept
         try:
             return self._text_of_wikicode(self._parse(markup))
         except self._parser_error:  # a bug of the parser
@@ -192,7 +192,7 @@ def _measurement_text(values: Sequence[str]) -> str:
     return " ".join(values[: len(numbers) + 1])
 
 
-# Templates of the English Wikipedia that produce words of a sentence; all others are left out.
+# Templates of the English Wikipedia that produce words of a sentence; all other templates are left out.
 _TEMPLATES: dict[str, Callable[[Sequence[str]], str]] = {
     **dict.fromkeys(("lang", "transl", "transliteration", "rtl-lang"), _template_argument(-1)),
     **dict.fromkeys(

@@ -7,10 +7,10 @@ from bert_jax.reports.html.markup import Html, collapsible, element, scrollable,
 
 NUM_LARGEST = 3  # weights that a row of a map shows
 MIN_LINE_WEIGHT = 0.05  # smallest weight with a line; a token has at most 20 lines
-MAX_FIELDS = MAX_PIXELS * MAX_PIXELS  # that show their weight on hover: all of 128 tokens, about 1.5 MB
+MAX_FIELDS = MAX_PIXELS * MAX_PIXELS  # maximum number of weights with a tooltip: all of 128 tokens, about 1.5 MB
 TITLES = ("token", "reads most", "then", "then")
 COLUMN, ROW = 100, 16  # width of the labels and height of a token, in the units of the drawing
-GAP, LARGE_GAP = 140, 420  # between the two columns of tokens
+GAP, LARGE_GAP = 140, 420  # width of the gap between the two columns of tokens
 
 
 def head_detail_section(tokens: list[str], weights: np.ndarray, layer: int, head: int) -> Html:

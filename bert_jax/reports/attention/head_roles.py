@@ -26,7 +26,7 @@ class Relevance(NamedTuple):
     tokens: np.ndarray
     target: str  # description of the output, such as "the class"
     answer: str  # a token, or a class
-    probability: float | None  # of the answer; None for a head of one output
+    probability: float | None  # probability of the answer; None for a head of one output
     is_token: bool  # the answer is the token at the first mask
 
 
@@ -76,7 +76,7 @@ def attention_weights_by_layer(model: OpenModel, batch: Batch, queries: slice = 
         model: a model of any kind.
         batch: a batch of one sequence.
         queries: the tokens whose attention is returned; the attention of all tokens of a long text would fill the
-        memory.
+            memory.
     """
     compute = jax.jit(lambda params, batch: attention_weights(model.config, params, batch, queries))
     return list(np.asarray(compute(model.params["encoder"], batch))[:, 0])
@@ -93,8 +93,8 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> WeightsAndRelevance
     """Return the result of `attention_weights_by_layer`, and the relevance of each token for the most probable answer.
 
     The answer of a masked-token head is the token that this head predicts at the first mask of the text. The answer of
-    a classifier is the predicted class. The relevance is None if the model has neither of these heads, or if a
-    masked-token head gets a text without a mask.
+    a classifier is the predicted class. The relevance is None if the model has no masked-token head and no classifier,
+    or if a masked-token head gets a text without a mask.
 
     Args:
         model: a model with its heads.

@@ -10,13 +10,13 @@ from bert_jax.reports.html.png import png_data_uri
 
 CELL, FONT = 12, 10  # sizes in the units of a map's drawing; `.label` in style.py has this font size
 CHARACTER, WIDE_CHARACTER = 6.5, 10.5  # width of an ordinary and of a full-width character (kanji) of a label
-MAX_LABEL = 14  # characters
+MAX_LABEL = 14  # maximum number of characters of a label
 UNIT_PIXELS = 1.4  # pixels per unit of a large map
-MAX_PIXELS = 128  # of a side of a small map; a small map of more tokens has no names
+MAX_PIXELS = 128  # pixels of a side of a small map; a small map of more tokens has no names
 
 
 def token_labels(tokens: list[str]) -> Html:
-    """Return an SVG of the names of tokens beside and above a map, to which all maps of the page refer."""
+    """Return an SVG of the names of tokens beside and above a map; all maps of the page refer to this SVG."""
     names = [(CELL * index + FONT - 1, shortened(token, MAX_LABEL)) for index, token in enumerate(tokens)]
     left = [element("text", name, x=-3, y=middle, text_anchor="end") for middle, name in names]
     above = [element("text", name, transform=f"translate({middle} -3) rotate(-90)") for middle, name in names]
@@ -49,7 +49,7 @@ def small_heat_map(weights: np.ndarray, tokens: list[str], description: str, *ma
 
 
 def large_heat_map(weights: np.ndarray, tokens: list[str], description: str, *marks: Html) -> Html:
-    """Return a large heat map with the names of all tokens; `marks` are drawings over the map, in its coordinates."""
+    """Return a large heat map with the names of all tokens; `marks` are drawings in the map's coordinates."""
     margin = label_margin(tokens)
     side = round(UNIT_PIXELS * (margin + CELL * len(weights) + 2))
     size = {"class_": "real", "width": side, "height": side}

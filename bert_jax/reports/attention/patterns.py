@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-NAMED_FROM = 0.5  # fraction of the attention from which on a pattern names the head
-BROAD_FROM = 0.8  # fraction of the entropy of equal weights from which on a head is broad
+NAMED_FROM = 0.5  # a pattern names the head if it has at least this fraction of the attention
+BROAD_FROM = 0.8  # a head is broad if its entropy is at least this fraction of the entropy of equal weights
 
 Special = dict[str, int]  # "cls" and "sep" -> ids
 

@@ -19,7 +19,7 @@ from bert_jax.reports.corpus.examples import replace_control_characters
 from bert_jax.strict_json import has_surrogate
 from bert_jax.tasks.kinds.texts import text_features
 
-MAX_TOKENS = 512  # shown on a page or picture, so that a page of 144 heads stays under 6 MB
+MAX_TOKENS = 512  # maximum number on a page or picture, so that a page of 144 heads stays under 6 MB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ def text_attention(model: OpenModel, text: str, pair: str | None = None, first: 
     token. The model reads the whole text. The queries are at most `MAX_TOKENS` tokens of the text, beginning at token
     `first`.
 
-    Raise UserError if the text is too long for the model or no valid text, or if `first` is beyond the end of the text.
+    Raise UserError if the text is not valid or is too long for the model, or if `first` is beyond the end of the text.
     """
     ids, types = _encode(model, text, pair)
     if not 0 <= first < len(ids):

@@ -25,14 +25,14 @@ MAX_UNUSED = 0.5  # fraction of the vocabulary that never occurs
 MAX_IDLE = 0.01  # fraction of sequences with nothing to predict
 MAX_LONG_WORDS = 0.5  # fraction of tokens in words that are masked token by token
 MIN_FILL = 0.7  # fraction of a sequence that is no padding
-FILLED_BY_PACKING = 0.8  # of the examples that packing allows; if fewer fit, their lengths are the limit
+FILLED_BY_PACKING = 0.8  # fraction of the examples that packing allows; if fewer examples fit, lengths are the limit
 
 MAX_EPOCHS = 10  # maximum number of times that an epoch of a mixture reads a corpus
 MAX_TOKENS_PER_WORD = 2.5
-MAX_WORD_CHARACTERS = 12  # on average; longer words mean a script without spaces, where tokens per word say nothing
+MAX_WORD_CHARACTERS = 12  # on average; longer words mean a script without spaces, where tokens per word mean little
 MIN_PACKED_TOKENS = 8  # length of the shortest example that is worth packing
 MIN_DISTINCT = 0.25  # fraction of distinct tokens in a sequence; boilerplate and tables have fewer
-MIN_TOKENS = 32  # of the shortest sequence whose words and repetitions say something
+MIN_TOKENS = 32  # tokens of the shortest sequence whose words and repetitions are checked
 JOINERS = "\u200c\u200d"  # invisible, but part of the spelling of Persian, of Hindi and of emoji
 
 
@@ -232,7 +232,7 @@ SEQUENCE_CHECKS: dict[str, Callable[[SequenceFigures, DataConfig], str]] = {
 
 
 def is_invisible(character: str) -> bool:
-    """Return whether a character is invisible but changes the look or the order of a text, such as U+202E."""
+    """Return whether a character, such as U+202E, is invisible but changes the look or the order of a text."""
     return unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp") and character not in JOINERS
 
 

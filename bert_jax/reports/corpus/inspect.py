@@ -50,7 +50,7 @@ class Inspection:
     mixture: Mixture
     tokenizer: "Tokenizer"
     data: DataConfig
-    seq_len: int  # of the first phase
+    seq_len: int  # sequence length of the first phase
     sequences: Sequences | None
     no_sequences: str  # the reason if there are no sequences
     sequence_number: int | None  # number of the only sequence to show; None: the first sequences
@@ -144,7 +144,7 @@ def open_inspection(
 
 
 def _has_masks(phase: PhaseConfig) -> bool:
-    """Return whether the objective of a phase masks tokens; only the table of these objectives imports JAX."""
+    """Return whether the objective of a phase masks tokens; JAX is imported only if the phase names an objective."""
     field = next(field for field in dataclasses.fields(phase) if field.name == "objective")
     return phase.objective is None or table_of_field(field)[phase.objective].has_masks
 

@@ -160,7 +160,7 @@ def _preparation_lines(figures: CorpusFigures) -> list[str]:
 
 
 def _length_tables(figures: CorpusFigures) -> list[str]:
-    """Return quantiles and a histogram for each kind of length; a bar of a histogram is a power of two."""
+    """Return quantiles and a histogram for each kind of length; each bar of a histogram covers a doubling."""
     distributions = {
         "tokens per document": figures.documents,
         "sentences per document": figures.sentences_per_document,

@@ -39,7 +39,8 @@ def inspect_page(figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequ
     Args:
         figures: figures of the corpus.
         tokenizer: tokenizer of the corpus.
-        sequences: sequences with two token types; None for the reason in `figures.no_sequences`.
+        sequences: sequences with two token types; None: there are no sequences, for the reason in
+            `figures.no_sequences`.
         first_number: number of the first sequence that may be shown.
     """
     warnings = list(corpus_warnings(figures).values())

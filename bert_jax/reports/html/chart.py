@@ -10,7 +10,7 @@ from bert_jax.reports.html.markup import Html, element, join_html, small_paragra
 from bert_jax.reports.html.point_values import Point, point_values_html, values_by_x
 from bert_jax.reports.html.style import DASHES, LIGHT
 
-WIDTH, HEIGHT = 480, 280  # of a chart, in the units of the drawing, which scales with the page
+WIDTH, HEIGHT = 480, 280  # size of a chart, in the units of the drawing, which scales with the page
 LEFT, RIGHT = 74, 10  # margins
 TOP, BOTTOM = 20, 26
 BASE = HEIGHT - BOTTOM  # y coordinate of the horizontal axis
@@ -19,7 +19,7 @@ NUM_TICKS = 5  # approximate number of ticks on the vertical axis
 NUM_STEPS = 6  # approximate number of ticks on the horizontal axis
 BUCKETS = 400, 40  # maximum and minimum number of intervals of x; a curve keeps two points in each interval
 POINTS_OF_ALL = 6_000  # intervals of x that all curves of a chart have together
-MAX_DOTS, MAX_THIN_DOTS = 60, 30  # points of a usual and of a thin curve with dots
+MAX_DOTS, MAX_THIN_DOTS = 60, 30  # maximum number of points of a usual and of a thin curve with dots
 MAX_BROKEN = 50
 HINT = "The pointer on a chart shows its values. The Tab key and the arrow keys show them, too."
 # Unit -> (smallest number, divisor, suffix) for each size of its numbers, largest first.
@@ -176,7 +176,10 @@ def ticks(low: float, high: float, count: int = NUM_TICKS) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return powers of ten that enclose `low` to `high` (both above 0); in short ranges, add each times 2 and 5."""
+    """Return powers of ten that enclose `low` to `high` (both above 0).
+
+    If the range is short, the result also contains 2 times and 5 times each power.
+    """
     begin, end = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, -(-(end - begin) // NUM_TICKS))
     sizes = (1, 2, 5) if end - begin <= 2 else (1,)

@@ -15,7 +15,7 @@ EMPTY = {"meta", "rect", "line", "path", "circle", "image", "use", "input"}
 SECTION = re.compile(r"<section><h2>(.*?)</h2>", re.DOTALL)
 MIN_CONTENTS = 3  # a page of fewer sections has no table of contents
 # Control characters except tab and newline, and halves of surrogate pairs, which no HTML file may hold.
-SPACE, SHOWN_SPACE = "▁", "·"  # of SentencePiece; the first looks like the line below a mark
+SPACE, SHOWN_SPACE = "▁", "·"  # SentencePiece's space, which looks like the line below a mark, and its replacement
 OPTION = re.compile(r"(--\w+)")
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -45,7 +45,7 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
         tag: a constant of this project.
         children: contents of the element; contents that are not `Html` are escaped.
         attributes: attributes of the element; `class_` stands for class, and `aria_label` for aria-label. None and
-        False omit an attribute, and True writes the attribute without a value.
+            False omit an attribute, and True writes the attribute without a value.
     """
     parts = [tag]
     for name, value in attributes.items():

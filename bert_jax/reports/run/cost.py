@@ -11,7 +11,7 @@ from bert_jax.parallel.chips import CHIPS
 from bert_jax.reports.run.record import Run
 from bert_jax.training.tensorboard import RunStart
 
-WATTS_PER_CORE = 12.0  # of a CPU without published power; Lannelongue et al. 2021, "Green Algorithms"
+WATTS_PER_CORE = 12.0  # power of a CPU without published power; Lannelongue et al. 2021, "Green Algorithms"
 MAX_UNMEASURED = 0.01  # fraction of the time without measured energy that is ignored
 JOULES_PER_KWH = 3.6e6
 MIN_KWH = 0.1  # energies below this limit are shown in Wh

@@ -74,7 +74,7 @@ def _scale_clock(clock: Callable[[float], float], duration: float) -> Callable[[
 
 
 def _step_to_training_seconds(training: Training, facts: PretrainingFacts) -> Callable[[float], float] | None:
-    """Return a function that converts a step to the seconds of training up to it; None if no speed is recorded."""
+    """Return a function from a step to the seconds of training up to this step; None if no speed is recorded."""
     speeds = [(step, speed) for step, speed in training.points("tokens_per_second", "train") if speed]
     if not speeds:
         return None
@@ -146,7 +146,7 @@ def curve_titles(trainings: Sequence[Training]) -> dict[str, str]:
 
 
 def notes_on_curves(facts: PretrainingFacts, training: Training) -> list[str]:
-    """Return notes that explain curves of a pretraining run which differ in masking rates or learning rates of Muon."""
+    """Return notes on masking rates of training that differ from the evaluation, and on the learning rates of Muon."""
     notes, rates = list[str](), facts.mask_rates
     eval_rate = facts.eval_data[0].mask_probability
     if set(rates) - {eval_rate} and MASKED_LOSS in training.names("heldout"):

@@ -52,7 +52,7 @@ def report_page(
         console: console for messages about checkpoints.
         assumed: assumptions for the estimates of energy and CO2.
         num_sequences: total number of sequences with predictions, which is divided among the runs; a run has at least
-        `MIN_SEQUENCES`; 0: no sequences.
+            `MIN_SEQUENCES`; 0: no sequences.
 
     Raises:
         UserError: a directory holds no run or has no metrics yet, or an assumed value is not above 0.

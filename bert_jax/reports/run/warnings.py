@@ -84,8 +84,8 @@ def _gradient_norms(training: Training) -> list[float]:
 def _heldout_losses(training: Training) -> dict[str, list[float]]:
     """Return name -> values of each held-out loss with several evaluations at the last sequence length.
 
-    A loss that the config weights is left out: its scale depends on the weight, and the loss of replaced tokens may
-    rise because the generator improves.
+    A loss that the config weights is left out, because the scale of such a loss depends on the weight. In addition, the
+    loss of replaced tokens may rise because the generator improves.
     """
     lines = [line for line in training.lines if line["split"] == "heldout"]
     names = [name for name in training.names("heldout") if name.endswith("_loss") and name not in NOT_LEARNED]

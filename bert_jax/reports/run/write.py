@@ -16,7 +16,7 @@ def write_report(
     """Write `report_page` to the .html file `output`, and return `output`.
 
     Raises:
-        UserError: there is no work directory, or as `report_page`.
+        UserError: there is no work directory, or `report_page` raises it.
     """
     if not workdirs:
         raise UserError("no work directory to report on; give one or more")

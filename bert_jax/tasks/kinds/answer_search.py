@@ -19,7 +19,7 @@ class Answer(NamedTuple):
     start: int
     end: int
     score: float  # start logit of its first token plus end logit of its last token
-    probability: float  # softmax over the scores of the returned answers and, if it is possible, of "no answer"
+    probability: float  # softmax over the scores of the returned answers, and of "no answer" if it is allowed
 
 
 class AnswerCandidates(NamedTuple):
@@ -27,7 +27,7 @@ class AnswerCandidates(NamedTuple):
 
     answers: list[Answer]  # different texts, best first; may be empty
     null_score: float  # score of "no answer": the lowest sum of start and end logit at [CLS] among the windows
-    null_probability: float  # 0 if every question has an answer
+    null_probability: float  # probability of "no answer"; 0 if every question has an answer
 
     @property
     def null_margin(self) -> float:
@@ -35,7 +35,7 @@ class AnswerCandidates(NamedTuple):
         return self.null_score - self.answers[0].score if self.answers else np.inf
 
     def text(self, threshold: float | None) -> str:
-        """Return the best answer, or "" if there is none or if `null_margin` is above `threshold` (unless None)."""
+        """Return the best answer; return "" if there is no answer, or if `null_margin` is above a given `threshold`."""
         if not self.answers or (threshold is not None and self.null_margin > threshold):
             return ""
         return self.answers[0].text
@@ -52,15 +52,16 @@ def find_answers(
     """Return the `n_best` best answers to each question, found in all windows of the question's context.
 
     An answer begins and ends inside the context and has at most `max_answer_length` tokens. If several windows contain
-    the first token of an answer, the window with the most context around this token is used. These are the rules of
-    run_squad.py of google-research/bert. That script searches only the `n_best` best starts and ends of a window; this
-    function searches all spans. The text of an answer is a part of the context, without white space around it.
+    the first token of an answer, the window with the most context around this token is used. The script run_squad.py of
+    google-research/bert has the same rules for the span and the window. The script searches only the `n_best` best
+    starts and ends of a window; `find_answers` searches all spans. The text of an answer is a part of the context,
+    without white space around it.
 
     Args:
         examples: questions with their contexts.
         features: windows of all examples, in any order.
-        start_logits: for each window, a float array that has at least the length of the window. end_logits: for each
-        window, a float array of at least the length of the window.
+        start_logits: for each window, a float array of at least the length of the window.
+        end_logits: for each window, a float array of at least the length of the window.
         settings: settings of the task; the function reads `n_best` and `max_answer_length`.
         may_have_no_answer: True if a question may have no answer (SQuAD 2.0); "no answer" then also gets a probability.
     """

@@ -114,7 +114,7 @@ class WindowBounds(NamedTuple):
 def window_bounds(num_tokens: int, capacity: int, step: int) -> list[WindowBounds]:
     """Return the bounds of windows of `capacity` tokens over a text; a window begins every `step` tokens.
 
-    Windows do not overlap if `step` is at least `capacity`, and together they always have every token.
+    Windows do not overlap if `step` is at least `capacity`. Together, the windows always contain every token.
     """
     step = min(capacity, step)
     count = 1 + max(0, -(-(num_tokens - capacity) // step))

@@ -21,7 +21,7 @@ from bert_jax.tasks.task import Example
 _SPACES = dict.fromkeys("'\"《》<>〈〉()‘’", " ")  # noqa: RUF001
 KORQUAD_SYMBOLS = str.maketrans(dict.fromkeys(string.punctuation, "") | _SPACES)
 # The published list also has "……", which is two characters. The script compares single characters, so an ellipsis stays
-# in the text there and here.
+# in the text in the script and in this module.
 CMRC_SYMBOLS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")  # noqa: RUF001
 CMRC_CHARACTER = re.compile("[\u4e00-\u9fa5]")
 
@@ -38,7 +38,7 @@ def benchmark_scores(
 ) -> dict[str, float]:
     """Return `exact` and `f1` in percent, as means over questions; each question has the best score over its answers.
 
-    A question without a prediction scores 0; if there are unanswered questions, `missing` is their number.
+    A question without a prediction scores 0; if there are such questions, `missing` is their number.
 
     Args:
         rule: rule of the benchmark.
@@ -86,8 +86,8 @@ def split_for_cmrc(text: str) -> tuple[str, ...]:
     """Return the segments of a text, without CMRC_SYMBOLS: each Chinese character, and NLTK's words of all other text.
 
     The published script first splits the text between Chinese characters into sentences, with a model that the package
-    of NLTK does not contain. This function skips this step. The only effect is that a full stop before white space
-    stays with its word.
+    of NLTK does not contain. `split_for_cmrc` does not split a text into sentences. The only effect of this difference
+    is that a full stop before white space stays with its word.
 
     Raises:
         UserError: NLTK is not installed.

@@ -15,7 +15,7 @@ from bert_jax.tokenizer import Tokenizer
 
 Examples = Sequence[Example]
 Counts = dict[str, int]  # kind of truncation or split -> number of times
-Outputs = Mapping[str, np.ndarray]  # of an input: name of a head's output -> array, perhaps longer than the input
+Outputs = Mapping[str, np.ndarray]  # for an input: name of a head's output -> array, perhaps longer than the input
 Values = Sequence[Any] | np.ndarray
 # A threshold of predictions: the margin by which "no answer" must beat the best answer, or the minimum probability of
 # each predicted label.
@@ -62,7 +62,7 @@ class TaskKind:
     features: Callable[[Examples, Tokenizer, TaskConfig], FeaturesAndCounts]
     head: str  # a key of models.heads.HEADS
     loss: Loss
-    # Predictions, from features in any order and the outputs for each of them. If the threshold is None, every question
+    # Predictions, from features in any order and the outputs for each feature. If the threshold is None, every question
     # gets an answer, and a label is predicted if its probability reaches the default.
     predict: Callable[[Examples, Sequence[Features], Sequence[Outputs], TaskConfig, Threshold], Predictions]
     # A prediction as JSON values by field, with the field names of records. The arguments are the labels of the task,
@@ -92,8 +92,8 @@ class TaskKind:
     # The indices of the labels of a labeled example, in a kind with labels.
     label_indices: Callable[[Example], list[int]] = lambda example: [example["label"]]
     problem: str = ""  # value of problem_type in config.json; "" if the number of classes determines it
-    # Activation of the score in sentence-transformers, for config.json; "": its default, which is a sigmoid for a head
-    # with a single output.
+    # Activation of the score in sentence-transformers, for config.json; "": the default of sentence-transformers, which
+    # is a sigmoid for a head with a single output.
     activation: str = ""
     # The label of an example as a value of `Predictions`.
     gold: Callable[[Example], Any] = lambda example: example["label"]
@@ -118,7 +118,7 @@ class TaskKind:
     usage_code: Callable[[TaskConfig, Tokenizer], str] | None = None
     purpose: str = "the task that it was trained on"  # purpose of a model of this kind, as a noun phrase
     unlabeled: tuple[str, ...] = ("test",)  # splits whose examples may have no labels
-    shared_field: str = ""  # field of a text that several examples share, which are held out together; "": no field
+    shared_field: str = ""  # field of a text that examples share; such examples are held out together; "": no field
 
     @property
     def reads_words(self) -> bool:

@@ -63,7 +63,7 @@ def _predict(
 
 
 def _tune_thresholds(examples: Examples, predictions: Predictions, settings: TaskConfig) -> Tuned:
-    """Choose a common threshold and a threshold per label, both by F1; apply the configured kind of threshold.
+    """Choose a common threshold and thresholds per label, by F1; apply the kind of threshold that the settings name.
 
     The result also has the scores that the other kind of threshold would give. A label without examples gets the common
     threshold.

@@ -166,7 +166,7 @@ def _filled_text_and_spans(parts: Sequence[str], example: Example, mask: str) ->
 
 
 def _kept_tokens_mask(in_span: Mapping[str, np.ndarray], limit: int) -> np.ndarray:
-    """Return a mask, bool `limit`, of the tokens that stay if a filled template is cut to `[tokens]` tokens.
+    """Return a mask, bool `[tokens]`, of the tokens that stay if a filled template is cut to `limit` tokens.
 
     Only the texts of the example lose tokens, not the words of the template.
     """

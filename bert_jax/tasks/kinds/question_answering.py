@@ -124,7 +124,7 @@ def _predict(
 
 
 def _tune_no_answer_threshold(examples: Examples, predictions: Predictions, settings: TaskConfig) -> Tuned:
-    """Choose the threshold for "no answer" with the best F1, which the official script for SQuAD 2.0 also reaches."""
+    """Choose the threshold for "no answer" with the best F1; the official script for SQuAD 2.0 finds an equal F1."""
     assert predictions.details is not None
     threshold = tune_no_answer_thresholds(examples, list(predictions.details))["f1"].threshold
     values = [result.text(threshold) for result in predictions.details]

@@ -43,7 +43,8 @@ def check_task_text(
 ) -> str:
     """Return the text `value`; raise UserError if the value is not a text.
 
-    An empty text is counted if it may be empty, or if the task has published files. Otherwise it raises EmptyTextError.
+    An empty text is counted if `may_be_empty` is True, or if the task has published files. Any other empty text raises
+    EmptyTextError.
     """
     if not isinstance(value, str):
         raise UserError(f"{record.where}: {field} is {value!r:.40}, not a text; fix it")
@@ -81,7 +82,7 @@ def words_field(record: Record, field: str) -> list[str]:
 
 
 def label_names_field(record: Record, field: str) -> list[str]:
-    """Return the list of label names in a field of a record; each must be a nonempty text or an integer."""
+    """Return the list of label names in a field of a record; each name must be a nonempty text or an integer."""
     value = record.fields[field]
     if not isinstance(value, list):
         raise UserError(f"{record.where}: {field} is {value!r:.40}, not a list of labels; fix it")

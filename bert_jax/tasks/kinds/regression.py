@@ -34,7 +34,7 @@ def _finite_number(record: Record, value: Any) -> float:
         parsed = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         parsed = math.nan
-    if not abs(parsed) <= MAX_NUMBER:  # also for NaN
+    if not abs(parsed) <= MAX_NUMBER:  # NaN is refused, too
         has_comma = isinstance(value, str) and NUMBER.fullmatch(value.strip().replace(",", ".", 1))
         fix = "write a point for the comma" if has_comma else "fix it, or set kind=sequence_classification"
         raise UserError(f"{record.where}: label {value!r:.40} is not a number; {fix}")

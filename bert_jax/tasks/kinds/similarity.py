@@ -97,7 +97,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
         for of_query, of_documents in zip(queries, documents, strict=True)
     ]
 
-    # Equal texts have equal ids, also a query and a document, which have different prompts.
+    # Equal texts have equal ids, even a query and a document, whose prompts differ.
     distinct = features
     if query_prompt != document_prompt or query_length != settings.max_seq_len:
         distinct, _ = features_per_field(texts, fields, tokenizer, settings.max_seq_len, lambda example: {})

@@ -86,7 +86,7 @@ def squad_scores(examples: Sequence[Example], predictions: Mapping[str, str]) ->
 
     If some questions have no answer, also return the scores `NoAns_exact` and `NoAns_f1` for these questions, and the
     scores `HasAns_exact` and `HasAns_f1` for any questions that have an answer. A question without a prediction scores
-    0; if there are unanswered questions, `missing` is their number.
+    0; if there are such questions, `missing` is their number.
 
     Args:
         examples: questions with "answers".
@@ -115,11 +115,11 @@ class ScoreAtThreshold(NamedTuple):
 
 
 def best_no_answer_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> ScoreAtThreshold:
-    """Return the threshold for "no answer" with the best mean score, and its score; of several, the lowest.
+    """Return the lowest threshold for "no answer" with the best mean score over all questions, and this score.
 
     A question gets an answer if its margin is at most the threshold. The threshold is midway between the highest margin
     of an answered question and the lowest margin of an unanswered question, so that rounding in another batch changes
-    no answer. The official script returns the former margin.
+    no answer. The official script returns the highest margin of an answered question.
 
     Args:
         margins: float `[questions]`, the score of "no answer" minus the score of the best answer; infinite for a
@@ -144,7 +144,8 @@ def tune_no_answer_thresholds(
 ) -> dict[str, ScoreAtThreshold]:
     """Return the thresholds for "no answer" with the best exact match and the best F1.
 
-    The scores are the scores of evaluate-v2.0.py. Its thresholds differ, as in `best_no_answer_threshold`.
+    The scores equal the scores of evaluate-v2.0.py. The thresholds differ from the thresholds of this script, as
+    `best_no_answer_threshold` explains.
     """
     margins = np.array([result.null_margin for result in results])
     answered = question_scores(examples, [result.text(None) for result in results])._asdict()

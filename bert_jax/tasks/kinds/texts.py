@@ -151,8 +151,8 @@ def make_class_predictor(
 ) -> Callable[[Examples, Sequence[Features], Sequence[Outputs], TaskConfig, Threshold], Predictions]:
     """Return a function that predicts the class with the highest logit of the head's output `output`.
 
-    The `Predictions` that this function returns have the classes, int `[n]`, as values, and the probabilities, float
-    `[n, classes]`, as details.
+    The `Predictions` of the returned function have the classes, int `[n]`, as values, and the probabilities, float `[n,
+    classes]`, as details.
     """
 
     def predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:

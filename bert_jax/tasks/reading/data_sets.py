@@ -50,7 +50,7 @@ class DataSet:
 
 
 def _with_class_names(value: Any, names: Sequence[str]) -> Any:
-    """Return a value with names for class numbers, and None for -1; if `names` is empty, return it unchanged."""
+    """Return a value with names for class numbers, and None for -1; if `names` is empty, return the value unchanged."""
     if not names:
         return value
     if isinstance(value, list):

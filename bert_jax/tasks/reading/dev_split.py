@@ -12,8 +12,8 @@ def choose_dev_rows(label_lists: Sequence[Sequence[int]], fraction: float, seed:
     """Return a mask of the held-out examples, bool `[examples]`; the result depends only on the arguments.
 
     An example is assigned to the rarest of its labels. The dev set has the given fraction of all examples, rounded to
-    the nearest example, and of the examples of each label, with an error of less than one example. If a label has only
-    one example, the example stays in the training set.
+    the nearest example. The dev set also has this fraction of the examples of each label, with an error of less than
+    one example. If a label has only one example, the example stays in the training set.
 
     Args:
         label_lists: the labels of each example; an example may have several labels or no label.

@@ -21,7 +21,7 @@ from bert_jax.tasks.reading.formats import DELIMITED, format_of_suffix, read_fil
 from bert_jax.tasks.task import Example, Record, SetSource, Task
 
 SPLITS = ("train", "dev", "test")
-MAX_PLACES = 20  # places in a message
+MAX_PLACES = 20  # maximum number of locations in a message
 # Matches the location of a record: a line, a range of lines, an item of a list, a row or an example.
 PLACE = re.compile(r"(?P<before>.*[:\[ ])(?P<first>\d+)(?:-(?P<last>\d+))?(?P<after>\]?)", re.ASCII | re.DOTALL)
 # Matches the location of a row that spans several lines of a .tsv file. Such a row may be intended, or the quotes in it
@@ -127,7 +127,7 @@ def _read_labeled_records(task: Task, config: TaskConfig, split: str, tally: Cou
 def _with_required_labels(
     records: list[_LabeledRecord], task: Task, config: TaskConfig, split: str, tally: Counter[str]
 ) -> list[_LabeledRecord]:
-    """Return the records of a set, of which each has a label, unless the kind allows unlabeled examples in `split`.
+    """Return the records of a set; each record has a label, unless the kind allows unlabeled examples in `split`.
 
     Rows without a required label are left out if `config.skip_unlabeled` is True; otherwise they raise UserError.
     """
@@ -198,8 +198,8 @@ def existing_sets(task: Task, config: TaskConfig, split: str) -> tuple[str, ...]
 def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> Iterator[Record]:
     """Yield the records of a set from files or TFDS; records of splits in `TaskKind.unlabeled` may have no labels.
 
-    A column that the user names must exist, except for the labels of a test set. In a file of objects, some records of
-    other sets may have no key of the label, but not all of them.
+    A column that the user names must exist, except for the labels of a test set. In a training or dev set in a file of
+    objects, some records may lack the key of the label, but not all records.
 
     Raises:
         UserError: a file has an error, or the set is missing.
@@ -300,7 +300,7 @@ def summarize_locations(places: Sequence[str]) -> str:
 
 
 def _join_first_texts(texts: Sequence[str]) -> str:
-    """Return the first `MAX_PLACES` texts, and the number of the others."""
+    """Return the first `MAX_PLACES` texts, and the number of all other texts."""
     rest = [f"and {len(texts) - MAX_PLACES:,} more"] if len(texts) > MAX_PLACES else []
     return ", ".join([*texts[:MAX_PLACES], *rest])
 

@@ -111,7 +111,7 @@ def _distinct_names(names: Sequence[str]) -> list[str]:
 
 
 def _find_separator(data: bytes, usual: str, required: Set[str]) -> str:
-    """Return the separator that gives the header the most required columns; of several best separators, `usual`.
+    """Return the separator that gives the header the most required columns; of equally good separators, prefer `usual`.
 
     If no column is required, or if every separator leaves a required column missing, the best separator is the
     separator that gives the most columns, so that an error can name the columns.
@@ -172,9 +172,9 @@ def read_conll(
 ) -> Iterator[Record]:
     """Yield the sentences of a CoNLL file, which has a line of columns per token, and a blank line after each sentence.
 
-    The reader skips lines with a document mark (-DOCSTART-). Of CoNLL-U, it skips comments (# sent_id = 1), multiword
-    tokens, whose words follow, and empty nodes. White space at the end of a line is ignored. Several spaces between
-    columns are one separator.
+    The reader skips lines with a document mark (-DOCSTART-). In a CoNLL-U file, the reader also skips comments (#
+    sent_id = 1), empty nodes, and multiword tokens, whose words are on the lines after them. White space at the end of
+    a line is ignored. Several spaces between columns are one separator.
 
     Args:
         path: path of the file, plain or .gz.

@@ -13,8 +13,8 @@ _UNSPACED = r"\u0e00-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff\
 _WORD = rf"[^\W{_UNSPACED}]"
 _MARKS = r"[.!#$%&'*+/=?^`{|}~-]"
 # Patterns as text: `re` compiles each at its first use, since most preparations mask nothing.
-# A local part of at most 64 characters (RFC 5321), and a domain of labels. The lengths are bounded, so that a search
-# takes linear time.
+# An e-mail address has a local part of at most 64 characters (RFC 5321), and a domain of labels. The lengths are
+# bounded, so that a search takes linear time.
 _EMAIL = (
     rf"(?<!{_WORD})(?<!{_MARKS}){_WORD}(?:{_WORD}|{_MARKS}){{0,63}}@"
     rf"(?:[\w-]{{1,63}}\.){{1,8}}[^\W\d_{_UNSPACED}]{{2,63}}(?!{_WORD})"
@@ -69,16 +69,16 @@ def mask_ip_addresses(
 
 
 def _masked_address(match: re.Match[str], kind: Callable[[str], _Address], replacement: str, public_only: bool) -> str:
-    """Return the replacement of a matched text, or the text itself if it is no IP address or must stay."""
+    """Return the replacement of a matched text; return the text if the text is no IP address or must stay."""
     if match.start() and _INSIDE.match(match.string, match.start() - 1):
         return match[0]
     try:
         address = kind(match[0])
-    except ValueError:  # 999.1.1.1, or 10:30
+    except ValueError:  # the match is no address, such as 999.1.1.1 or 10:30
         return match[0]
     return match[0] if public_only and not _is_public(address) else replacement
 
 
 def _is_public(address: _Address) -> bool:
-    """Return whether an address belongs to the public internet; for IPv6, only 2000::/3 does."""
+    """Return whether an address belongs to the public internet; among IPv6 addresses, only 2000::/3 is public."""
     return address.is_global and (address.version == 4 or int(address) >> 125 == 1)

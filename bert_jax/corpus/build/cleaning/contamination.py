@@ -17,7 +17,7 @@ from bert_jax.errors import UserError
 from bert_jax.readers import archives, storage
 from bert_jax.readers.rows import decode_with_byte_order_mark, read_rows
 
-_MAX_FILE_BYTES = 256 << 20  # maximum size of an evaluation file, because it is held in memory
+_MAX_FILE_BYTES = 256 << 20  # maximum size of an evaluation file; the file is held in memory
 
 
 class NgramIndex(NamedTuple):
@@ -101,7 +101,7 @@ def _read_texts(path: str) -> Iterator[str]:
 
 
 def _read_text_within_limit(name: str, stream: IO[bytes]) -> str:
-    """Return the text of a stream; raise UserError if it is too large."""
+    """Return the text of a stream; raise UserError if the text is too large."""
     data = stream.read(_MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES:
         raise UserError(f"{name}: has more than {_MAX_FILE_BYTES >> 20} MiB; split it")

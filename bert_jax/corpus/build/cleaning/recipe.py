@@ -17,7 +17,7 @@ from bert_jax.readers import find_files
 
 PACKAGE = (
     pathlib.Path(__file__).resolve().parents[3]
-)  # bert_jax; an import of bert_jax.config would load libraries of training
+)  # the folder bert_jax; an import of bert_jax.config would load libraries of training
 # Type of a parameter -> its name in messages, and a test whether a TOML value has the type.
 _PARAMETER_TYPES: dict[Any, tuple[str, Any]] = {
     bool: ("true or false", lambda value: isinstance(value, bool)),
@@ -83,7 +83,7 @@ class Recipe(NamedTuple):
 
 
 def read_recipe_if_given(recipe: str | os.PathLike[str] | None, evaluation_files: Paths | None = None) -> Recipe | None:
-    """Return the recipe of a cleaning, as `read_recipe`, or None if none is given.
+    """Return the recipe of a cleaning, as `read_recipe`, or None if no recipe is given.
 
     Raises:
         UserError: `read_recipe` raises it, or only evaluation files are given.
@@ -100,8 +100,8 @@ def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Paths | None =
 
     Args:
         recipe: path of a file, or name of a file in configs/clean, such as `web`.
-        evaluation_files: files, directories or globs for the rule `contamination`, in place of its parameter `files`;
-            if the recipe lacks this rule, the rule is added; None: the files that the recipe names, all of them below
+        evaluation_files: files, directories or globs for the rule `contamination`, in place of its parameter `files`.
+            The rule is added to a recipe without this rule. None: the files that the recipe names, which must be below
             the directory of the recipe.
 
     Raises:
@@ -116,7 +116,7 @@ def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Paths | None =
     except (OSError, ValueError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise UserError(f"{path}: cannot be read as TOML ({error}); fix it") from None
     deduplicate = tables.pop(_DEDUPLICATE, "none")
-    if deduplicate not in [*REMOVED_COPIES]:  # a list in TOML cannot be a key of a dict
+    if deduplicate not in [*REMOVED_COPIES]:  # a list, since TOML may give a value that cannot be a key of a dict
         raise UserError(f"{path}: {_DEDUPLICATE}: give one of {', '.join(REMOVED_COPIES)}")
     against = tables.pop(_AGAINST, [])
     if not _is_list_of(against, lambda item: isinstance(item, str)):
@@ -136,7 +136,7 @@ def read_recipe(recipe: str | os.PathLike[str], evaluation_files: Paths | None =
 
 
 def _make_absolute(path: str) -> str:
-    """Return an absolute path, so that an append from another directory finds it; return a URL unchanged."""
+    """Return a path as an absolute path, which an append from another directory also finds; return a URL unchanged."""
     return path if "://" in path or path.startswith("tfds:") else os.path.abspath(path)
 
 

@@ -74,7 +74,7 @@ class LineCounts(NamedTuple):
 
     Attributes:
         hashes: uint64 [rows], the hash of a line.
-        long: uint64 [rows], the key of a long document; 0 in the row of all documents in one piece.
+        long: uint64 [rows], the key of a long document; 0 in the row that counts all documents in one piece.
         counts: uint32 [rows], number of documents.
     """
 

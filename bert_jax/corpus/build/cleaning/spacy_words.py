@@ -1,4 +1,4 @@
-"""The words and sentences of datatrove's spaCy tokenizers, ten times faster: spaCy splits each distinct word once.
+"""The words and sentences of datatrove's spaCy tokenizers in a tenth of the time: spaCy splits each distinct word once.
 
 spaCy splits a text at white space, and then splits each part separately. The tokens of a part between two white spaces
 therefore do not depend on the rest of the text.
@@ -16,7 +16,7 @@ from datatrove.utils.word_tokenizers import SpaCyTokenizer, WordTokenizer, load_
 from spacy.lang.lex_attrs import is_punct
 from spacy.tokenizer import Tokenizer
 
-_CACHED_WORDS = 1 << 17  # about 50 MB
+_CACHED_WORDS = 1 << 17  # maximum number of words in the cache, about 50 MB
 
 
 class Token(NamedTuple):
@@ -85,7 +85,7 @@ def _utf8_as_default_encoding() -> Iterator[None]:
     """Make UTF-8 the default encoding of `open`: datatrove reads its tables with the encoding of the locale."""
     before = locale.setlocale(locale.LC_CTYPE)
     try:
-        with contextlib.suppress(locale.Error):  # a system without this locale
+        with contextlib.suppress(locale.Error):  # the system may lack this locale
             locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
         yield
     finally:
