@@ -5,6 +5,7 @@ converts the ONNX file. The owners of each format maintain the library that writ
 """
 
 import contextlib
+import inspect
 import os
 import pathlib
 import shutil
@@ -17,7 +18,7 @@ from bert_jax.errors import UserError, needs_packages
 from bert_jax.files import output_directory
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import read_model_config
-from bert_jax.interop.huggingface.weight_files import read_dense_kernel
+from bert_jax.interop.huggingface.weight_files import read_dense_kernel, read_weight_files
 from bert_jax.interop.onnx_programs import PROGRAMS, TEXT_VECTORS
 from bert_jax.interop.sentence_modules import MODULE_FILES, TOKEN_VECTORS, VECTORS, read_sentence_modules
 from bert_jax.tokenizer import tokenizer_files
@@ -64,7 +65,9 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
         ("batch", "choices", "length") if described.architecture.endswith("ForMultipleChoice") else ("batch", "length")
     )
     with output_directory(pathlib.Path(output)) as partial, _silenced_loggers():
-        model = getattr(transformers, described.architecture).from_pretrained(source, local_files_only=True).eval()
+        model_class = getattr(transformers, described.architecture)
+        options = _options_without_pooler(model_class, source)
+        model = model_class.from_pretrained(source, local_files_only=True, **options).eval()
         modules = read_sentence_modules(source)
         modules = None if modules and modules.activation else modules
         program = PROGRAMS.get(described.encoder.family)
@@ -107,6 +110,16 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
             verbose=False,
         )
         _copy_files_beside_weights(source, partial)
+
+
+def _options_without_pooler(model_class: Any, source: pathlib.Path) -> dict[str, bool]:
+    """Return the options with which a class of transformers makes no pooler if the weights have none.
+
+    Without these options, transformers makes a pooler of random weights, and the program has random outputs.
+    """
+    has_pooler = any("pooler" in name for name in read_weight_files(source).tensors)
+    makes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
+    return {"add_pooling_layer": False} if makes_pooler and not has_pooler else {}
 
 
 def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:

@@ -19,6 +19,23 @@ onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", ["roberta", pytest.param("albert", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("has_pooler", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_encoder_without_pooler_has_no_random_output(tmp_path, family, has_pooler):
+    """For weights without a pooler, transformers would make a pooler of random weights."""
+    model, _ = tiny_models.save(tmp_path / "model", family, "Model")
+    if not has_pooler:
+        model.pooler = None
+        for path in (tmp_path / "model").glob("*.safetensors"):
+            path.unlink()
+        model.save_pretrained(tmp_path / "model")
+    export_onnx(tmp_path / "model", tmp_path / "onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx", providers=["CPUExecutionProvider"])
+    outputs = ["last_hidden_state", *(["pooler_output"] if has_pooler else [])]
+    assert [output.name for output in session.get_outputs()] == outputs
+
+
 @pytest.mark.parametrize(
     ("family", "task", "names", "shapes"),
     [
