@@ -271,7 +271,7 @@ def files_of(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 class OddCopy(NamedTuple):
-    """A copy of a directory with an odd file, the user of its trials, and the rows of INPUTS that read it."""
+    """A copy of a directory in which a file is odd, the user of its trials, and the INPUTS that read the copy."""
 
     kind: str
     directory: pathlib.Path

@@ -66,7 +66,7 @@ def measure(size: str, batch_size: int, seq_len: int, rounds: int, mesh: list[in
 
 
 def main() -> None:
-    """Run both kinds of processes in turn and print the ratio."""
+    """Start processes with 8 devices and with one device in turn, and print the ratio of their step times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="mini")
     parser.add_argument("--batch_size", type=int, default=8, help="sequences per device")

@@ -43,10 +43,10 @@ def _remove_working_directory_from_path() -> None:
 def _restart_with_huge_pages(setting: str = "/sys/kernel/mm/transparent_hugepage/enabled") -> None:
     """Start a training again with huge pages for large arrays, if Linux gives huge pages only to programs that ask.
 
-    With pages of 4 KiB, a step on a CPU takes about a tenth longer, because each step uses new memory. glibc (2.35 or
-    newer) reads its setting when a process starts, so the same process starts Python again. Other commands do not
-    restart, nor do commands that set GLIBC_TUNABLES themselves, nor Python programs that call `run` with words of their
-    own.
+    With pages of 4 KiB, a step on a CPU takes about a tenth longer than with huge pages, because each step uses new
+    memory. glibc (2.35 or newer) reads the setting for huge pages only when a program starts, so this process replaces
+    itself with a new Python. Three cases do not restart: other commands, an environment that has GLIBC_TUNABLES, and
+    Python programs that call `run` with their own words.
     """
     words = sys.argv[1:]
     if words[:1] not in (["pretrain"], ["finetune"]) or sys.orig_argv[-len(words) :] != words:

@@ -27,7 +27,7 @@ Files, in the order in which a sequence number passes through them:
     sentence_pairs.py  slot -> the text of an example: the rules in the table SENTENCE_PAIRS
     words.py         the words that a segmenter found: a bit of each token id marks the start of a word
     ramp.py          the batch sizes of a phase whose batch grows
-    masking.py       tokens -> the tokens to predict: the table MASKINGS
+    masking.py       the choice of the tokens to predict; the table MASKINGS has the rules
     pipeline.py      all steps together: `make_sequences` returns the function from sequence numbers to a batch
     iteration.py     the batches of a host in order; threads build each batch before it is needed
     hashing.py       random bits for all other files, as a function of counters

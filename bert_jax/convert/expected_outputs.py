@@ -53,8 +53,13 @@ def heads_of_exported_program(heads: tuple[Head, ...], sentences: SentenceModule
     if sentences and not sentences.has_pooling and has_vectors(sentences):
         name = VECTOR_HEADS[sentences.vector_head].head
         return tuple(head for head in heads if head.name == name) or (Head(name),)
-    is_bare = {head.name for head in heads} <= {"pooled"}
-    return (*heads, Head("last_hidden_state")) if is_bare else heads
+    is_pooled = sentences is not None and sentences.has_pooling
+    return (*heads, Head("last_hidden_state")) if is_pooled or _is_bare(heads) else heads
+
+
+def _is_bare(heads: tuple[Head, ...]) -> bool:
+    """Return whether a model is an encoder without a head; its program returns the last hidden states."""
+    return {head.name for head in heads} <= {"pooled"}
 
 
 def has_vectors(sentences: SentenceModules | None) -> bool:
@@ -126,7 +131,9 @@ def compute_outputs_of_bert_jax(weights: Weights, format_name: str) -> ExpectedO
         }
         if weights.sentences is None or not has_vectors(weights.sentences):
             return outputs
-        return add_vectors(outputs, batch["attention_mask"], weights.sentences, weights.config.vocab_size)
+        outputs = add_vectors(outputs, batch["attention_mask"], weights.sentences, weights.config.vocab_size)
+        # Beside another head, the last hidden states are computed only for the vectors.
+        return {name: x for name, x in outputs.items() if name != "last_hidden_state" or _is_bare(weights.heads)}
 
     with jax.default_matmul_precision("highest"):
         outputs = run(weights.params, {name: jnp.asarray(x) for name, x in batch.items()})

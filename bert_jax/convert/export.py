@@ -87,7 +87,8 @@ def export_directory(
     # Every byte of the model is checked, because the output gets new digests.
     files.check_sums(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)
     row, weights = FORMATS[target], read_weights(model, console=console, step=step, part=part)
-    exported = with_exported_heads(weights, row.is_class, head)
+    chosen = _model_of_vectors_or_head(weights, head) if row.title else weights
+    exported = with_exported_heads(chosen, row.is_class, head)
     if is_huggingface:
         row.write(exported, output, {CARD: card_text(exported, weights, model, card_facts)})
     elif row.title:
@@ -137,6 +138,23 @@ def with_exported_heads(weights: Weights, is_class: bool, head: str | None = Non
         names = {head}
     elif is_class and (model_class := largest_class_of_heads(FAMILIES[weights.config.family], names)):
         names &= {*model_class.heads}
+    return _with_heads(weights, names)
+
+
+def _model_of_vectors_or_head(weights: Weights, head: str | None) -> Weights:
+    """Return the model that a program computes: the vectors of texts without further heads, or only the head `head`.
+
+    A directory of sentence-transformers may have a masked-token head, which sentence-transformers does not read either.
+    """
+    if weights.sentences is None or not has_vectors(weights.sentences) or weights.sentences.is_sparse:
+        return weights
+    if head is not None:
+        return dataclasses.replace(weights, sentences=None)
+    return _with_heads(weights, {PROJECTION, "pooled"})
+
+
+def _with_heads(weights: Weights, names: set[str]) -> Weights:
+    """Return the model with the heads of these names, and without the parameters of other heads."""
     heads = tuple(head for head in weights.heads if head.name in names)
     parts = {first_path_part(path) for path in parameter_shapes(weights.config, heads)}
     params = {name: x for name, x in weights.params.items() if name in parts}

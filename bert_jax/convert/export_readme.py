@@ -166,7 +166,7 @@ def usage_code(
         max_answer_length: maximum number of tokens of an answer to a question.
         null_threshold: a question has no answer if the score of "no answer" is larger than the score of the best answer
             by more than this number; infinite if every question has an answer.
-        sentences: modules of sentence-transformers, whose prompts and lowercasing the code applies.
+        sentences: modules of sentence-transformers; the returned code applies their prompts and lowercasing.
         logits: name of the logits in transformers.
     """
     program = PROGRAM_CODE[runtime]

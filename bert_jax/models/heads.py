@@ -46,7 +46,8 @@ class Network(nn.Module):
     If the batch has `segment_ids`, int32 `[batch, length]`, sequences are packed. In a packed batch, `cls_positions`,
     int32 `[batch, examples]`, has the position of the first token of each example, and 0 for an absent example.
 
-    If the batch has `row_tokens`, its sequences are padded, and the encoder reads them in rows (token_rows.py).
+    If the batch has `row_tokens`, the sequences of the batch are padded, but the encoder reads their tokens without
+    padding, several sequences in a row (token_rows.py).
     """
 
     config: EncoderConfig

@@ -51,7 +51,7 @@ class Plan:
         return make_optimizer(self.optimizer, self.objective.logical_axes, self.objective.sections)
 
     def optimizer_of_phase(self, phase: Phase) -> Optimizer:
-        """Return the optimizer of a phase, whose state is the state of `param_optimizer`."""
+        """Return the optimizer of a phase; the state of `param_optimizer` fits this optimizer."""
         return make_optimizer(self.optimizer, self.objective.logical_axes, self.objective.sections, phase.weight_decay)
 
     @functools.cached_property

@@ -169,6 +169,33 @@ def test_programs_give_the_vectors_of_sentence_transformers(vectors, name):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["dense", pytest.param("late_interaction", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["stablehlo", pytest.param("onnx", marks=pytest.mark.slow)])
+def test_a_model_of_vectors_with_the_class_of_a_masked_token_model(tmp_path, capsys, kind, name):
+    """sentence-transformers reads only the encoder of such a directory, so the program has only the vectors."""
+    tiny_models.save(tmp_path / "encoder", "bert")
+    if kind == "dense":
+        model = save_theirs(tmp_path / "encoder", tmp_path / "theirs", "mean", True, LENGTH)
+        expected = model.encode(README_TEXTS) @ model.encode(README_TEXTS).T
+    else:
+        model = save_multi_vector_encoder(tmp_path / "encoder", tmp_path / "theirs", "plain")
+        (query,) = model.encode_query(["a query"], convert_to_numpy=True)
+        documents = model.encode_document(["a document", "another document"], convert_to_numpy=True)
+        expected = [(query @ document.T).max(1).sum() for document in documents]
+    for file in ("config.json", "model.safetensors"):
+        shutil.copy(tmp_path / "encoder" / file, tmp_path / "theirs" / file)
+    assert verify(tmp_path / "theirs") == 0, capsys.readouterr().out
+    export(tmp_path / "theirs", tmp_path / name, "--format", name)
+    assert verify(tmp_path / name) == 0, capsys.readouterr().out
+    printed = run_readme_code((tmp_path / name / "README.md").read_text(), tmp_path / name)
+    numbers = printed.partition(")\n")[2] if kind == "dense" else printed
+    found = [float(x) for x in numbers.replace("[", " ").replace("]", " ").split()]
+    np.testing.assert_allclose(found, np.ravel(expected), rtol=0, atol=1e-5)
+    export(tmp_path / "theirs", tmp_path / "words", "--format", name, "--head", "masked_token")
+    assert verify(tmp_path / "words") == 0, capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("form", "names"),
     [

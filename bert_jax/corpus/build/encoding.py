@@ -104,7 +104,7 @@ class Chunk:
         is_last: True if the chunk is the last of the partition.
         documents: documents and pieces.
         bytes_read: bytes of all inputs up to the end of the chunk.
-        split: split of the document whose first pieces are in an earlier chunk.
+        split: the split, such as "heldout", of the document that began in an earlier chunk.
         has_records: True if the document that continues from an earlier chunk has records already.
         split_hashes: split hash of each document; empty if `encode_chunk` computes the hashes.
     """

@@ -293,7 +293,7 @@ def _describe_restarts(trainings: Sequence[Training]) -> str:
 
 @functools.cache
 def _describe_size(model: EncoderConfig, heads: tuple[Head, ...]) -> str:
-    """Return the number of parameters of a model in words; "" if the model's vocabulary size is not recorded."""
+    """Return a phrase with the number of parameters of a model; "" if the size of the vocabulary is not recorded."""
     if not model.vocab_size:
         return ""
     count = count_parameters(model, heads)
