@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax.convert.expected_outputs import has_vectors
+from bert_jax.errors import UserError
 from bert_jax.interop import stablehlo
 from bert_jax.interop.huggingface.model import MULTI_LABEL
 from bert_jax.interop.onnx_file import FILE as ONNX_FILE
@@ -219,8 +220,13 @@ def _code_of_late_interaction(
         pad_code: code that makes the tokenizer pad the texts of a batch to one length.
         encode_code: code that makes `inputs` from `texts`.
         call: code that computes `outputs` from `inputs`.
+
+    Raises:
+        UserError: mask tokens fill queries beyond `max_length`.
     """
     rules = sentences.token_rules
+    if rules.expands and (rules.query_length or 0) > max_length:
+        raise UserError(f"queries have {rules.query_length} tokens, but the model reads {max_length}")
     lengths = [min(length or max_length, max_length) for length in (rules.query_length, rules.document_length)]
     skipped = [token_id for token_id, token in enumerate(tokenizer.tokens) if token in {*rules.skipped_words}]
     mask = f"pad_id={tokenizer.mask_id}, pad_token={json.dumps(tokenizer.special.mask, ensure_ascii=False)}"

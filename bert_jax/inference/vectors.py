@@ -71,8 +71,14 @@ class TokenVectors:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
-        """Return the vectors of some texts, float32 `[indices, tokens of the longest text, width]`, padded with 0."""
+    def __getitem__(self, indices: int | np.ndarray) -> np.ndarray:
+        """Return the vectors of a text, float32 `[tokens, width]`.
+
+        For several texts, return their vectors, float32 `[indices, tokens of the longest text, width]`, padded with 0.
+        """
+        if isinstance(indices, int | np.integer):
+            index = range(len(self))[int(indices)]
+            return self.vectors[slice(*self.offsets[index : index + 2])]
         longest = max(int(np.diff(self.offsets).max(initial=0)), 1)
         array = np.zeros((len(indices), longest, self.vectors.shape[1]), np.float32)
         for row, index in enumerate(indices):

@@ -293,6 +293,17 @@ def test_the_readme_truncates_texts_to_the_positions_of_the_encoder(vectors, tmp
     assert f"enable_truncation({weights.config.max_positions})" in readme
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_queries_that_the_model_cannot_read_are_refused(tmp_path):
+    """Mask tokens fill queries up to 14 tokens."""
+    tiny_models.save(tmp_path / "encoder", "bert", "Model")
+    save_multi_vector_encoder(tmp_path / "encoder", tmp_path / "theirs")
+    (path,) = (tmp_path / "theirs").glob("sentence_bert_config.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"max_seq_length": 10}))
+    with pytest.raises(UserError, match="queries have 14 tokens, but the model reads 10"):
+        program_readme(read_weights(tmp_path / "theirs"), "title", "onnxruntime", is_int8=False)
+
+
 def test_python_returns_the_checks_that_the_command_prints(vectors, capsys):
     place, _ = vectors
     checks = bert_jax.verify_run(place / "onnx")
