@@ -27,21 +27,21 @@ BATCHES = 30
 TOKENS_PER_BATCH = 256 * 128
 
 RULES = {
-    "as BERT": DataConfig(),
+    "next sentence": DataConfig(),
     "sentence order": DataConfig(sentence_pairs="sentence_order"),
     "full sentences": DataConfig(sentence_pairs="full_sentences"),
     "document sentences": DataConfig(sentence_pairs="document_sentences"),
     "full text": DataConfig(sentence_pairs="full_text"),
-    "no pairs": DataConfig(sentence_pairs="none"),
-    "whole words": DataConfig(masking="whole_word"),
-    "n-grams": DataConfig(masking="ngram"),
-    "spans": DataConfig(masking="span"),
+    "none": DataConfig(sentence_pairs="none"),
+    "whole words, next sentence": DataConfig(masking="whole_word"),
+    "n-grams, next sentence": DataConfig(masking="ngram"),
+    "spans, next sentence": DataConfig(masking="span"),
     "static": DataConfig(dupe_factor=10),
-    "packed": DataConfig(packing=8),
+    "packed, next sentence": DataConfig(packing=8),
     "packed, sentence order": DataConfig(packing=8, sentence_pairs="sentence_order"),
     "packed, document sentences": DataConfig(packing=8, sentence_pairs="document_sentences"),
     "packed, spans": DataConfig(packing=8, masking="span"),
-    "mixture of 20, smoothed": DataConfig(smoothing=0.7),
+    "mixture of 20 sources, smoothed": DataConfig(smoothing=0.7),
 }
 
 

@@ -139,10 +139,7 @@ def task_eval_set(weights: Weights, data: str | None, num_examples: int, console
     task = resolve_task(settings, weights.labels or described.get("labels", ()))
     kind, tokenizer = KINDS[task.kind], load_tokenizer(weights.directory)
     if kind.head not in {head.name for head in weights.heads}:
-        raise UserError(
-            f"{path}: a model of {task.kind} has no score to compare; leave out --original, or compress the pretrained "
-            "model"
-        )
+        raise UserError(f"{path}: a model of {task.kind} has no head to measure; compress the pretrained model instead")
 
     def read_split_of_task(split: str) -> TaskSplit:
         return read_split(task, settings, (*existing_sets(task, settings, split), split)[0], tokenizer, console)

@@ -15,6 +15,7 @@ from bert_jax.convert.expected_outputs import (
     FILE,
     ExpectedOutputs,
     compute_outputs_of_bert_jax,
+    has_vectors,
     largest_relative_difference,
     read_expected_outputs,
     rows_without_padding,
@@ -60,6 +61,8 @@ def check_runtimes(
     if row is None or not row.runtimes:
         raise UserError(f"{directory}: no runtime for the format '{expected.format}'")
     weights = with_exported_heads(read_weights(original, console=console), is_class=True) if original else None
+    if weights and has_vectors(weights.sentences):
+        raise UserError(f"--original {original}: scores of models of vectors are not compared; leave out --original")
     eval_set = eval_set_of(weights, data, 0, console) if weights else None
     num_run = 0
     for name in row.runtimes:

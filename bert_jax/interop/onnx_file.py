@@ -66,7 +66,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
     )
     with output_directory(pathlib.Path(output)) as partial, _silenced_loggers():
         model_class = getattr(transformers, described.architecture)
-        options = _options_without_pooler(model_class, source)
+        options = _pooler_options(model_class, source)
         model = model_class.from_pretrained(source, local_files_only=True, **options).eval()
         modules = read_sentence_modules(source)
         modules = None if modules and modules.activation else modules
@@ -88,7 +88,8 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
                 if modules is None:
                     return outputs
                 text_vectors = TEXT_VECTORS[modules.vector_head]
-                return *outputs, text_vectors(outputs[0], batch["attention_mask"], modules, self.projection)
+                states = outputs[0] if self.projection is None else outputs[0] @ self.projection
+                return *outputs, text_vectors(states, batch["attention_mask"], modules)
 
         # A separate tensor for each input: torch would treat a shared tensor as a single input.
         example = {name: torch.ones((2, 3, 4)[-len(axes) :], dtype=torch.int64) for name in names}
@@ -112,14 +113,14 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
         _copy_files_beside_weights(source, partial)
 
 
-def _options_without_pooler(model_class: Any, source: pathlib.Path) -> dict[str, bool]:
-    """Return the options with which a class of transformers makes no pooler if the weights have none.
+def _pooler_options(model_class: Any, source: pathlib.Path) -> dict[str, bool]:
+    """Return the options with which a class of transformers makes a pooler only if the weights have a pooler.
 
-    Without these options, transformers makes a pooler of random weights, and the program has random outputs.
+    Without these options, transformers makes a pooler of random weights, and the program has a random output.
     """
-    has_pooler = any("pooler" in name for name in read_weight_files(source).tensors)
-    makes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
-    return {"add_pooling_layer": False} if makes_pooler and not has_pooler else {}
+    if "add_pooling_layer" not in inspect.signature(model_class).parameters:
+        return {}
+    return {"add_pooling_layer": any("pooler" in name for name in read_weight_files(source).tensors)}
 
 
 def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:

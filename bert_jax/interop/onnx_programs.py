@@ -100,18 +100,16 @@ PROGRAMS: Mapping[str, Callable[[Any, EncoderConfig], Callable[[Inputs], Inputs]
 }
 
 
-def dense_vectors(hidden: Any, attention_mask: Any, modules: SentenceModules, projection: Any) -> Any:
+def dense_vectors(hidden: Any, attention_mask: Any, modules: SentenceModules) -> Any:
     """Return the dense vectors of texts, `[batch, hidden]`, as in sentence-transformers.
 
     Args:
         hidden: last hidden states, float32 `[batch, length, hidden]`.
         attention_mask: int64 `[batch, length]`.
         modules: pooling and normalization.
-        projection: not read.
     """
     import torch
 
-    del projection
     is_real = attention_mask[..., None] != 0
     poolings: dict[str, Callable[[], Any]] = {
         "mean": lambda: (hidden * is_real).sum(1) / is_real.sum(1),
@@ -122,39 +120,37 @@ def dense_vectors(hidden: Any, attention_mask: Any, modules: SentenceModules, pr
     return torch.nn.functional.normalize(vectors, dim=-1) if modules.normalize else vectors
 
 
-def sparse_vectors(logits: Any, attention_mask: Any, modules: SentenceModules, projection: Any) -> Any:
+def sparse_vectors(logits: Any, attention_mask: Any, modules: SentenceModules) -> Any:
     """Return the sparse vectors of texts (SPLADE), `[batch, vocab]`: log(1 + relu(largest masked-token logit)).
 
     Args:
         logits: logits of the masked-token head, float32 `[batch, length, vocab]`.
         attention_mask: int64 `[batch, length]`.
         modules: not read.
-        projection: not read.
     """
     import torch
 
-    del modules, projection
+    del modules
     largest = (logits * attention_mask[..., None]).amax(1)  # a 0 in place of padding changes no vector
     return torch.log1p(torch.relu(largest))
 
 
-def late_interaction_vectors(hidden: Any, attention_mask: Any, modules: SentenceModules, projection: Any) -> Any:
-    """Return the vectors of all tokens (ColBERT), `[batch, length, width]`, projected and scaled to length 1.
+def late_interaction_vectors(projected: Any, attention_mask: Any, modules: SentenceModules) -> Any:
+    """Return the vectors of all tokens (ColBERT), `[batch, length, width]`, scaled to length 1.
 
     Args:
-        hidden: last hidden states, float32 `[batch, length, hidden]`.
+        projected: projections of the last hidden states, float32 `[batch, length, width]`.
         attention_mask: not read.
         modules: not read.
-        projection: kernel of the projection, float32 `[hidden, width]`.
     """
     import torch
 
     del attention_mask, modules
-    return torch.nn.functional.normalize(hidden @ projection, dim=-1)
+    return torch.nn.functional.normalize(projected, dim=-1)
 
 
-# Row of VECTOR_HEADS -> (first output of the model, attention mask, modules, projection) -> vectors of texts.
-TEXT_VECTORS: Mapping[str, Callable[[Any, Any, SentenceModules, Any], Any]] = {
+# Row of VECTOR_HEADS -> (first output of the model, perhaps projected; attention mask; modules) -> vectors of texts.
+TEXT_VECTORS: Mapping[str, Callable[[Any, Any, SentenceModules], Any]] = {
     "dense": dense_vectors,
     "sparse": sparse_vectors,
     "late_interaction": late_interaction_vectors,

@@ -32,7 +32,7 @@ from bert_jax.convert.expected_outputs import (
     serialize_expected_outputs,
 )
 from bert_jax.convert.export import FORMATS
-from bert_jax.convert.export_readme import ANSWER_CODE, FENCE, PROGRAM_CODE, _code_of_texts
+from bert_jax.convert.export_readme import ANSWER_CODE, FENCE, KINDS_OF_VECTORS, PROGRAM_CODE, _code_of_texts
 from bert_jax.convert.latency import repeat_first_row_to_batch
 from bert_jax.convert.program import program_readme, run_readme_code
 from bert_jax.convert.runtimes import RUNTIMES, open_runtime, select_outputs
@@ -40,9 +40,11 @@ from bert_jax.errors import UserError
 from bert_jax.files import SUMS
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.onnx_file import convert_to_openvino, quantize_onnx
+from bert_jax.interop.onnx_programs import TEXT_VECTORS
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds.answer_search import find_answers
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from tests.helpers import tiny_models
 from tests.interop.test_multi_vector_encoders import save_theirs as save_multi_vector_encoder
 from tests.interop.test_sentence_modules import TEXTS, save_theirs
@@ -302,6 +304,16 @@ def test_queries_that_the_model_cannot_read_are_refused(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"max_seq_length": 10}))
     with pytest.raises(UserError, match="queries have 14 tokens, but the model reads 10"):
         program_readme(read_weights(tmp_path / "theirs"), "title", "onnxruntime", is_int8=False)
+
+
+def test_scores_of_vectors_are_not_compared(vectors, capsys):
+    place, _ = vectors
+    assert verify(place / "stablehlo", "--original", str(place / "theirs")) == 2
+    assert capsys.readouterr().err.endswith("are not compared; leave out --original\n")
+
+
+def test_every_kind_of_vectors_has_a_program():
+    assert KINDS_OF_VECTORS.keys() == TEXT_VECTORS.keys() == VECTOR_HEADS.keys()
 
 
 def test_python_returns_the_checks_that_the_command_prints(vectors, capsys):

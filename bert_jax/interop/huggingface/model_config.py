@@ -87,7 +87,7 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
     family = FAMILIES[config.family]
     fields: dict[str, Any] = {theirs: getattr(config, field.name) for theirs, field in family.fields.items()}
 
-    def check_are_expressed(values: Mapping[str, Any], expressed: Mapping[str, Collection[Any]]) -> None:
+    def refuse_inexpressible(values: Mapping[str, Any], expressed: Mapping[str, Collection[Any]]) -> None:
         different = [
             f"model.{name}={value!r} (it has {' or '.join(map(repr, dict.fromkeys(expressed[name])))})"
             for name, value in values.items()
@@ -103,7 +103,7 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
     for theirs, field in family.fields.items():
         if field.values is not None:
             or_null = [None] if field.default is None else []
-            check_are_expressed({field.name: fields[theirs]}, {field.name: [*field.values.values(), *or_null]})
+            refuse_inexpressible({field.name: fields[theirs]}, {field.name: [*field.values.values(), *or_null]})
             fields[theirs] = next((name for name, ours in field.values.items() if ours == fields[theirs]), None)
         if field.name == "embedding_size":
             fields[theirs] = config.embedding_size or config.hidden_size
@@ -117,7 +117,7 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
         dataclasses.asdict(_normalized_config(encoder))
         for encoder in (config, _parse_encoder(config.family, family, fields, where))
     )
-    check_are_expressed(wanted, {name: [value] for name, value in parsed.items()})
+    refuse_inexpressible(wanted, {name: [value] for name, value in parsed.items()})
     return fields
 
 
