@@ -155,8 +155,8 @@ def compare_times(before: Runner, after: Runner, batch: Batch) -> Times:
 def jax_runner(weights: Weights) -> Runner:
     """Return a function that runs a model in JAX on a batch."""
     model = make_model(weights.config, ComputeConfig(), weights.heads)
-    apply, params = jax.jit(lambda params, batch: model.apply(params, batch, None)), jax.device_put(weights.params)
-    return lambda batch: {name: np.asarray(x) for name, x in apply(params, batch).items()}
+    apply, params = jax.jit(model.apply), jax.device_put(weights.params)
+    return lambda batch: {name: np.asarray(x) for name, x in apply(params, batch, None).items()}
 
 
 def onnx_runner(directory: pathlib.Path, output_names: Sequence[str]) -> Runner:

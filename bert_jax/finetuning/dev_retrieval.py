@@ -63,8 +63,7 @@ def make_retrieval_scorer(
         console.progress(task, num_done, total, "texts")
 
     def scores_of(params: Params) -> dict[str, float]:
-        mesh = jax.tree.leaves(params)[0].sharding.mesh
-        all_params = jax.device_get(jax.jit(lambda x: x, out_shardings=sharding.replicated(mesh))(params))
+        all_params = sharding.copy_to_hosts(params)
         if inputs.adapter:
             all_params = merge_adapter_into_weights(inputs.adapter, all_params)
         model = OpenModel(

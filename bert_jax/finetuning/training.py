@@ -194,8 +194,7 @@ def export_best_model(
     inputs: TaskInputs, settings: TaskConfig, directory: pathlib.Path, step: int, params: Params
 ) -> None:
     """Write `best-STEP`, a model directory."""
-    mesh = jax.tree.leaves(params)[0].sharding.mesh
-    on_host = jax.device_get(jax.jit(lambda x: x, out_shardings=sharding.replicated(mesh))(params))
+    on_host = sharding.copy_to_hosts(params)
     if jax.process_index():
         return
     on_host.pop(LOG_TEMPERATURE, None)  # only the loss reads the temperature

@@ -26,7 +26,7 @@ def make_predict(
     The function applies the model without dropout. Every process gets all outputs. If the batches end early, the
     remaining inputs have no outputs.
     """
-    apply = jax.jit(lambda params, batch: model.apply(params, batch, None), out_shardings=sharding.replicated(mesh))
+    apply = jax.jit(model.apply, out_shardings=sharding.replicated(mesh))
 
     def predict(
         params: Params, features: Sequence[Features], plan: Iterable[PlannedBatch], batches: Iterable[Batch]
@@ -36,7 +36,7 @@ def make_predict(
             None  # a batch is computed while the next batch is read
         )
         for planned, batch in zip(plan, batches, strict=False):
-            launched = planned.indices, apply(params, sharding.place_batch(batch, mesh))
+            launched = planned.indices, apply(params, sharding.place_batch(batch, mesh), None)
             if pending:
                 _write_at_indices(outputs, *pending)
             pending = launched

@@ -75,8 +75,15 @@ class Model:
 
 
 def make_model(config: EncoderConfig, compute: ComputeConfig, heads: Sequence[Head]) -> Model:
-    """Return the encoder of `config` with `heads`; raise `UserError` for an architecture that cannot be built."""
-    heads = tuple(heads)
+    """Return the encoder of `config` with `heads`; raise `UserError` for an architecture that cannot be built.
+
+    Equal arguments give the same `Model`, so that `jax.jit` of its functions compiles each shape once in a process.
+    """
+    return _make_model(config, compute, tuple(heads))
+
+
+@functools.lru_cache(8)
+def _make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> Model:
     _check_architecture(config, compute, heads)
     module = Network(config, compute, heads)
 
@@ -180,11 +187,13 @@ def draw_missing(config: EncoderConfig, heads: tuple[Head, ...], params: Params,
     if not missing:
         return params
 
-    def draw(rng: jax.Array) -> Params:  # XLA removes the computation of the parts that exist
-        drawn = model.init(rng)
-        return {name: drawn[name] for name in missing}
+    return params | cast(Params, jax.device_get(_draw_parts(model.init, tuple(missing), rng)))
 
-    return params | cast(Params, jax.device_get(jax.jit(draw)(rng)))
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _draw_parts(init: Callable[[jax.Array], Params], names: tuple[str, ...], rng: jax.Array) -> Params:
+    drawn = init(rng)  # XLA removes the computation of the other parts
+    return {name: drawn[name] for name in names}
 
 
 def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAINING_HEADS) -> int:

@@ -4,6 +4,7 @@ To add a chip, add a row to CHIPS.
 """
 
 import dataclasses
+import functools
 import statistics
 import time
 from typing import Any
@@ -160,6 +161,7 @@ def peak_flops() -> float | None:
     return measure_matmul_flops() / jax.local_device_count() if device.platform == "cpu" else None
 
 
+@functools.cache  # a process that trains several models measures once
 def measure_matmul_flops() -> float:
     """Return the FLOP/s of a float32 product of two 1,024 x 1,024 matrices: median of 7 after one warmup.
 

@@ -294,6 +294,16 @@ def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Ar
     return {name: global_array_from_local(array) for name, array in batch.items()}
 
 
+def copy_to_hosts(params: Any) -> Any:
+    """Return a tree of arrays on one mesh as numpy arrays, whole on every process."""
+    mesh = jax.tree.leaves(params)[0].sharding.mesh
+    return jax.device_get(jax.jit(_identity, out_shardings=replicated(mesh))(params))
+
+
+def _identity(tree: Any) -> Any:  # a function with a name, for which `jax.jit` keeps its programs
+    return tree
+
+
 def constrain(x: jax.Array, *names: str) -> jax.Array:
     """Constrain the sharding of an activation by its logical axes; without a mesh (`jax.set_mesh`), return `x`.
 

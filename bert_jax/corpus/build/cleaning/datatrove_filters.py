@@ -48,9 +48,17 @@ def apply_filter(text: str, *, rule: str, **parameters: Any) -> str | Removed:
 def check_filter(*, rule: str, **parameters: Any) -> None:
     """Raise UserError for a missing package, or for a language for which datatrove has no word tokenizer."""
     with needs_packages(f"[{rule}]", _PACKAGES):
+        from datatrove.utils.word_tokenizers import load_tokenizer_assignments
+
         from bert_jax.corpus.build.cleaning.spacy_words import load_cached_word_tokenizer
+    language = parameters["language"]
+    if language not in load_tokenizer_assignments():
+        raise UserError(
+            f"language: datatrove splits no words of {language!r}; give an ISO 639 code such as 'en' or 'deu', or leave"
+            f" [{rule}] out"
+        )
     try:
-        load_cached_word_tokenizer(parameters["language"]).word_tokenize("One sentence.")
+        load_cached_word_tokenizer(language).word_tokenize("One sentence.")
     except (ImportError, ValueError) as error:
         raise UserError(f"language: {error}") from None
 
