@@ -301,7 +301,8 @@ def _indexed_batches(
 ) -> list[_IndexedBatch]:
     """Return batches of features; each batch has the indices of its inputs."""
     feed = Feed(buckets, size, weights.config.num_token_types, pad_id)
-    plan = plan_prediction_batches(feed, features, limits=None)  # pruning needs padded sequences
+    # Pruning needs padded sequences.
+    plan = plan_prediction_batches(feed, features, None, weights.config.max_dense_length)
     batches = collate_batches(feed, features, plan, SINGLE_HOST)
     return [_IndexedBatch(part.indices, batch) for part, batch in zip(plan, batches, strict=True)]
 

@@ -49,9 +49,11 @@ from bert_jax.tasks.batching import Feed, choose_buckets
 from bert_jax.tasks.class_weights import SCHEMES, add_label_weights, label_weights, oversample_rare_labels
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.labels import labels_text, match_head_rows_to_labels
+from bert_jax.tasks.late_interaction import check_unread_tokens, token_rules
 from bert_jax.tasks.reading.examples import SPLITS, existing_sets
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training.schedules import Phase
 
@@ -139,6 +141,8 @@ def read_task_inputs(
     if kind.loss.whole_batch:
         _check_sentence_modules(weights)
         check_matryoshka_sizes(settings.matryoshka_sizes, head.classes or weights.config.hidden_size)
+        if VECTOR_HEADS[settings.vector_head].has_token_vectors:
+            check_unread_tokens(token_rules(settings), weights.config, str(init_from))
     if settings.bilstm and head.name not in OF_TASKS:
         raise no_effect_error("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
     if freeze_encoder and head.name in WITHOUT_PARAMETERS and not settings.bilstm:

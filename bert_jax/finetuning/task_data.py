@@ -177,7 +177,8 @@ def make_dev_evaluation(
     """
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     all_features = [features for split in splits for features in split.features]
-    planned = plan_prediction_batches(feed, all_features, row_limits((model.config,), model.heads, compute, mesh))
+    limits = row_limits((model.config,), model.heads, compute, mesh)
+    planned = plan_prediction_batches(feed, all_features, limits, model.config.max_dense_length)
 
     def evaluate(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         with out_of_memory_in_evaluation_as_user_error():

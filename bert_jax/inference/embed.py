@@ -30,7 +30,13 @@ from bert_jax.parallel.sharding import SINGLE_HOST, single_device_mesh
 from bert_jax.tasks.batching import Feed, collate_batches, doubling_buckets
 from bert_jax.tasks.features import SPELLED, UNKNOWN, Features, FeaturesAndCounts
 from bert_jax.tasks.kinds.texts import text_features
-from bert_jax.tasks.late_interaction import QUERY, TokenRules, make_token_marker, select_scored_tokens
+from bert_jax.tasks.late_interaction import (
+    QUERY,
+    TokenRules,
+    check_unread_tokens,
+    make_token_marker,
+    select_scored_tokens,
+)
 from bert_jax.tasks.prediction_batches import plan_prediction_batches
 from bert_jax.tasks.vector_heads import VECTOR_HEADS, VectorHead
 
@@ -300,7 +306,7 @@ class _Embedder:
         """Yield the index and the features of each text, in the order of the batches."""
         config, pad_id = self._model.config, self._model.tokenizer.pad_id
         feed = Feed(doubling_buckets(self.max_seq_len), batch_size, config.num_token_types, pad_id)
-        plan = plan_prediction_batches(feed, features, self._row_limits)
+        plan = plan_prediction_batches(feed, features, self._row_limits, config.max_dense_length)
         for planned, batch in zip(plan, collate_batches(feed, features, plan, SINGLE_HOST), strict=True):
             del batch["example_weights"]
             values = np.asarray(self._compute(self._model.params, batch))
@@ -402,6 +408,8 @@ def _token_marker_and_length(model: OpenModel, rules: TokenRules, options: Embed
     max_seq_len = options.max_seq_len or highest
     if is_query and rules.expands and of_role > max_seq_len:
         raise UserError(f"{model.directory}: queries have {of_role} tokens, but the model reads {max_seq_len}")
+    if is_query:
+        check_unread_tokens(rules, model.config, str(model.directory))
     mark_tokens = make_token_marker(rules, model.tokenizer)
     return _MarkerAndLength(lambda text: mark_tokens(text, [is_query]), max_seq_len, highest)
 

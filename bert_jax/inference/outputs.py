@@ -55,7 +55,7 @@ def single_device_predictor(model: Model, params: Params, feed: Feed, compute: C
     limits = row_limits((model.config,), model.heads, compute, mesh)
 
     def outputs_of(features: Sequence[Features], progress: Callable[[int], None]) -> list[Outputs]:
-        plan = plan_prediction_batches(feed, features, limits)
+        plan = plan_prediction_batches(feed, features, limits, model.config.max_dense_length)
 
         def batches_with_progress() -> Iterator[Batch]:
             done = 0

@@ -68,21 +68,25 @@ def replace_big_bird_encoder(model: Any, config: EncoderConfig) -> Callable[[Inp
 
     base = getattr(model, "bert", model)
 
-    def pattern_bias(length: int) -> Any:
-        """Return the term to add to the attention score of each pair of tokens."""
+    def pattern_bias(attention_mask: Any) -> Any:
+        """Return the term to add to the attention score of each pair of tokens, `[sequences, 1, length, length]`."""
         if config.block_size is None:
             return torch.zeros(1, 1)
-        block = torch.arange(length) // config.block_size
-        end = (block == 0) | (block == block[-1])
-        reads_all = block[-1] < 5 + 2 * config.random_blocks
+        column = torch.arange(attention_mask.shape[1])
+        block = column // config.block_size
+        num_tokens = ((attention_mask != 0) * (column + 1)).amax(1)[:, None, None, None]
+        last = (num_tokens - 1) // config.block_size
+        end = (block == 0) | (block == last)
+        end_query = (block[:, None] == 0) | (block[:, None] == last)
+        reads_all = num_tokens <= config.max_dense_length
         near = (block[:, None] - block).abs() <= 1
-        counts_again = (block == 0) & ~end[:, None] & ~reads_all
-        bias = _mask_to_score_bias(near | end[:, None] | end | reads_all)
+        counts_again = (block == 0) & ~end_query & ~reads_all
+        bias = _mask_to_score_bias(near | end_query | end | reads_all)
         return bias + math.log(1 + config.random_blocks) * counts_again
 
     def forward(input_ids: Any, attention_mask: Any, token_type_ids: Any = None, **_: Any) -> Any:
         x = base.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
-        bias = _mask_to_score_bias((attention_mask != 0)[:, None, None, :]) + pattern_bias(input_ids.shape[1])
+        bias = _mask_to_score_bias((attention_mask != 0)[:, None, None, :]) + pattern_bias(attention_mask)
         for layer in base.encoder.layer:
             attention = layer.attention.self
             context = _dense_attention(x, (attention.query, attention.key, attention.value), config.num_heads, bias)

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.config import TaskConfig
+from bert_jax.config import EncoderConfig, TaskConfig
+from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
 from bert_jax.tokenizer import Tokenizer
 
@@ -44,6 +45,27 @@ def token_rules(settings: TaskConfig) -> TokenRules:
         attends=settings.attend_to_expansion,
         skipped_words=PUNCTUATION if settings.skip_punctuation else (),
     )
+
+
+def check_unread_tokens(rules: TokenRules, config: EncoderConfig, where: str) -> None:
+    """Raise UserError if the mask tokens of a query would have other vectors than in transformers.
+
+    In transformers, tokens to which no token attends have a zero embedding (disentangled attention), read nothing
+    (Longformer), or have a window without a token to read. `where` names the model.
+    """
+    if not rules.expands or rules.attends:
+        return
+    windows = config.local_windows or ((config.local_window,) if config.local_window else ())
+    reasons = {
+        "disentangled attention": config.positions == "disentangled",
+        "global tokens": config.separator_id is not None,
+        f"windows of {min(windows, default=0)} tokens": any((rules.query_length or 0) > n // 2 + 2 for n in windows),
+    }
+    if reason := next((reason for reason, applies in reasons.items() if applies), None):
+        raise UserError(
+            f"{where}: with {reason}, tokens of a query must attend to the mask tokens that fill it, or transformers "
+            "computes other vectors; set config.task.attend_to_expansion=True in training"
+        )
 
 
 def make_token_marker(rules: TokenRules, tokenizer: Tokenizer) -> Callable[[Features, Sequence[bool]], Features]:

@@ -6,6 +6,7 @@ compiled, and later runs find them in the persistent cache.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,7 +35,9 @@ class _Group:
     cost: float  # cost of the group in tokens
 
 
-def plan_prediction_batches(feed: Feed, features: Sequence[Features], limits: RowLimits | None) -> list[PlannedBatch]:
+def plan_prediction_batches(
+    feed: Feed, features: Sequence[Features], limits: RowLimits | None, max_dense_length: float = math.inf
+) -> list[PlannedBatch]:
     """Return the batches of all inputs, the shortest inputs first.
 
     A batch has as many tokens as `feed.batch_size` padded inputs, or at most a quarter as many if there are few inputs.
@@ -46,10 +49,24 @@ def plan_prediction_batches(feed: Feed, features: Sequence[Features], limits: Ro
         feed: lengths to which sequences are padded, and the batch size.
         features: the inputs; all have the same number of sequences.
         limits: limits of the rows that the model can read; None: sequences are padded, not packed in rows.
+        max_dense_length: length above which attention is block-sparse. Batches of shorter inputs are not padded above
+            this length, so that the outputs do not depend on the other inputs of a batch.
     """
     longest = np.array([feature.length for feature in features], np.int64)
     if limits is None or (features and UNREAD in features[0].targets):
-        return plan_feature_batches(longest, feed.buckets, feed.batch_size, seed=0, epoch=0, shuffle=False)
+        is_dense, dense_buckets = longest <= max_dense_length, [n for n in feed.buckets if n < max_dense_length]
+        if len(dense_buckets) < len(feed.buckets):
+            dense_buckets.append(int(max_dense_length))
+        return [
+            planned._replace(indices=indices[planned.indices])
+            for indices, buckets in (
+                (np.flatnonzero(is_dense), dense_buckets),
+                (np.flatnonzero(~is_dense), feed.buckets),
+            )
+            for planned in plan_feature_batches(
+                longest[indices], buckets, feed.batch_size, seed=0, epoch=0, shuffle=False
+            )
+        ]
     if not features:
         return []
     lengths = np.array([[len(ids) for ids, _ in feature.sequences] for feature in features], np.int64)

@@ -322,7 +322,10 @@ MISTAKES = [
     ("[gopher_repetition]\ndup_n_grams = [[5, nan]]", "is not a list of pairs"),
     ("[fineweb_quality]\nline_punct_thr = inf", "line_punct_thr: inf is not a finite number"),
     ("[c4_quality]\nfilter_policy = 1", "filter_policy: 1 is not true or false"),
-    ("[fineweb_quality]\nlanguage = 'xx'", "[fineweb_quality] language: datatrove splits no words of 'xx'; give an ISO 639 code"),
+    (
+        "[fineweb_quality]\nlanguage = 'xx'",
+        "[fineweb_quality] language: datatrove splits no words of 'xx'; give an ISO 639 code",
+    ),
     ("[c4_quality]\nexclusion_writer = 'x'", "[c4_quality] has no parameter 'exclusion_writer'"),
     ("[mask_emails]\nreplacement = 1", "replacement: 1 is not a text in quotes"),
     ("[mask_ip_addresses]\npublic_only = 1", "public_only: 1 is not true or false"),

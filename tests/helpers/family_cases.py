@@ -437,11 +437,15 @@ def model_of(case: Case, name: str, classes: int | None = None, seed: int = 0) -
     return reference.randomized(getattr(transformers, name), config, seed, deviation=0.15)
 
 
+MAX_LENGTH = 1 << 20
+
+
 def batch_of(case: Case, rows: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
     """`[rows, choices, length]`, padded to the right; every position is asked for its token."""
     rng, config, length = np.random.default_rng(seed), case.ours, case.length
     shape = (rows, CHOICES, length)
-    lengths = rng.integers(length // 2, length + 1, shape[:2])
+    dense = int(min(config.max_dense_length, MAX_LENGTH))  # a BigBird reads shorter texts in batches of their own
+    lengths = rng.integers(dense + 1 if dense < length else length // 2, length + 1, shape[:2])
     lengths[0, 0] = length
     mask = (np.arange(length) < lengths[..., None]).astype(np.int32)
     padding = case.theirs.pad_token_id
@@ -458,6 +462,43 @@ def batch_of(case: Case, rows: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
     }
 
 
+def whole_batch(model: transformers.PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict:
+    return dict(model(**inputs, output_hidden_states=True))
+
+
+def by_sequence(model: transformers.PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict:
+    """What the reference answers for each sequence without padding, with 0 for padding.
+
+    A BigBird of transformers computes blocks of the padded batch, and stays dense after a short sequence.
+    """
+    shape, found = inputs["input_ids"].shape, []
+    flat = {key: x.reshape(-1, 1, shape[-1]) for key, x in inputs.items()}
+    for row, mask in enumerate(flat["attention_mask"]):
+        size = int(mask.sum())
+        model.base_model.set_attention_type(model.config.attention_type)
+        of_row = whole_batch(
+            model, {key: x[row, :, :size].reshape(*(1,) * (len(shape) - 1), -1) for key, x in flat.items()}
+        )
+        for key, x in of_row.items():
+            if key == "hidden_states":  # these have padding up to a whole block
+                of_row[key] = tuple(padded_to(y[:, :size], shape[-1]) for y in x)
+            elif key in PER_TOKEN or (key == "logits" and type(model).__name__.endswith(LOGITS_PER_TOKEN)):
+                of_row[key] = padded_to(x[:, :size], shape[-1])
+        found.append(of_row)
+    joined = {key: torch.cat([x[key] for x in found]) for key in found[0] if key != "hidden_states"}
+    if type(model).__name__.endswith("MultipleChoice"):
+        joined["logits"] = joined["logits"].reshape(shape[:2])
+    return joined | {"hidden_states": tuple(map(torch.cat, zip(*(x["hidden_states"] for x in found), strict=True)))}
+
+
+PER_TOKEN = ("prediction_logits", "start_logits", "end_logits", "last_hidden_state")
+LOGITS_PER_TOKEN = ("ForMaskedLM", "ForTokenClassification")
+
+
+def padded_to(x: torch.Tensor, length: int) -> torch.Tensor:
+    return torch.cat([x, x.new_zeros(x.shape[0], length - x.shape[1], *x.shape[2:])], 1)
+
+
 def answers(model: transformers.PreTrainedModel, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What the reference answers, under our names and in our shapes; choices are rows but to `choice`."""
     name = type(model).__name__
@@ -467,7 +508,7 @@ def answers(model: transformers.PreTrainedModel, batch: dict[str, np.ndarray]) -
     if not name.endswith("MultipleChoice"):
         inputs = {key: x.flatten(0, 1) for key, x in inputs.items()}
     with torch.no_grad():
-        out = model(**inputs, output_hidden_states=True)
+        out = (by_sequence if name.startswith("BigBird") else whole_batch)(model, inputs)
     fields = {
         "ForPreTraining": {
             "prediction_logits": "mlm_logits",
@@ -485,8 +526,7 @@ def answers(model: transformers.PreTrainedModel, batch: dict[str, np.ndarray]) -
     }
     ends = next(names for end, names in fields.items() if name.endswith(end))
     found = {ours: out[theirs].numpy() for theirs, ours in ends.items() if out.get(theirs) is not None}
-    length = batch["input_ids"].shape[-1]  # a BigBird's have padding up to a whole block
-    return found | {"hidden_states": torch.stack([x[:, :length] for x in out.hidden_states]).numpy()}
+    return found | {"hidden_states": torch.stack(out["hidden_states"]).numpy()}
 
 
 def compare(ours: dict, theirs: dict[str, np.ndarray], batch: dict[str, np.ndarray], atol: float = 2e-5) -> None:

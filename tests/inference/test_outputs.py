@@ -9,10 +9,14 @@ import pytest
 from bert_jax.config import ComputeConfig
 from bert_jax.inference.outputs import single_device_predictor
 from bert_jax.inference.row_limits import row_limits
-from bert_jax.models import PRESETS
+from bert_jax.interop.huggingface import load_model
+from bert_jax.models import PRESETS, make_model
 from bert_jax.parallel.sharding import single_device_mesh
-from bert_jax.tasks.batching import collate
+from bert_jax.tasks.batching import Feed, collate
+from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
+from tests.helpers.family_cases import CASES as CASES_OF_FAMILIES
+from tests.helpers.family_cases import answers, model_of
 from tests.helpers.rows_and_padding import make_task
 from tests.helpers.tiny_models import MAX_POSITIONS
 
@@ -62,3 +66,24 @@ def test_global_tokens_and_blocks_are_padded(changes):
     mesh = single_device_mesh()
     assert row_limits((config,), (), ComputeConfig(), mesh).max_length == config.max_positions
     assert row_limits((config, dataclasses.replace(config, **changes)), (), ComputeConfig(), mesh) is None
+
+
+def test_a_big_bird_answers_as_transformers_answers_each_text(tmp_path):
+    """Short texts, whose attention is dense, long texts, and texts whose last block is not the last of the batch."""
+    case, name = CASES_OF_FAMILIES["big_bird"], "BigBirdForSequenceClassification"
+    theirs = model_of(case, name)
+    theirs.save_pretrained(tmp_path)
+    loaded, rng, size = load_model(tmp_path), np.random.default_rng(0), case.length
+    lengths = np.array([3, 9, 13, 14, 15, 16, 17, 15, 4, 17, 14])
+    ids = rng.integers(5, case.ours.vocab_size, (len(lengths), 1, size))
+    mask = (np.arange(size) < lengths[:, None, None]).astype(np.int32)
+    features = [
+        Features(row[0, :n].astype(np.int32), n, index)
+        for index, (row, n) in enumerate(zip(ids, lengths.tolist(), strict=True))
+    ]
+    model = make_model(loaded.config, ComputeConfig(), loaded.heads)
+    feed = Feed((8, size), 4, case.ours.num_token_types, theirs.config.pad_token_id)
+    outputs = single_device_predictor(model, loaded.params, feed, ComputeConfig())(features, lambda done: None)
+    expected = answers(theirs, {"input_ids": ids * mask, "token_type_ids": 0 * mask, "attention_mask": mask})
+    found = np.stack([output["sequence_logits"] for output in outputs])
+    np.testing.assert_allclose(found, expected["sequence_logits"], rtol=0, atol=1e-5)

@@ -103,3 +103,16 @@ def test_an_input_of_its_own_takes_a_short_row():
     (batch,) = plan_of([12], RowLimits(LONGEST, ALL_PAIRS), batch_size=1)
     assert (batch.length, batch.rows.length, batch.rows.num_rows) == (16, 16, 1)
     assert plan_of([], RowLimits(LONGEST, ALL_PAIRS)) == []
+
+
+def test_inputs_of_dense_and_of_sparse_attention_share_no_batch():
+    rng = np.random.default_rng(1)
+    for dense in (1, 60, 64, 511, 700):
+        lengths = random_lengths(rng)
+        feed = Feed(doubling_buckets(LONGEST), BATCH, 2, 0)
+        plan = plan_prediction_batches(feed, features_of(lengths), None, dense)
+        assert sorted(np.concatenate([batch.indices for batch in plan])) == list(range(len(lengths)))
+        for batch in plan:
+            longest = lengths[batch.indices].max()
+            assert longest <= batch.length
+            assert (lengths[batch.indices] <= dense).all() == (batch.length <= dense) == (longest <= dense)

@@ -41,10 +41,12 @@ def with_gathered_tokens(metadata: AttentionMetadata, num_gathered: int, gathers
 def block_sparse_metadata(metadata: AttentionMetadata, size: int, random_blocks: int) -> AttentionMetadata:
     """Return the metadata of block-sparse attention (Zaheer et al. 2020, BigBird), as transformers computes it.
 
-    The first and the last block of `size` tokens are global. A token of any other block attends to the global blocks,
-    to its block and to the two neighboring blocks. The library transformers draws random blocks only in training. At
-    inference, copies of the first block replace the random blocks, so the keys of the first block are counted `1 +
-    random_blocks` times. In sequences of up to `5 + 2 * random_blocks` blocks, all tokens attend to all tokens.
+    The first and the last block of `size` tokens of a sequence are global. A token of any other block attends to the
+    global blocks, to its block and to the two neighboring blocks. The library transformers draws random blocks only in
+    training. At inference, copies of the first block replace the random blocks, so the keys of the first block are
+    counted `1 + random_blocks` times. If the length is at most `5 + 2 * random_blocks` blocks, all tokens attend to all
+    tokens; a symbolic length is compared for each sequence, without its padding. In transformers, the last block is the
+    last block with padding, so the outputs are equal for a sequence alone.
 
     Raises:
         UserError: sequences are packed and long enough for sparse attention, which is defined only for single texts.
@@ -57,17 +59,17 @@ def block_sparse_metadata(metadata: AttentionMetadata, size: int, random_blocks:
             f"packed sequences of {length} tokens: block-sparse attention above {min_blocks * size} reads one text; "
             "set config.data.packing=1"
         )
-    block = jnp.arange(length) // size
-    all_global = block[-1] < min_blocks  # a symbolic length may be short
-    is_global = (block == 0) | (block == block[-1]) | all_global
+    column = jnp.arange(length)
+    block = column // size
+    num_tokens = jnp.max(jnp.where(metadata.mask != 0, column + 1, 1), axis=1, keepdims=True)  # [sequences, 1]
+    is_global = (block == 0) | (block == (num_tokens - 1) // size)
+    if not isinstance(length, int):  # a symbolic length may be short
+        is_global |= num_tokens <= min_blocks * size
     score_bias = jnp.where(block == 0, math.log(1 + random_blocks), 0.0)
-    shape = metadata.mask.shape
     sparse = dataclasses.replace(
         metadata,
         radius=size,
         window=WindowSpec(radius=size, block_size=size),
-        global_tokens=GlobalTokens(
-            mask=jnp.broadcast_to(is_global, shape), score_bias=jnp.broadcast_to(score_bias, shape)
-        ),
+        global_tokens=GlobalTokens(mask=is_global, score_bias=jnp.broadcast_to(score_bias, is_global.shape)),
     )
     return with_gathered_tokens(sparse, 2 * size, gathers_all=True) if isinstance(length, int) else sparse
