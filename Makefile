@@ -97,7 +97,7 @@ test-gpu-compiler:
 # An environment of its own: Beam needs an older protobuf than the rest.
 test-beam:
 	test -x .venv-beam/bin/python || $(PYTHON) -m venv .venv-beam
-	.venv-beam/bin/python $(PIP_INSTALL) '.[beam,storage]' pytest rjieba
+	.venv-beam/bin/python $(PIP_INSTALL) '.[beam,clean,storage]' pytest rjieba
 	.venv-beam/bin/python -m pytest -m beam tests/beam
 
 # An environment of its own: gcsfs brings gRPC, which nothing else here needs.

@@ -64,6 +64,7 @@ class OpenModel:
     directory: pathlib.Path  # the directory of the tokenizer and further files
     adapter_directory: pathlib.Path | None = None  # directory of a `peft` adapter that was merged into its base model
     sentences: SentenceModules = SentenceModules()  # the steps from texts to vectors
+    describes_vectors: bool = False  # whether the files of the directory give these steps
 
 
 def open_model(path: str | os.PathLike[str], wanted: tuple[Head, ...] | None = None) -> OpenModel:
@@ -85,6 +86,7 @@ def open_model(path: str | os.PathLike[str], wanted: tuple[Head, ...] | None = N
         directory=weights.directory,
         adapter_directory=weights.adapter_directory,
         sentences=weights.sentences or SentenceModules(),
+        describes_vectors=weights.sentences is not None,
     )
 
 

@@ -153,7 +153,9 @@ def run_mine(args: argparse.Namespace) -> None:
         (counts.empty, "empty documents left out"),
     )
     omitted = "".join(f"; {count:,} {remark}" for count, remark in remarks if count)
-    print_text(f"{counts.written:,} pairs with {args.number} negatives each{omitted} -> {args.output}")
+    print_text(
+        f"{counts.written:,} pairs with {args.number} negative{'s' * (args.number > 1)} each{omitted} -> {args.output}"
+    )
 
 
 MINE = Verb(

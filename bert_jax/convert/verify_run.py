@@ -92,6 +92,9 @@ def read_or_compute_expected_outputs(directory: pathlib.Path, console: Console) 
     weights = with_exported_heads(read_weights(directory, console=console), is_class=True)
     # transformers computes neither sparse vectors nor the vectors of late interaction.
     if weights.sentences and not VECTOR_HEADS[weights.sentences.vector_head].has_pooling:
+        console.say(
+            f"{directory}: the outputs of the encoder are compared, but not its {weights.sentences.vector_head} vectors"
+        )
         heads = tuple(head for head in weights.heads if head.name != PROJECTION)
         weights = dataclasses.replace(weights, sentences=None, heads=heads)
     return compute_outputs_of_bert_jax(weights, "huggingface")

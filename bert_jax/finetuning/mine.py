@@ -27,6 +27,7 @@ from bert_jax.finetuning.negatives import (
     make_cross_encoder_scorer,
     retriever_by_bm25,
     retriever_by_vectors,
+    without_extra_spaces,
 )
 from bert_jax.inference.embed import HEADS
 from bert_jax.inference.inputs import Input, read_inputs, texts_by_key
@@ -38,6 +39,7 @@ from bert_jax.search.top_documents import DOCUMENT_BLOCK
 from bert_jax.tasks.kinds.similarity import NEGATIVE, SCORES
 
 PAIR_BLOCK = 2_048  # pairs whose negatives are written at once
+NUM_CONTAINING = 10  # candidates for documents that contain a positive, beside the documents that equal a text
 VECTORS, LINES = "vectors", "jsonl"  # parts of finished blocks
 JOINED = "all.vectors"
 
@@ -71,7 +73,7 @@ def mine_negatives(
     """Write pairs of texts with hard negatives, as JSON lines that a fine-tuning of sentence vectors reads.
 
     A negative is a document that ranks high for the query and is not one of its positives. A document that equals the
-    query or a positive of the query is never a negative; the comparison ignores the document's title and extra spaces.
+    query, or equals or contains a positive of the pair, is never a negative; the comparison ignores extra spaces.
     A pair for which too few documents remain is left out and counted. The search is exact. Memory holds all texts, and
     the scores of a single block of pairs. If a call is killed, its finished blocks are kept; the same call then
     continues, and the output has the same bytes as without the interruption.
@@ -121,7 +123,7 @@ def mine_negatives(
         raise UserError(f"{model}: has no dense vectors, which --model compares; give another model, or --bm25")
     needs_positive = opened is None and margin is not None and cross_encoder is None
     for line, pair in zip(lines, texts, strict=True):
-        if needs_positive and _without_extra_spaces(pair.positive) not in positions:
+        if needs_positive and without_extra_spaces(pair.positive) not in positions:
             raise UserError(
                 f"{line.where}: text_pair is no document of {corpus}, so BM25 has no score for --margin; add the "
                 "document, or leave out --margin"
@@ -132,9 +134,9 @@ def mine_negatives(
     excluded = _excluded_documents(texts, positions)
 
     def position_of(text: str) -> int | None:
-        return min(positions.get(_without_extra_spaces(text), ()), default=None)
+        return min(positions.get(without_extra_spaces(text), ()), default=None)
 
-    depth = rule.end + max(map(len, excluded))
+    depth = rule.end + max(map(len, excluded)) + NUM_CONTAINING
     identity = {
         "the pairs": sha256_of(pairs),
         "the corpus": _texts_digest([text for document in read for text in document]),
@@ -190,7 +192,8 @@ def mine_negatives(
     if not num_written:
         shared = "" if opened else " that share words with the queries"  # BM25 ranks no other documents
         raise UserError(
-            f"no pair has {num_negatives} negatives; give more documents{shared}, other --ranks or a smaller --margin"
+            f"no pair has {num_negatives} negative{'s' * (num_negatives > 1)}; give more documents{shared}, other "
+            "--ranks or a smaller --margin"
         )
     return MinedCounts(num_written, len(texts) - num_written, len(read) - num_empty - len(documents), num_empty)
 
@@ -211,11 +214,6 @@ def _read_pairs(path: pathlib.Path) -> list[Input]:
     return lines
 
 
-def _without_extra_spaces(text: str) -> str:
-    """Return the words of a text with single spaces between them, so that texts can be compared."""
-    return " ".join(text.split())
-
-
 def _positions_of_texts(documents: Sequence[str], read: Iterable[CorpusDocument]) -> Mapping[str, Set[int]]:
     """Return text without extra spaces -> indices in `documents` of the documents with this text.
 
@@ -226,7 +224,7 @@ def _positions_of_texts(documents: Sequence[str], read: Iterable[CorpusDocument]
     for document in read:
         if (index := index_of.get(document.title_and_text)) is not None:
             for text in document:
-                positions.setdefault(_without_extra_spaces(text), set()).add(index)
+                positions.setdefault(without_extra_spaces(text), set()).add(index)
     return positions
 
 
@@ -234,9 +232,9 @@ def _excluded_documents(pairs: Sequence[QueryAndPositive], positions: Mapping[st
     """Return, for each pair, the documents that equal the query or a positive of any pair with this query."""
     of_query: dict[str, set[int]] = {}
     for pair in pairs:
-        equal = of_query.setdefault(_without_extra_spaces(pair.query), set())
-        equal.update(*(positions.get(_without_extra_spaces(text), ()) for text in pair))
-    return [of_query[_without_extra_spaces(pair.query)] for pair in pairs]
+        equal = of_query.setdefault(without_extra_spaces(pair.query), set())
+        equal.update(*(positions.get(without_extra_spaces(text), ()) for text in pair))
+    return [of_query[without_extra_spaces(pair.query)] for pair in pairs]
 
 
 def _embed_unfinished_documents(

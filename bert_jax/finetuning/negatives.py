@@ -1,5 +1,6 @@
 """Hard negatives: documents that rank high for a query but do not answer it, and the rule that chooses them."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import NamedTuple
 
@@ -135,6 +136,11 @@ def make_cross_encoder_scorer(predictor: Predictor) -> PairScores:
     return scores_of_text_pairs
 
 
+def without_extra_spaces(text: str) -> str:
+    """Return the words of a text with single spaces between them, so that texts can be compared."""
+    return " ".join(text.split())
+
+
 class NegativeRule(NamedTuple):
     """The rule that chooses negatives from ranked documents.
 
@@ -177,18 +183,22 @@ def choose_negatives(
         pair_numbers: number of each pair, on which the draw depends.
         pairs: the pairs.
         candidates: ranked documents of each query; there are at least as many as the rule's last rank plus the number
-            of excluded documents.
+            of excluded documents. A document that contains the positive of a pair is no candidate of the pair.
         excluded: for each pair, indices of the documents that answer or equal the query of the pair.
         documents: texts of all documents.
         cross_encoder: the scores of (query, document); None: no filter.
     """
     of_pairs = []
-    for row, not_negative in enumerate(excluded):
-        columns = [
+    for row, (not_negative, pair) in enumerate(zip(excluded, pairs, strict=True)):
+        positive = without_extra_spaces(pair.positive)
+        allowed_columns = (
             column
             for column, index in enumerate(candidates.indices[row])
-            if index not in not_negative and np.isfinite(candidates.scores[row, column])
-        ][rule.first : rule.end]
+            if index not in not_negative
+            and np.isfinite(candidates.scores[row, column])
+            and positive not in without_extra_spaces(documents[index])
+        )
+        columns = list(itertools.islice(allowed_columns, rule.first, rule.end))
         of_pairs.append((candidates.indices[row, columns], candidates.scores[row, columns]))
     positive_scores = candidates.positive_scores
     if cross_encoder:

@@ -79,7 +79,11 @@ def wanted_negatives(words, pairs, scores, positive_scores, first: int, end: int
     wanted = []
     for row, pair in enumerate(pairs):
         right = {other["text_pair"] for other in pairs if other["text"] == pair["text"]} | {pair["text"]}
-        ranked = [int(n) for n in np.argsort(-scores[row], kind="stable") if words[n] not in right and scores[row, n]]
+        ranked = [
+            int(n)
+            for n in np.argsort(-scores[row], kind="stable")
+            if words[n] not in right and pair["text_pair"] not in words[n] and scores[row, n]
+        ]
         passing = [n for n in ranked[first:end] if scores[row, n] <= positive_scores[row] - margin]
         wanted.append({words[n] for n in passing})
     return wanted
@@ -274,6 +278,14 @@ def test_a_cross_encoder_decides_about_the_margin() -> None:
     assert list(chosen) == [([1, 3], [5.0, 2.0, -3.0])]
 
 
+def test_the_document_of_a_crop_is_no_negative_of_the_crop() -> None:
+    documents = ["Title the  right crop, and more", "other text", "the right\ncrop", "the right"]
+    candidates = Candidates(np.array([[4, 3, 2, 1]], np.float32), np.arange(4)[None], np.zeros(1, np.float32))
+    pair = QueryAndPositive("query", "the right crop")
+    chosen = choose_negatives(NegativeRule(0, 4, None, 2, 0), [0], [pair], candidates, [set()], documents)
+    assert list(chosen) == [([1, 3], [])]
+
+
 @pytest.mark.parametrize(
     ("labels", "relevant"),
     [
@@ -354,7 +366,7 @@ def test_scores_of_a_cross_encoder_equal_transformers(world, tmp_path) -> None:
         ({"text": "ab", "text_pair": "cd"}, {"margin": math.nan}, "--margin nan: give a finite number"),
         ({"text": "ab", "text_pair": "cd"}, {"ranks": (50, 10)}, "--ranks 50:10 and --number 1: give a range"),
         ({"text": "ab", "text_pair": "cd"}, {"num_negatives": 41}, "--ranks 10:50 and --number 41"),
-        ({"text": "zz", "text_pair": "cd"}, {}, "no pair has 1 negatives"),
+        ({"text": "zz", "text_pair": "cd"}, {}, "no pair has 1 negative;"),
         ({"text": "ab", "text_pair": "cd"}, {"output": "mined.csv"}, "mined.csv: give the name of a .jsonl file"),
     ],
 )

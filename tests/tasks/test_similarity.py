@@ -1,8 +1,10 @@
 """Similarity: the loss and its gradients beside torch, and a training from the command line."""
 
+import dataclasses
 import itertools
 import math
 import random
+from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
@@ -14,15 +16,17 @@ import transformers
 from bert_jax.cli.main import main
 from bert_jax.config import ComputeConfig, TaskConfig
 from bert_jax.console import Console
+from bert_jax.errors import UserError
 from bert_jax.finetuning.task_data import read_split
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
-from bert_jax.models import Head, make_model
+from bert_jax.models import PRESETS, Head, make_model
 from bert_jax.objectives.tasks import make_task_objective
 from bert_jax.tasks.batching import collate
 from bert_jax.tasks.features import SPELLED, UNKNOWN
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
+from bert_jax.tasks.late_interaction import TokenRules, check_unread_tokens
 from bert_jax.tasks.table import resolve_task
 from bert_jax.tokenizer import load_tokenizer
 from tests.helpers.finetuning_runs import RECIPE, read_lines, stop_after, write_lines
@@ -342,3 +346,23 @@ def test_sparse_vectors_need_a_masked_token_head(world, tmp_path, capsys):
     error = capsys.readouterr().err
     assert "without masked_token" in error
     assert len(error.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"positions": "disentangled"}, "disentangled attention"),
+        ({"separator_id": 2}, "global tokens"),
+        ({"local_window": 60, "global_every": 3}, "windows of 60 tokens"),
+        ({"local_window": 60, "local_windows": (60, 200)}, "windows of 60 tokens"),
+        ({"local_window": 64, "global_every": 3}, ""),
+        ({}, ""),
+    ],
+)
+def test_mask_tokens_that_no_token_reads_are_refused_where_transformers_has_other_vectors(changes, reason):
+    config = dataclasses.replace(PRESETS["mini"], num_layers=2, **changes)
+    rules = TokenRules(query_length=34, expands=True)
+    with pytest.raises(UserError, match=f"m: with {reason}, .*attend_to_expansion=True") if reason else nullcontext():
+        check_unread_tokens(rules, config, "m")
+    check_unread_tokens(rules._replace(attends=True), config, "m")
+    check_unread_tokens(rules._replace(expands=False), config, "m")
