@@ -271,6 +271,17 @@ def run_embed(args: argparse.Namespace) -> None:
         f"{made.texts:,} texts{cut}{spelled}{empty}, {made.tokens:,} tokens, {size or made.width} features -> "
         f"{args.output}"
     )
+    if made.titles:
+        print(
+            f"warning: the field 'title' of {made.titles:,} texts is not read; `score` and `mine` put the title of a "
+            "document before its text",
+            file=sys.stderr,
+        )
+    if made.unused_prompts:
+        names = " and ".join(made.unused_prompts)
+        print(
+            escaped(f"no prompt before the texts; this model has prompts for {names} (--prompt_name)"), file=sys.stderr
+        )
     if made.unknown:
         print(escaped(UNKNOWN_WARNING.format(f"{made.unknown:,} of {made.texts:,} texts have")), file=sys.stderr)
 

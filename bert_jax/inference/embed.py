@@ -114,6 +114,8 @@ class Summary:
     spelled: int  # number of texts that contain the text of a special token, such as [SEP]
     unknown: int  # number of texts with more unknown tokens than known tokens
     empty: int  # number of texts without a character other than spaces
+    titles: int  # number of texts with a `title`, which is not read
+    unused_prompts: tuple[str, ...]  # names of the model's prompts, if no prompt was put before the texts
     width: int
 
 
@@ -221,6 +223,8 @@ def embed_file(
         spelled=counts[SPELLED],
         unknown=counts[UNKNOWN],
         empty=counts["empty_texts"],
+        titles=counts["titles"],
+        unused_prompts=embedder.unused_prompts,
         width=embedder.width,
     )
 
@@ -233,6 +237,7 @@ class _Embedder:
         max_seq_len: maximum number of tokens of a text.
         highest_max_seq_len: largest value of `options.max_seq_len` that changes `max_seq_len`.
         width: number of elements of a vector.
+        unused_prompts: names of the prompts of the model that are not empty, if no prompt is put before a text.
     """
 
     def __init__(self, model: OpenModel, options: EmbedOptions):
@@ -241,6 +246,8 @@ class _Embedder:
         self._model, self._options = model, options
         self._modules = _sentence_modules_with_options(model, options)
         self.pools = POOLINGS[self._modules.pooling] is not None
+        prompts = {} if self._modules.default_prompt else self._modules.prompts
+        self.unused_prompts = tuple(name for name, prompt in prompts.items() if prompt)
         self.max_seq_len = self._modules.max_tokens(model.config.max_positions)
         self.highest_max_seq_len = model.config.max_positions
         vector_head = self._modules.vector_head if options.pooling is None else "dense"
@@ -467,7 +474,8 @@ def _count_tokens(
 ) -> _LengthsAndCounts:
     """Return the numbers of tokens, and of tokens with a vector, of each text after truncation, and counts.
 
-    The counts are the counts of `text_features`, and the number of empty texts as `empty_texts`.
+    The counts are the counts of `text_features`, the number of empty texts as `empty_texts`, and the number of texts
+    with a title as `titles`.
     """
     lengths, num_vectors = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     counts = Counter[str]()
@@ -475,6 +483,7 @@ def _count_tokens(
     def inputs_with_progress() -> Iterator[Input]:
         for count, line in enumerate(inputs, 1):
             counts["empty_texts"] += not any(str(line.fields.get(key) or "").strip() for key in ("text", "text_pair"))
+            counts["titles"] += bool(line.fields.get("title"))
             progress("counting", count, None)
             yield line
 

@@ -53,6 +53,14 @@ def test_embed_prints_a_summary_of_its_output(world, tmp_path, embed, run) -> No
     assert np.diff(found["offsets"]).tolist() == lengths(world, lines)
 
 
+def test_titles_that_are_not_read_are_counted(tmp_path, embed, run) -> None:
+    lines = [{"title": "ab", "text": "cd"}, {"title": "", "text": "cd"}, {"text": "cd"}]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    status, _, err = run(*embed([], "--input", tmp_path / "corpus.jsonl"))
+    assert (status, err.count("\n")) == (0, 1)
+    assert err.startswith("warning: the field 'title' of 1 texts is not read; ")
+
+
 def test_a_pair_with_one_text_is_not_empty(tmp_path, embed, run) -> None:
     pairs = [{"text": "", "text_pair": "ab"}, {"text": "ab", "text_pair": ""}, {"text": "", "text_pair": " "}]
     (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))

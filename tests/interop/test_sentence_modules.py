@@ -124,7 +124,7 @@ def test_a_prompt_and_lower_case_apply(encoder, tmp_path):
     np.testing.assert_allclose(bert_jax.load(tmp_path / "theirs").encode(["AbC"]), found[:1], rtol=0, atol=1e-6)
 
 
-def test_a_prompt_is_chosen_by_its_name(encoder, tmp_path):
+def test_a_prompt_is_chosen_by_its_name(encoder, tmp_path, capsys):
     prompts = {"prompts": {"query": "d e: ", "passage": "a b: "}, "default_prompt_name": "passage"}
     model = save_theirs(encoder, tmp_path / "theirs", **prompts)
     loaded = bert_jax.load(tmp_path / "theirs")
@@ -136,6 +136,11 @@ def test_a_prompt_is_chosen_by_its_name(encoder, tmp_path):
     assert main([*command, "--output", str(tmp_path / "x.npy"), "--prompt_name", "query"]) == 0
     expected = model.encode(TEXTS, prompt_name="query")
     np.testing.assert_allclose(np.load(tmp_path / "x.npy"), expected, rtol=0, atol=1e-5)
+    assert "prompt" not in capsys.readouterr().err
+    settings = tmp_path / "theirs" / "config_sentence_transformers.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"default_prompt_name": None}))
+    assert main([*command, "--output", str(tmp_path / "y.npy")]) == 0
+    assert "no prompt before the texts; this model has prompts for passage and query" in capsys.readouterr().err
     with pytest.raises(UserError, match="prompt_name quer: no prompt of that name; there are document, passage, query"):
         loaded.encode(["a"], prompt_name="quer")
     with pytest.raises(UserError, match="prompt_name query: no prompt of that name; this model has none"):
