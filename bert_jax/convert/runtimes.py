@@ -3,12 +3,13 @@
 An output has different names in bert_jax and in transformers; `select_outputs` uses the names of bert_jax.
 """
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,11 +99,11 @@ def open_transformers(directory: pathlib.Path, threads: int = 0) -> Run:
     import torch
     import transformers
 
-    transformers.utils.logging.disable_progress_bar()
     if threads:
         torch.set_num_threads(threads)
     described = read_model_config(directory / "config.json")
-    model = getattr(transformers, described.architecture).from_pretrained(directory, local_files_only=True).eval()
+    with _quiet_transformers():
+        model = getattr(transformers, described.architecture).from_pretrained(directory, local_files_only=True).eval()
     names = ("input_ids", "attention_mask") + ("token_type_ids",) * (described.encoder.num_token_types > 1)
 
     def run(batch: Arrays) -> dict[str, np.ndarray]:
@@ -120,7 +121,8 @@ def open_sentence_transformers(directory: pathlib.Path, threads: int = 0) -> Run
 
     if threads:
         torch.set_num_threads(threads)
-    model = sentence_transformers.SentenceTransformer(str(directory), device="cpu", local_files_only=True)
+    with _quiet_transformers():
+        model = sentence_transformers.SentenceTransformer(str(directory), device="cpu", local_files_only=True)
     described = read_model_config(directory / "config.json")
     names = ("input_ids", "attention_mask") + ("token_type_ids",) * (described.encoder.num_token_types > 1)
 
@@ -130,6 +132,20 @@ def open_sentence_transformers(directory: pathlib.Path, threads: int = 0) -> Run
         return {VECTORS: outputs[VECTORS].numpy()}
 
     return run
+
+
+@contextlib.contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Suppress progress bars, and the report about weights that no output needs, such as an absent pooler."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
 
 
 def open_stablehlo(directory: pathlib.Path, threads: int = 0) -> Run:
