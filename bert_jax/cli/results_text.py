@@ -61,11 +61,17 @@ def finetuning_table(results: Mapping[str, Any], workdir: str, recipe: str | Non
             for rate, scores in results["mean"].items()
         ]
         lines += ["mean and standard deviation over the seeds", *_indented_table(table)]
+    tests = [
+        f"{name} scores of this model: "
+        + ", ".join(f"{metric.replace('_', ' ')} {format_metric(metric, score)}" for metric, score in scores.items())
+        for name, scores in results.get("test", {}).items()
+    ]
     return "\n".join(
         [
             *lines,
             f"best by {results['metric'].replace('_', ' ')}: learning rate {best['learning_rate']:g}, seed "
             f"{best['seed']}, step {best['step']:,}",
+            *tests,
             f"model: {workdir.rstrip('/')}/model   predictions: {workdir.rstrip('/')}/predictions",
             "next:",
             *(f"  {command}" for command in (*commands_for_finetuned_model(workdir), report_command(workdir, recipe))),

@@ -28,7 +28,14 @@ from bert_jax.finetuning.pairs import (
     select_training_pairs,
     with_prompts_of_weights,
 )
-from bert_jax.finetuning.task_data import TaskSplit, count_labels, read_split, score_names, splits_digest
+from bert_jax.finetuning.task_data import (
+    TaskSplit,
+    count_labels,
+    is_labeled,
+    read_split,
+    score_names,
+    splits_digest,
+)
 from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
 from bert_jax.finetuning.training_sets import order_of_batches, settings_of_sets
 from bert_jax.interop.families import FAMILIES
@@ -181,11 +188,14 @@ def read_task_inputs(
         for split in ("dev", "test")
     )
     if not task.published:
-        _warn_about_shared_texts(task.name, train_sets, dev, console)
+        _warn_about_shared_texts(task.name, train_sets, (*dev, *test), console)
     collection, split_of_judgments = None, ""
     if settings.retrieval:
         split_of_judgments = settings.retrieval_split or _split_for_evaluations(pathlib.Path(settings.retrieval))
         collection = read_collection(pathlib.Path(settings.retrieval), split_of_judgments)
+    score_names(
+        task, [split for split in test if is_labeled(task, split)]
+    )  # raises the errors of scores before training
     metric, known = settings.metric or task.best, score_names(task, dev) + [*(MEASURES if collection else ())]
     if metric not in known:
         raise UserError(f"config.task.metric={metric} is none of {', '.join(known)}{did_you_mean(metric, known)}")
@@ -374,15 +384,15 @@ def refuse_settings_of_other_kinds(settings: TaskConfig, kind: str) -> None:
 
 
 def _warn_about_shared_texts(
-    task: str, train_sets: Sequence[TaskSplit], dev_sets: Sequence[TaskSplit], console: Console
+    task: str, train_sets: Sequence[TaskSplit], other_sets: Sequence[TaskSplit], console: Console
 ) -> None:
-    """Print how many inputs of the dev sets are also in a training set."""
+    """Print how many inputs of the dev and test sets are also in a training set."""
 
     def token_bytes_of_inputs(split: TaskSplit) -> list[bytes]:
         return [b"|".join(ids.tobytes() for ids, _ in features.sequences) for features in split.features]
 
     trained = {key for split in train_sets for key in token_bytes_of_inputs(split)}
-    for split in dev_sets:
+    for split in other_sets:
         if shared := sum(key in trained for key in token_bytes_of_inputs(split)):
             console.say(
                 f"{task} {split.name}: warning: {shared:,} of {len(split.features):,} texts are also in the training "

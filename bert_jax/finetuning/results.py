@@ -13,7 +13,7 @@ from bert_jax.config import ComputeConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import writing
 from bert_jax.finetuning.inputs import TaskInputs
-from bert_jax.finetuning.task_data import TaskSplit, score_split
+from bert_jax.finetuning.task_data import TaskSplit, is_labeled, score_split
 from bert_jax.finetuning.training import ELSEWHERE, score_to_compare
 from bert_jax.inference.outputs import Outputs, single_device_predictor
 from bert_jax.interop.huggingface import TASK_FILE
@@ -24,6 +24,7 @@ from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, Threshold
 from bert_jax.tasks.label_report import label_report
+from bert_jax.tasks.scoring import score_predictions
 
 LABELS_FILE = "labels.json"  # name of a dev set -> its `label_report`, for the report page
 
@@ -63,7 +64,11 @@ def write_results(
     summary: dict[str, Any],
     console: Console,
 ) -> None:
-    """Write the best model, its predictions on the dev and test sets in the benchmark's formats, and results.json."""
+    """Write the best model, its predictions on the dev and test sets in the benchmark's formats, and results.json.
+
+    The scores of the best model on the test sets with labels are added to `summary` as `test`. The thresholds are those
+    that were tuned on the dev set.
+    """
     task, best = inputs.task, summary["best"]
     source = directory / "runs" / best["run"] / f"best-{best['step']}"
     files.check_sums(source, max_bytes=None)
@@ -90,10 +95,16 @@ def write_results(
         threshold = scored.threshold
         write_predictions(split, scored.predictions)
         reports[split.name] = label_report(KINDS[task.kind], task.labels, split.examples, scored.predictions)
+    test_scores = {}
     for split in inputs.test:
-        write_predictions(
-            split, KINDS[task.kind].predict(split.examples, split.features, predict_split(split), settings, threshold)
+        predictions = KINDS[task.kind].predict(
+            split.examples, split.features, predict_split(split), settings, threshold
         )
+        write_predictions(split, predictions)
+        if is_labeled(task, split):
+            test_scores[split.name] = score_predictions(task, split.examples, predictions.values)
+    if test_scores:
+        summary["test"] = test_scores
     with writing(directory, ELSEWHERE):
         with files.new_directory(directory / "model", replace=True) as partial:
             shutil.copytree(source, partial, dirs_exist_ok=True)

@@ -44,7 +44,7 @@ def read_split(task: Task, config: TaskConfig, name: str, tokenizer: Tokenizer, 
     """Return a set with its features; print its labels, and how many texts are truncated or spell a special token."""
     kind = KINDS[task.kind]
     examples = read_task_examples(task, config, name, console.say)
-    if task.labels and kind.label in examples[0]:
+    if task.labels and kind.label in examples[0]:  # then all examples have a label
         counts = count_labels(kind, examples)
         console.say(f"{task.name} {name}: {label_counts_text(task.labels, counts)}")
         if name == "train" and not task.published:
@@ -101,6 +101,11 @@ def splits_digest(splits: Sequence[TaskSplit]) -> str:
         # The features of a dev set of questions have no targets.
         digest.update(json.dumps([example["answers"] for example in split.examples if "answers" in example]).encode())
     return digest.hexdigest()
+
+
+def is_labeled(task: Task, split: TaskSplit) -> bool:
+    """Return whether the examples of a set have labels; either all have, or none has."""
+    return KINDS[task.kind].label in split.examples[0]
 
 
 class ScoredSplit(NamedTuple):

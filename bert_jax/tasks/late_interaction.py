@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_jax.config import EncoderConfig, TaskConfig
 from bert_jax.errors import UserError
+from bert_jax.models.positions import POSITIONS
 from bert_jax.tasks.features import Features
 from bert_jax.tokenizer import Tokenizer
 
@@ -57,7 +58,7 @@ def check_unread_tokens(rules: TokenRules, config: EncoderConfig, where: str) ->
         return
     windows = config.local_windows or ((config.local_window,) if config.local_window else ())
     reasons = {
-        "disentangled attention": config.positions == "disentangled",
+        "disentangled attention": POSITIONS[config.positions].distances is not None,
         "global tokens": config.separator_id is not None,
         f"windows of {min(windows, default=0)} tokens": any((rules.query_length or 0) > n // 2 + 2 for n in windows),
     }

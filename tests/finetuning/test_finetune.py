@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ import transformers
 
 import bert_jax
 from bert_jax.cli.main import main
+from bert_jax.cli.results_text import finetuning_table
 from bert_jax.console import Console
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.parallel.watchdog import Watchdog
@@ -86,6 +88,26 @@ def test_a_task_from_files_to_the_predictions_of_transformers(world, tmp_path, c
     for one, line in zip(found, written, strict=True):
         assert one[name] == (pytest.approx(line[name], abs=1e-5) if kind == "regression" else line[name])
     assert len(read_lines(workdir / "predictions" / "custom-test.jsonl")) == 5
+
+
+@pytest.mark.parametrize("kind", ["sequence_classification", "token_classification"])
+def test_a_labeled_test_set_is_scored_by_the_best_model(world, tmp_path, capsys, kind):
+    """A test set with the examples of the dev set has the scores of the dev set."""
+    lines = read_lines(world / kind / "dev.jsonl")
+    write_lines(world / kind / "labeled.jsonl", lines)
+    results = finetune(world, tmp_path / "run", kind, "task.test=labeled.jsonl")
+    said = capsys.readouterr()
+    assert results["test"] == {"test": pytest.approx(results["best"]["scores"])}
+    assert json.loads((tmp_path / "run" / "results.json").read_text()) == results == json.loads(said.out)
+    assert "\ntest scores of this model: " in finetuning_table(results, "run")
+    assert main(["report", "--workdir", str(tmp_path / "run"), "--output", str(tmp_path / "page.html")]) == 0
+    assert "test scores" in (tmp_path / "page.html").read_text()
+    for line in lines[:2]:
+        del line["labels" if kind == "token_classification" else "label"]
+    write_lines(world / kind / "partly.jsonl", lines)
+    assert main(finetune_command(world, tmp_path / "other", kind, "task.test=partly.jsonl")) == 2
+    error = capsys.readouterr().err
+    assert re.search(r"2 rows have no labels?: .*partly.jsonl.*skip_unlabeled=True", error), error
 
 
 def test_predictions_at_the_end_restart_the_watchdogs_clock(world, tmp_path, capsys, monkeypatch):

@@ -75,6 +75,7 @@ class FinetuningResults(NamedTuple):
     best: dict[str, Any]  # learning rate, seed, step and scores of the best training
     mean: dict[str, Any]  # learning rate -> metric -> "mean" and "standard_deviation" over the seeds
     trainings: list[dict[str, Any]]
+    test: dict[str, dict[str, float]]  # name of a labeled test set -> scores of the best model
 
     @property
     def num_seeds(self) -> int:
@@ -263,9 +264,12 @@ def _read_results(path: pathlib.Path) -> FinetuningResults | None:
     """Return the results of a fine-tuning run; None if the run has not ended, or if results.json is damaged."""
     try:
         values = strict_json.parse(read_file(path / "results.json", strict_json.MAX_BYTES).decode())
-        results = FinetuningResults(values["metric"], values["best"], values["mean"], values["runs"])
-        for training in [results.best, *results.trainings]:
-            sum(score for score in training["scores"].values() if score is not None)  # an error if a score is no number
+        results = FinetuningResults(
+            values["metric"], values["best"], values["mean"], values["runs"], values.get("test", {})
+        )
+        scores_of_sets = [training["scores"] for training in (results.best, *results.trainings)]
+        for scores in (*scores_of_sets, *results.test.values()):
+            sum(score for score in scores.values() if score is not None)  # an error if a score is no number
         for metric in {results.metric, *results.best["scores"]}:
             results.mean_and_deviation(metric)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

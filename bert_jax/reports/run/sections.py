@@ -225,11 +225,22 @@ def reproduction_section(run: Run) -> Html:
 
 
 def dev_score_section(results: FinetuningResults | None) -> Html:
-    """Return the section with the dev scores of each training of `finetune`; an empty text without results."""
+    """Return the section with the dev scores of each training of `finetune`, and the test scores of the best model.
+
+    Without results, return an empty text.
+    """
     if results is None:
         return Html("")
     names = dict.fromkeys(name for training in results.trainings for name in training["scores"])
     rows = [[*map(training.get, RESULT_TITLES), *map(training["scores"].get, names)] for training in results.trainings]
     cells = [[f"{cell:.4g}" if isinstance(cell, float) else cell for cell in row] for row in rows]
     head = [*RESULT_TITLES.values(), *(name.replace("_", " ") for name in names)]
-    return section("Dev scores", table(head, cells, "dev scores"))
+    scored = [
+        table(
+            [name, *(metric.replace("_", " ") for metric in scores)],
+            [["best model", *map("{:.4g}".format, scores.values())]],
+            f"{name} scores",
+        )
+        for name, scores in results.test.items()
+    ]
+    return section("Dev scores", table(head, cells, "dev scores"), *scored)

@@ -127,14 +127,14 @@ def _read_labeled_records(task: Task, config: TaskConfig, split: str, tally: Cou
 def _with_required_labels(
     records: list[_LabeledRecord], task: Task, config: TaskConfig, split: str, tally: Counter[str]
 ) -> list[_LabeledRecord]:
-    """Return the records of a set; each record has a label, unless the kind allows unlabeled examples in `split`.
+    """Return the records of a set; all have a label, or none has, if the kind allows unlabeled examples in `split`.
 
     Rows without a required label are left out if `config.skip_unlabeled` is True; otherwise they raise UserError.
     """
     kind = KINDS[task.kind]
-    if _split_of_set(split) in kind.unlabeled:
-        return records
     unlabeled = [record.where for _, record, example in records if kind.label not in example]
+    if _split_of_set(split) in kind.unlabeled and (len(unlabeled) == len(records) or split == "train"):
+        return records
     if unlabeled and not config.skip_unlabeled:
         name, places = task.sets[split].columns.get(kind.label, kind.label), summarize_locations(unlabeled)
         raise UserError(
