@@ -189,6 +189,7 @@ def read_task_inputs(
     )
     if not task.published:
         _warn_about_shared_texts(task.name, train_sets, (*dev, *test), console)
+        _warn_about_contradicting_labels(task, train_sets, console)
     collection, split_of_judgments = None, ""
     if settings.retrieval:
         split_of_judgments = settings.retrieval_split or _split_for_evaluations(pathlib.Path(settings.retrieval))
@@ -388,16 +389,33 @@ def _warn_about_shared_texts(
 ) -> None:
     """Print how many inputs of the dev and test sets are also in a training set."""
 
-    def token_bytes_of_inputs(split: TaskSplit) -> list[bytes]:
-        return [b"|".join(ids.tobytes() for ids, _ in features.sequences) for features in split.features]
-
-    trained = {key for split in train_sets for key in token_bytes_of_inputs(split)}
+    trained = {key for split in train_sets for key in _token_bytes_of_inputs(split)}
     for split in other_sets:
-        if shared := sum(key in trained for key in token_bytes_of_inputs(split)):
+        if shared := sum(key in trained for key in _token_bytes_of_inputs(split)):
             console.say(
                 f"{task} {split.name}: warning: {shared:,} of {len(split.features):,} texts are also in the training "
                 "set, so that their scores say little about new texts"
             )
+
+
+def _warn_about_contradicting_labels(task: Task, train_sets: Sequence[TaskSplit], console: Console) -> None:
+    """Print how many texts occur several times in the training sets, with different labels."""
+    labels: dict[bytes, set[int]] = {}
+    for split in train_sets if task.labels else ():
+        for key, features in zip(_token_bytes_of_inputs(split), split.features, strict=True):
+            label = split.examples[features.example][KINDS[task.kind].label]
+            if isinstance(label, int):  # not a label for each word, nor several labels
+                labels.setdefault(key, set()).add(label)
+    if contradicting := sum(len(of_text) > 1 for of_text in labels.values()):
+        console.say(
+            f"{task.name} train: warning: {contradicting:,} texts occur with different labels, of which at most one is "
+            "right; correct the data"
+        )
+
+
+def _token_bytes_of_inputs(split: TaskSplit) -> list[bytes]:
+    """Return the token ids of each input, as bytes."""
+    return [b"|".join(ids.tobytes() for ids, _ in features.sequences) for features in split.features]
 
 
 def _check_adapter_settings(init_from: str, is_adapter: bool, settings: TaskConfig, freeze_encoder: bool) -> None:

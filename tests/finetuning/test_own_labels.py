@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import io
 import json
 import random
 import re
@@ -14,8 +15,12 @@ import transformers
 
 from bert_jax.cli.main import main
 from bert_jax.config import TaskConfig
+from bert_jax.console import Console
 from bert_jax.errors import UserError
+from bert_jax.finetuning.inputs import _warn_about_contradicting_labels
 from bert_jax.finetuning.own_labels import OwnFile, choices_text, column_names_text, infer_task_of_own_file
+from bert_jax.finetuning.task_data import TaskSplit
+from bert_jax.tasks.features import Features
 from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.table import resolve_task
 from tests.helpers.finetuning_runs import read_lines, write_lines
@@ -407,3 +412,15 @@ def test_tickets_with_several_labels_from_the_file_to_transformers(tmp_path, cap
     text = page.read_text()
     for part in ("<h2>Labels</h2>", "Expected calibration error", "Worst errors", "invoice"):
         assert part in text
+
+
+def test_texts_with_different_labels_are_counted():
+    task = resolve_task(
+        TaskConfig(name="custom", kind="sequence_classification", labels="a,b", train="x.csv", dev="y.csv")
+    )
+    texts, labels = [1, 2, 1, 3, 2, 1, 3], [0, 0, 1, 1, 0, 0, 0]
+    features = [Features(np.array([2, text], np.int32), 2, index) for index, text in enumerate(texts)]
+    split = TaskSplit("train", [{"id": str(n), "label": label} for n, label in enumerate(labels)], features)
+    stream = io.StringIO()
+    _warn_about_contradicting_labels(task, (split,), Console(stream))
+    assert "custom train: warning: 2 texts occur with different labels" in stream.getvalue()
