@@ -137,8 +137,9 @@ class LoadedModel:
         """Return the predictions of a fine-tuned model, one per example, in the form that `bert-jax predict` writes.
 
         An example is a text, a pair of texts, or a dict with the fields that the kind of task needs, such as `text` and
-        `text_pair`. Raises UserError if the model has no head of a task, if an example has another form or lacks a
-        field, or if an example is a pair but training read single texts.
+        `text_pair`. A model for labels of words splits a text into words and punctuation marks. Raises UserError if the
+        model has no head of a task, if an example has another form or lacks a field, or if an example is a pair but
+        training read single texts.
         """
         examples = list_items(examples, "examples")
         predictor = self._predictor

@@ -175,7 +175,8 @@ PREDICT = Verb(
     summary="answer a task with a fine-tuned model",
     description=(
         "Reads one text per line, or one JSON object per line with the fields of the task: text and text_pair; "
-        "tokens; question and context; or text and choices. Writes one JSON object per input, in order. An `id` "
+        "tokens; question and context; or text and choices. A model for labels of words splits a text into words and "
+        "punctuation marks. Writes one JSON object per input, in order. An `id` "
         "is copied to the answer."
     ),
     example="--model runs/topics --input new.csv --output answers.jsonl",

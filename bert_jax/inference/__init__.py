@@ -8,4 +8,5 @@ outputs.py        the outputs of a model for inputs of any length
 predict.py        the predictions of a fine-tuned model
 row_limits.py     the rows of sequences that a model can read, and their cost
 vectors.py        vectors of texts in memory
+words.py          the words of texts, for models that label words
 """

@@ -57,7 +57,7 @@ def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iter
                 if suffix == ".json" and not objects:
                     raise _not_line_by_line_error(name)
             if not objects:
-                yield Input(where, line_number, {"text": text})
+                yield Input(where, line_number, {"text": text}, has_field_names=True)
             elif text.strip():
                 yield Input(where, line_number, check_json_object(where, parse_json(where, text)))
 

@@ -28,6 +28,7 @@ from bert_jax.inference.inputs import (
     source_name,
 )
 from bert_jax.inference.outputs import LocalPredict, Outputs, single_device_predictor
+from bert_jax.inference.words import check_columns_are_labels, check_lines_are_texts, has_token_per_line, split_text
 from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.models import Head, make_model
 from bert_jax.models.heads import OF_PRETRAINING
@@ -39,9 +40,16 @@ from bert_jax.tasks.custom import parse_columns_setting
 from bert_jax.tasks.features import Features, FeaturesAndCounts
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind, Threshold, make_features
-from bert_jax.tasks.kinds.records import EMPTY, record_id
+from bert_jax.tasks.kinds.records import EMPTY, check_characters, record_id
 from bert_jax.tasks.kinds.regression import OUTPUT as REGRESSION_OUTPUT
-from bert_jax.tasks.reading.formats import DELIMITED, check_not_spreadsheet, format_of_suffix, read_file_records
+from bert_jax.tasks.reading.files import read_task_text
+from bert_jax.tasks.reading.formats import (
+    DELIMITED,
+    TOKEN_PER_LINE,
+    check_not_spreadsheet,
+    format_of_suffix,
+    read_file_records,
+)
 from bert_jax.tasks.table import FieldsOfTraining, fields_of_training, source_of_prediction_file
 from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
@@ -251,36 +259,49 @@ class OpenedInputs(NamedTuple):
 def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
     """Return the number of inputs (None: they can be read only once), and a function that reads them.
 
-    Lines and JSON lines are read one by one. CSV, TSV, Parquet, compressed JSON lines and the other formats of training
-    files are read whole, with the columns of the training file; labels may be missing. The suffix of the file decides
-    on the format. The delimiter of CSV and TSV may differ from the delimiter of the training file.
+    Lines and JSON lines are read one by one. If the model labels words, a .txt file has either a text per line or a
+    token per line, which `has_token_per_line` decides; lines of standard input are texts. CSV, TSV, Parquet, compressed
+    JSON lines and the other formats of training files are read whole, with the columns of the training file; labels may
+    be missing. The suffix of the file decides on the format. The delimiter of CSV and TSV may differ from the delimiter
+    of the training file.
 
     Raises:
-        UserError: the file cannot be read, or a column is missing.
+        UserError: the file cannot be read, a column is missing, a file with a token per line has columns but no labels
+            of the model, or it is unclear whether lines hold texts.
     """
-    kind = KINDS[predictor.task.kind]
+    kind, labels = KINDS[predictor.task.kind], predictor.task.labels
     file = source_of_prediction_file(predictor.settings, kind, source)
     format_name = file.format or format_of_suffix(source, kind.suffixes)
-    suffixes_of_lines = (OBJECT_LINES, *([] if kind.numbered_columns else [TEXT_LINES]))
-    if source == STDIN or (source.lower().endswith(suffixes_of_lines) and not _is_json_list(source)):
+    holds_lines = source.lower().endswith((OBJECT_LINES, TEXT_LINES)) and not _is_json_list(source)
+    if kind.reads_words and source.lower().removesuffix(".gz").endswith(TEXT_LINES):
+        holds_lines = not has_token_per_line(source, read_task_text(source), labels, file.columns)
+    if source == STDIN or holds_lines:
         format_name = None
     check_not_spreadsheet(source)
     if format_name is None or (format_name == "json" and format_of_suffix(source, kind.suffixes) is None):
-        return OpenedInputs(num_inputs(source), lambda: read_inputs(source))
+        if not kind.reads_words or holds_lines:
+            return OpenedInputs(num_inputs(source), lambda: read_inputs(source))
+        return OpenedInputs(
+            num_inputs(source), lambda: check_lines_are_texts(read_inputs(source), labels, file.columns)
+        )
     named = parse_columns_setting(predictor.settings, kind).keys() - {*kind.label_fields, *kind.training_fields}
     optional = [field for field in (*kind.optional_fields, *kind.label_fields) if field not in named]
     delimiter = predictor.settings.delimiter if format_name in DELIMITED else None
-    records = read_file_records(
+    notes: Counter[str] = Counter()
+    records_of_file = read_file_records(
         source,
         format_name,
         kind.suffixes,
         file.columns,
         optional,
         None,
-        Counter(),
+        notes,
         delimiter,
         may_have_other_delimiter=True,
     )
+    records = list(records_of_file)
+    if kind.reads_words and format_name in TOKEN_PER_LINE:
+        check_columns_are_labels(source, records, notes, labels)
     inputs = [Input(record.where, index, record.row or record.fields) for index, record in enumerate(records, 1)]
     return OpenedInputs(len(inputs), lambda: inputs)
 
@@ -355,7 +376,8 @@ def _report_finished_examples(
 def _read_record(line: Input, kind: TaskKind, trained: FieldsOfTraining) -> Record:
     """Return the record of an input, with the fields that training read and with an `id` that the input may have.
 
-    The input has all required fields under the names of their columns, or all under the names of the fields. A field
+    The input has all required fields under the names of their columns, or all under the names of the fields. If the
+    kind of task reads words, an input may have a `text` instead of `tokens`; `split_text` splits the text. A field
     with a list may also be several fields with the items of the list, such as `choice0` and `choice1`.
 
     Raises:
@@ -365,6 +387,10 @@ def _read_record(line: Input, kind: TaskKind, trained: FieldsOfTraining) -> Reco
     columns = {field: field for field in trained.columns} if line.has_field_names else trained.columns
     values = {field: look_up_field(line.fields, column) for field, column in columns.items()}
     values = {field: value for field, value in values.items() if value is not ABSENT}
+    text = line.fields.get("text")
+    if kind.reads_words and isinstance(text, str) and values.get("tokens", text) == text:
+        check_characters(Record(line.where, line.fields), "text", text)
+        values["tokens"] = split_text(text)
     if absent := [field for field in required if field not in values]:
 
         def list_of(name: str) -> str:

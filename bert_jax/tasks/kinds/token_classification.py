@@ -23,8 +23,9 @@ IOB1 = "I- labels that begin an entity are read as B- (IOB1)"
 
 def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
     tokens = records.words_field(record, "tokens")
-    if not tokens:
+    if not tokens and not task.published:
         raise UserError(f"{record.where}: a sentence without tokens; leave it out")
+    tally[records.EMPTY] += not tokens
     if record.fields.get("labels") is None:
         return {"tokens": tokens}
     published = records.label_names_field(record, "labels")

@@ -23,6 +23,7 @@ from bert_jax.tasks.task import Columns, Record
 
 DOCUMENT_MARK = "-DOCSTART-"
 CONLL_COMMENT = re.compile(r"# *(sent_id|text|newdoc|newpar|global\.columns)\b", re.ASCII)
+UNREAD_COLUMNS = "files without the column of labels have further columns, which are not read"
 CONLLU_WIDTH = 10  # number of columns of CoNLL-U
 CONLLU_RANGE = re.compile(
     r"\d+[-.]\d+", re.ASCII
@@ -181,7 +182,7 @@ def read_conll(
         columns: numbers of the columns of 'tokens' and 'labels', counted from 0 or, backwards from the last, from -1.
         optional: ('labels',) if the file may have no column of labels.
         skipped: not used.
-        notes: counter of skipped comments, multiword tokens and empty nodes.
+        notes: counter of skipped comments, multiword tokens and empty nodes, and of files with columns but no labels.
         separator: character between columns; '': a tab if the first line with a token contains a tab, otherwise a
             space.
         comment: prefix of further lines that are skipped.
@@ -219,6 +220,8 @@ def read_conll(
         if not width:
             width = len(values)
             indices = _present_columns(where, indices, width, optional)
+            if notes is not None and "labels" in columns.keys() - indices and width > 1:
+                notes[UNREAD_COLUMNS] += 1
         if len(values) != width:
             raise UserError(f"{where}: {len(values)} columns, but the first token has {width}; fix the line")
         if width == CONLLU_WIDTH and indices.get("tokens", 0) % width and CONLLU_RANGE.fullmatch(values[0]):
