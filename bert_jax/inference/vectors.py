@@ -30,10 +30,13 @@ class SparseVectors:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
-        """Return the vectors of some texts as dense vectors, float32 `[indices, width]`."""
+    def __getitem__(self, indices: int | np.ndarray) -> np.ndarray:
+        """Return the dense vector of a text, float32 `[width]`, or of several texts, float32 `[indices, width]`."""
+        if isinstance(indices, int | np.integer):
+            vector: np.ndarray = self[np.array([indices])][0]
+            return vector
         array = np.zeros((len(indices), self.width), np.float32)
-        for row, index in enumerate(indices):
+        for row, index in enumerate(range(len(self))[int(index)] for index in indices):
             terms = slice(*self.offsets[index : index + 2])
             array[row, self.ids[terms]] = self.weights[terms]
         return array
@@ -81,7 +84,7 @@ class TokenVectors:
             return self.vectors[slice(*self.offsets[index : index + 2])]
         longest = max(int(np.diff(self.offsets).max(initial=0)), 1)
         array = np.zeros((len(indices), longest, self.vectors.shape[1]), np.float32)
-        for row, index in enumerate(indices):
+        for row, index in enumerate(range(len(self))[int(index)] for index in indices):
             of_text = self.vectors[slice(*self.offsets[index : index + 2])]
             array[row, : len(of_text)] = of_text
         return array

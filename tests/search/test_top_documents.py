@@ -65,6 +65,21 @@ def test_sparse_vectors_equal_their_arrays(monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_array_equal(top_documents(*sparse, 5).indices, wanted)
 
 
+def test_sparse_vectors_are_indexed_like_an_array() -> None:
+    random = np.random.default_rng(1)
+    array = (random.random((5, 7)) * (random.random((5, 7)) < 0.4)).astype(np.float32)
+    sparse = SparseVectors.from_rows(array, 7)
+    for index in (0, 4, -1, -5, np.int64(2)):
+        np.testing.assert_array_equal(sparse[index], array[index])
+    for index in (5, -6):
+        with pytest.raises(IndexError):
+            sparse[index]
+    indices = np.array([3, -1, 0])
+    np.testing.assert_array_equal(sparse[indices], array[indices])
+    np.testing.assert_array_equal(np.asarray(sparse), array)
+    np.testing.assert_array_equal(list(sparse), array)
+
+
 @pytest.mark.parametrize("few", [1, 2, 8])
 def test_few_groups_are_enough_if_no_more_hold_a_new_document(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The queries of a block have different numbers of new documents, and later documents are better."""
