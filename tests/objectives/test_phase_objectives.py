@@ -16,6 +16,7 @@ from bert_jax import config as c
 from bert_jax.api import pretrain
 from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.config import PretrainConfig, with_vocab_size
+from bert_jax.config.checks import refuse_fields_without_effect
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
 from bert_jax.interop import huggingface
@@ -210,6 +211,11 @@ def test_other_objectives_have_no_phases_of_their_own() -> None:
     config = dataclasses.replace(two_phases(), objective="replaced_tokens")
     with pytest.raises(UserError, match=r"phases\[0\].objective needs config.objective=masked_tokens"):
         make_objective(config)
+    distillation = c.DistillationConfig(teacher="teacher")
+    config = dataclasses.replace(two_phases(), objective="distillation", distillation=distillation)
+    refuse_fields_without_effect(config)  # the teacher is needed, although the phases have objectives
+    with pytest.raises(UserError, match=r"phases\[0\].objective needs config.objective=masked_tokens"):
+        make_objective(config, config.model)
     pairs = two_phases()
     with pytest.raises(UserError, match="has no head"):
         make_objective(dataclasses.replace(pairs, data=dataclasses.replace(pairs.data, sentence_pairs="next_sentence")))
