@@ -311,7 +311,8 @@ def _select_and_initialize_heads(
     params = {**weights.params, **shared}
     missing = tuple(name for name in shapes if name not in params)
     if missing and rng is None:
-        raise UserError(f"{path} has no {', '.join(sorted(missing))}: {missing_heads_advice(missing)}")
+        present = [head.name for head in weights.heads]
+        raise UserError(f"{path} has no {', '.join(sorted(missing))}: {missing_heads_advice(missing, present)}")
     unused = tuple(name for name in params if name not in shapes)
     params = {name: params[name] for name in shapes if name in params}
     return dataclasses.replace(

@@ -63,9 +63,13 @@ def largest_class_of_heads(family: Family, heads: set[str]) -> ModelClass | None
     return largest if heads - {name for model in fitting for name in model.heads} <= FOR_TRAINING_ALONE else None
 
 
-def missing_heads_advice(heads: Collection[str]) -> str:
-    """Return the advice that ends an error message about missing heads."""
-    if "masked_token" in heads:
+def missing_heads_advice(missing: Collection[str], present: Collection[str]) -> str:
+    """Return the advice that ends an error message about missing heads of a model with the heads `present`."""
+    if "masked_token" in missing and "next_token" in present:
+        return "it predicts the next token, and cannot fill masks; use a model that was trained on masked tokens"
+    if "masked_token" in missing and "replaced_token" not in present:
+        return "it cannot fill masks; use a model with a masked-token head"
+    if "masked_token" in missing:
         return "it cannot fill masks; the generator of an ELECTRA run can (bert-jax export --part generator)"
     return "fine-tune it first"
 

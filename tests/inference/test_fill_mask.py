@@ -36,3 +36,12 @@ def test_bad_texts_options_and_models_are_refused(tmp_path):
     tiny_models.save(tmp_path / "classifier", "electra", "ForSequenceClassification")
     with pytest.raises(UserError, match="ElectraForSequenceClassification without masked_token"):
         open_model(tmp_path / "classifier", HEADS)
+    models = [
+        ("electra", "ForPreTraining", {}, "the generator of an ELECTRA run can"),
+        ("bert", "LMHeadModel", {"is_decoder": True}, "it predicts the next token, and cannot fill masks"),
+        ("bert", "Model", {}, "it cannot fill masks; use a model with a masked-token head"),
+    ]
+    for family, task, settings, advice in models:
+        tiny_models.save(tmp_path / task, family, task, **settings)
+        with pytest.raises(UserError, match=f"without masked_token; .*{advice}"):
+            open_model(tmp_path / task, HEADS)

@@ -148,7 +148,8 @@ def load_model(
         if rng is None:
             lacking = {*map(first_path_part, new)}
             raise UserError(
-                f"{path} holds a {source.name} without {', '.join(sorted(lacking))}; {missing_heads_advice(lacking)}"
+                f"{path} holds a {source.name} without {', '.join(sorted(lacking))}; "
+                f"{missing_heads_advice(lacking, source.heads)}"
             )
         params = draw_missing(config, heads, params, rng)
     used = {tensor.name for tensor in stored_tensors()}
