@@ -109,9 +109,10 @@ def refuse_fields_without_effect(
         default = unmet.setting.field.default
         raise no_effect_error(unmet.setting.key, f"{chosen.key}={chosen.value}", default, fix)
     objectives = [settings[f"{path}.train.phases[{index}].objective"] for index in phases]
-    # Another objective than masked tokens excludes objectives of phases, which `make_objective` refuses.
-    if objectives and config.objective == "masked_tokens" and all(objective.value for objective in objectives):
-        _refuse_fields_that_no_phase_reads(settings, objectives, with_tables)
+    if objectives and all(objective.value for objective in objectives):
+        of_run = settings[f"{path}.objective"]
+        if of_run.value == of_run.field.default:  # otherwise, `make_objective` refuses the objectives of the phases
+            _refuse_fields_that_no_phase_reads(settings, objectives, with_tables)
     for setting in (settings[f"{path}.{key}"] for key in given):
         metadata = setting.field.metadata
         replacing = metadata["replaced_by"] and _choice_of(settings, path, setting, metadata["replaced_by"])

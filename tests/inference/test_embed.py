@@ -77,6 +77,8 @@ def test_means_equal_the_means_of_transformers(tmp_path, source, family, monkeyp
         "spelled": spelled,
         "unknown": unknown,
         "empty": 1,
+        "titles": 0,
+        "unused_prompts": (),
         "width": 16,
     }
     assert progress == [*(("counting", n, None) for n in range(1, 8)), *(("embedding", n, 7) for n in range(1, 8))]
