@@ -194,9 +194,8 @@ def read_task_inputs(
     if settings.retrieval:
         split_of_judgments = settings.retrieval_split or _split_for_evaluations(pathlib.Path(settings.retrieval))
         collection = read_collection(pathlib.Path(settings.retrieval), split_of_judgments)
-    score_names(
-        task, [split for split in test if is_labeled(task, split)]
-    )  # raises the errors of scores before training
+    # Raises the errors of test scores before training.
+    score_names(task, [split for split in test if is_labeled(task, split)])
     metric, known = settings.metric or task.best, score_names(task, dev) + [*(MEASURES if collection else ())]
     if metric not in known:
         raise UserError(f"config.task.metric={metric} is none of {', '.join(known)}{did_you_mean(metric, known)}")

@@ -117,8 +117,10 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
         mark_tokens, is_query = make_token_marker(rules, tokenizer), [field == "text" for field in fields]
         features = [mark_tokens(made, is_query) for made in features]
     if query_length != settings.max_seq_len:  # another option truncates queries
-        of_queries = f"queries_truncated_to_{query_length}_tokens_by_config.task.query_length"
-        query_counts = {of_queries: query_counts.pop("truncated_texts"), **query_counts}
+        query_counts = {
+            f"queries_truncated_to_{query_length}_tokens": query_counts.pop("truncated_texts"),
+            **query_counts,
+        }
     names = [*query_counts, *(name for name in counts if name not in query_counts)]
     return FeaturesAndCounts(features, {name: query_counts.get(name, 0) + counts.get(name, 0) for name in names})
 
