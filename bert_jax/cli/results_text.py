@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bert_jax.config import TaskConfig
 from bert_jax.console import format_metric, text_table
 from bert_jax.models import Head
 from bert_jax.reports.bias_metric_notes import MetricNote
@@ -33,14 +34,16 @@ def evaluation_table(metrics: Mapping[str, float], corpus: str | None = None) ->
     return "\n".join([head, *lines])
 
 
-def finetuning_table(results: Mapping[str, Any], workdir: str, recipe: str | None = None) -> str:
+def finetuning_table(results: Mapping[str, Any], workdir: str, settings: TaskConfig, recipe: str | None = None) -> str:
     """Return the scores of `finetune`: a line for each training, mean and deviation over seeds, and the next commands.
 
     Args:
         results: the content of results.json.
         workdir: directory of the run.
+        settings: `config.task` of the run.
         recipe: file of the user's recipe, as `config.recipe`.
     """
+    commands = (*commands_for_finetuned_model(workdir, settings), report_command(workdir, recipe))
     best, runs = results["best"], results["runs"]
     names = list(best["scores"])
     table = [["learning rate", "seed", "step", *(name.replace("_", " ") for name in names)]]
@@ -74,7 +77,7 @@ def finetuning_table(results: Mapping[str, Any], workdir: str, recipe: str | Non
             *tests,
             f"model: {workdir.rstrip('/')}/model   predictions: {workdir.rstrip('/')}/predictions",
             "next:",
-            *(f"  {command}" for command in (*commands_for_finetuned_model(workdir), report_command(workdir, recipe))),
+            *(f"  {command}" for command in commands),
         ]
     )
 

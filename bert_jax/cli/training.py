@@ -366,8 +366,10 @@ def run_finetune(args: argparse.Namespace) -> None:
         from bert_jax.training.remote_workdir import local_copy
         from bert_jax.training.workdir import read_run
 
-        recipe = read_run(local_copy(args.workdir))[0].recipe
-        print_json(results) if args.json else print_text(finetuning_table(results, args.workdir, recipe))
+        config = read_run(local_copy(args.workdir))[0]
+        assert isinstance(config, FinetuneConfig)
+        table = finetuning_table(results, args.workdir, config.task, config.recipe)
+        print_json(results) if args.json else print_text(table)
 
 
 FINETUNE = Verb(

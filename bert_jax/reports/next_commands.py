@@ -8,9 +8,13 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from bert_jax.config import TaskConfig
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.store import Split, running_total
 from bert_jax.models import Head
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.table import TASKS
+from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer
 
 MAX_RECORDS = 200  # of a split that are searched for an example sentence
@@ -40,9 +44,13 @@ def commands_for_pretrained_model(
     ]
 
 
-def commands_for_finetuned_model(workdir: str) -> list[str]:
-    """Return a list with the command for the use of a fine-tuned model."""
-    return [f"bert-jax predict --model {shlex.quote(workdir)} --input FILE --output predictions.jsonl"]
+def commands_for_finetuned_model(workdir: str, settings: TaskConfig) -> list[str]:
+    """Return commands for the use of a fine-tuned model; `settings` is `config.task` of its run."""
+    name = settings.name or ""
+    kind = KINDS[TASKS[name].kind if name in TASKS else settings.kind or ""]
+    model, export = shlex.quote(workdir), shlex.quote(workdir.rstrip("/") + "-export")
+    suffix = VECTOR_HEADS[settings.vector_head].suffix
+    return [command.format(model=model, export=export, suffix=suffix) for command in kind.commands]
 
 
 def report_command(workdir: str, recipe: str | None) -> str:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from bert_jax.tasks.labels import NUMBER
 
 Columns = Mapping[str, str]  # field of a record -> column of a file: its name, its number from 0, or 'key.key' in JSON
+# Suffixes of files with one token per line -> format, whatever their columns are; kinds that label words read them.
+SUFFIXES_OF_TOKENS = dict.fromkeys((".conll", ".conllu", ".bio", ".iob", ".iob2"), "conll")
 Example = Mapping[str, Any]  # a checked record: "id", the fields of its kind and, from a user's files, "row"
 
 

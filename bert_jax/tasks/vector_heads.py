@@ -17,6 +17,7 @@ class VectorHead:
         has_pooling: whether the vector is a pooling of the hidden states, so that `embed` may choose pooling and layer
         is_sparse: whether a vector has a number for each token of the vocabulary, most of them 0
         can_shorten: whether the first numbers of a vector can be used as a shorter vector
+        suffix: suffix of the files that `embed` writes
         has_token_vectors: whether a text has a vector for each token; late_interaction.py chooses the tokens
     """
 
@@ -29,6 +30,7 @@ class VectorHead:
     has_pooling: bool = False
     is_sparse: bool = False
     can_shorten: bool = True
+    suffix: str = ".npy"
     has_token_vectors: bool = False
 
 
@@ -50,6 +52,7 @@ VECTOR_HEADS: dict[str, VectorHead] = {
         description="A text is a sparse vector with a weight for each token of the vocabulary.",
         temperature=1.0,
         is_sparse=True,
+        suffix=".npz",
         can_shorten=False,
     ),
     "late_interaction": VectorHead(
@@ -59,6 +62,7 @@ VECTOR_HEADS: dict[str, VectorHead] = {
         opener="MultiVectorEncoder",
         description="A text is a vector of length 1 for each token (late interaction).",
         temperature=1.0,
+        suffix=".safetensors",
         has_token_vectors=True,
     ),
 }

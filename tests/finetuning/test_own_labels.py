@@ -208,7 +208,7 @@ def test_further_columns_and_the_format_join_the_columns_of_text_and_label(tmp_p
         assert own.task["columns"] == "text=text,label=label,id=key,format=tsv_plain"
 
 
-@pytest.mark.parametrize(("name", "separator"), [("a.conll", " "), ("a.txt", " "), ("a.tsv", "\t")])
+@pytest.mark.parametrize(("name", "separator"), [("a.conll", " "), ("a.bio", " "), ("a.txt", " "), ("a.tsv", "\t")])
 def test_a_token_and_its_label_per_line_are_read_for_the_kind_of_tokens(tmp_path, name, separator):
     sentence = f"The{separator}D\ncat{separator}N\n\n"
     (tmp_path / name).write_text(sentence * 3)

@@ -26,6 +26,10 @@ def squad(**changes):
 BAD = {
     "no such file": (TEXTS, "", None, "no such file; check config.task.dev"),
     "unknown format": (TEXTS, "a.xml", "<a/>", "unknown format"),
+    **{
+        f"a token per line in {suffix}": (TEXTS, f"a.{suffix}", "Ada B-X\n", "needs --kind token_classification")
+        for suffix in ("conll", "conllu", "bio", "iob", "iob2", "conll.gz")
+    },
     "empty file": (TEXTS, "a.tsv", " \n", "a.tsv: the file is empty"),
     "no examples": (TEXTS, "a.tsv", HEAD, "the dev set has no example"),
     "empty list": (TEXTS, "a.json", "[]", "the dev set has no example"),

@@ -13,6 +13,7 @@ from bert_jax.config import (
     EncoderConfig,
     FinetuneConfig,
     PretrainConfig,
+    TaskConfig,
     check_run_table_rows,
     fields_of,
 )
@@ -141,6 +142,7 @@ class Run:
     published_recipe: str  # recipe with names of directories and files in place of their paths
     pretraining: PretrainingFacts | None  # None: a fine-tuning
     task: str = ""  # name of the task of a fine-tuning
+    task_settings: TaskConfig | None = None  # config.task of a fine-tuning
     random_weights: bool = False  # the fine-tuning started from random weights
 
     @property
@@ -171,9 +173,9 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
     check_run_table_rows(config, path, ROWS_OF_WEIGHTS)
     directories = sorted(directory for directory in (path / "runs").glob("*") if directory.is_dir()) or [path]
     trainings = [read_training(directory, directory.name if directory != path else label) for directory in directories]
-    pretraining, task, random_weights = None, "", False
+    pretraining, task_settings, random_weights = None, None, False
     if isinstance(config, FinetuneConfig):
-        task, random_weights = config.task.name or "", config.task.random_weights
+        task_settings, random_weights = config.task, config.task.random_weights
     else:
         pretraining = _pretraining_facts(config)
         trainings = [
@@ -199,7 +201,8 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
         recipe_file=config.recipe,
         published_recipe=recipe_text(_with_published_paths(config)),
         pretraining=pretraining,
-        task=task,
+        task=(task_settings and task_settings.name) or "",
+        task_settings=task_settings,
         random_weights=random_weights,
     )
 

@@ -199,7 +199,7 @@ def model_use_section(run: Run) -> Html:
         tokenizer = load_tokenizer(run.path / "tokenizer")
     except UserError as error:
         return section("Use it", small_paragraph(f"No commands: {error}."))
-    commands = commands_for_finetuned_model(path)
+    commands = commands_for_finetuned_model(path, run.task_settings) if run.task_settings else []
     if run.pretraining:
         mixture = find_run_corpus(run.pretraining.data.corpus or "", run.fingerprint.get("corpus"))
         text = masked_sentence(mixture if isinstance(mixture, Mixture) else None, tokenizer)

@@ -116,6 +116,9 @@ class TaskKind:
     pipeline_tag: str = "feature-extraction"  # name of the kind on the Hugging Face Hub, for the card of a model
     # Python code that predicts the label of a text with transformers, for a kind that no pipeline of transformers has.
     usage_code: Callable[[TaskConfig, Tokenizer], str] | None = None
+    # Commands for the use of a fine-tuned model: {model} is its work directory, {export} is a new directory, and
+    # {suffix} is the suffix of files with its vectors.
+    commands: tuple[str, ...] = ("bert-jax predict --model {model} --input FILE --output predictions.jsonl",)
     purpose: str = "the task that it was trained on"  # purpose of a model of this kind, as a noun phrase
     unlabeled: tuple[str, ...] = ("test",)  # splits whose examples may have no labels
     shared_field: str = ""  # field of a text that examples share; such examples are held out together; "": no field

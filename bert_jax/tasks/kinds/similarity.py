@@ -151,6 +151,11 @@ SIMILARITY = TaskKind(
     head="sentence_embedding",
     recipe="similarity",
     pipeline_tag="sentence-similarity",
+    commands=(
+        "bert-jax embed  --model {model} --input FILE --output vectors{suffix}",
+        "bert-jax score  --model {model} --retrieval DIR",
+        "bert-jax export --workdir {model} --output {export}",
+    ),
     purpose="comparing sentences by their vectors",
     classes=0,
     loss=Loss("", ((OUTPUT, "positives"),), "positives", whole_batch=True),

@@ -12,7 +12,7 @@ from bert_jax.tasks.features import SPELLED, Features, FeaturesAndCounts, encode
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind
 from bert_jax.tasks.kinds.texts import round_for_json, softmax
-from bert_jax.tasks.task import Example, Record, Task
+from bert_jax.tasks.task import SUFFIXES_OF_TOKENS, Example, Record, Task
 from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "token_logits"
@@ -181,7 +181,7 @@ TOKEN_CLASSIFICATION = TaskKind(
     fields=("tokens", "labels"),
     label_fields=("labels",),
     numbered_columns={"tokens": "0", "labels": "-1"},
-    suffixes={".tsv": "conll_tab", ".txt": "conll", ".conll": "conll"},
+    suffixes={".tsv": "conll_tab", ".txt": "conll", **SUFFIXES_OF_TOKENS},
     make_example=_make_example,
     features=_features,
     head="token_classification",

@@ -19,7 +19,7 @@ from bert_jax.readers.rows import (
     read_text_lines,
 )
 from bert_jax.tasks.reading.files import absent_column_error, read_task_bytes, read_task_text
-from bert_jax.tasks.task import Columns, Record
+from bert_jax.tasks.task import SUFFIXES_OF_TOKENS, Columns, Record
 
 DOCUMENT_MARK = "-DOCSTART-"
 CONLL_COMMENT = re.compile(r"# *(sent_id|text|newdoc|newpar|global\.columns)\b", re.ASCII)
@@ -469,6 +469,11 @@ def read_file_records(
     """
     format_name = format_name or format_of_suffix(path, suffixes) or ""
     check_not_spreadsheet(path)
+    if not format_name and format_of_suffix(path, SUFFIXES_OF_TOKENS):
+        raise UserError(
+            f"{path}: a file with a token per line needs --kind token_classification (config.task.kind), and columns "
+            "by number, as in --text 0 --label 1"
+        )
     if not format_name:
         known = ", ".join(SUFFIXES | dict(suffixes))
         raise UserError(f"{path}: unknown format; use one of {known}, or add format=NAME to the columns")
