@@ -359,7 +359,7 @@ def _version_in(details: Mapping[str, Any]) -> str | None:
 
 def _no_such_file_error(item: str) -> UserError:
     kind = "no file matches this pattern" if glob.has_magic(item) else "no such file or directory"
-    return UserError(f"{item}: {kind}; check the name (quote patterns, or let the shell expand them)")
+    return UserError(f"{item}: {kind}; check --input (quote patterns, or let the shell expand them)")
 
 
 class _SystemAndPath(NamedTuple):

@@ -71,12 +71,12 @@ def score_benchmarks_and_collections(
         for name, source in wanted:
             progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
             results.append(run_benchmark(scoring, name, source, fraction, progress))
+    reports = [score_retrieval(opened, pathlib.Path(path), split, vectors, console.progress) for path in collections]
     if collections and not opened.describes_vectors:
         console.say(
             f"warning: {model} was not trained for vectors: retrieval compares means of its token vectors, without its "
             "head"
         )
-    reports = [score_retrieval(opened, pathlib.Path(path), split, vectors, console.progress) for path in collections]
     return Scores(results, reports)
 
 

@@ -79,8 +79,9 @@ def test_transformers_opens_the_export_whole(family, one, passed_through):
     for name, x in original.state_dict().items():
         assert name in missing or torch.equal(theirs.state_dict()[name], x), name
     batch = batch_of(CASES[family])
+    atol = 1e-6 if family.startswith("big_bird") else 0  # torch rounds sequences without padding differently each time
     for name, expected in answers(original, batch).items():
-        np.testing.assert_array_equal(answers(theirs.eval(), batch)[name], expected)
+        np.testing.assert_allclose(answers(theirs.eval(), batch)[name], expected, rtol=0, atol=atol)
     assert transformers.AutoTokenizer.from_pretrained(directory).pad_token_id == theirs.config.pad_token_id
     if labels:
         assert theirs.config.id2label == dict(enumerate(labels))
