@@ -4,11 +4,10 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bert_jax.config import TaskConfig
 from bert_jax.console import format_metric, text_table
 from bert_jax.models import Head
 from bert_jax.reports.bias_metric_notes import MetricNote
-from bert_jax.reports.next_commands import commands_for_finetuned_model, commands_for_pretrained_model, report_command
+from bert_jax.reports.next_commands import commands_for_pretrained_model, report_command
 from bert_jax.scoring.retrieval import RetrievalReport
 from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
 from bert_jax.training.metrics import WEIGHTED
@@ -34,16 +33,14 @@ def evaluation_table(metrics: Mapping[str, float], corpus: str | None = None) ->
     return "\n".join([head, *lines])
 
 
-def finetuning_table(results: Mapping[str, Any], workdir: str, settings: TaskConfig, recipe: str | None = None) -> str:
+def finetuning_table(results: Mapping[str, Any], workdir: str, commands: Sequence[str]) -> str:
     """Return the scores of `finetune`: a line for each training, mean and deviation over seeds, and the next commands.
 
     Args:
         results: the content of results.json.
         workdir: directory of the run.
-        settings: `config.task` of the run.
-        recipe: file of the user's recipe, as `config.recipe`.
+        commands: the next commands.
     """
-    commands = (*commands_for_finetuned_model(workdir, settings), report_command(workdir, recipe))
     best, runs = results["best"], results["runs"]
     names = list(best["scores"])
     table = [["learning rate", "seed", "step", *(name.replace("_", " ") for name in names)]]

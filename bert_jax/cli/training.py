@@ -363,13 +363,17 @@ def run_finetune(args: argparse.Namespace) -> None:
     results, first = _run_in_processes(args, FinetuneConfig, finetune_in_directory)
     if results and first:
         from bert_jax.cli.results_text import finetuning_table
+        from bert_jax.reports.next_commands import commands_for_finetuned_model, report_command
+        from bert_jax.tasks.table import kind_of_task
         from bert_jax.training.remote_workdir import local_copy
         from bert_jax.training.workdir import read_run
 
         config = read_run(local_copy(args.workdir))[0]
         assert isinstance(config, FinetuneConfig)
-        table = finetuning_table(results, args.workdir, config.task, config.recipe)
-        print_json(results) if args.json else print_text(table)
+        kind = kind_of_task(config.task.name, config.task.kind)
+        commands = commands_for_finetuned_model(args.workdir, kind, config.task.vector_head)
+        commands.append(report_command(args.workdir, config.recipe))
+        print_json(results) if args.json else print_text(finetuning_table(results, args.workdir, commands))
 
 
 FINETUNE = Verb(

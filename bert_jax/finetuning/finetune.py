@@ -165,9 +165,9 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
 
         # Write the best model, its predictions and all scores.
         summary = summarize_trainings(inputs.task.name, inputs.metric, results)
-        if is_first:
-            write_results(inputs, settings, config.compute, evaluation_feed, directory, summary, console)
-        return summary
+        if not is_first:
+            return summary
+        return write_results(inputs, settings, config.compute, evaluation_feed, directory, summary, console)
 
 
 def resolve_finetune_config(config: FinetuneConfig, steps_per_epoch: int) -> FinetuneConfig:

@@ -189,7 +189,11 @@ def read_task_inputs(
     )
     if not task.published:
         _warn_about_shared_texts(task.name, train_sets, (*dev, *test), console)
-        _warn_about_contradicting_labels(task, train_sets, console)
+        if contradicting := count_contradicting_texts(task, train_sets):
+            console.say(
+                f"{task.name} train: warning: {contradicting:,} texts occur with different labels, of which at most "
+                "one is right; correct the data"
+            )
     collection, split_of_judgments = None, ""
     if settings.retrieval:
         split_of_judgments = settings.retrieval_split or _split_for_evaluations(pathlib.Path(settings.retrieval))
@@ -397,19 +401,15 @@ def _warn_about_shared_texts(
             )
 
 
-def _warn_about_contradicting_labels(task: Task, train_sets: Sequence[TaskSplit], console: Console) -> None:
-    """Print how many texts occur several times in the training sets, with different labels."""
+def count_contradicting_texts(task: Task, splits: Sequence[TaskSplit]) -> int:
+    """Return the number of texts that occur with different labels, in a task with one label for each text."""
     labels: dict[bytes, set[int]] = {}
-    for split in train_sets if task.labels else ():
+    for split in splits if task.labels else ():
         for key, features in zip(_token_bytes_of_inputs(split), split.features, strict=True):
             label = split.examples[features.example][KINDS[task.kind].label]
             if isinstance(label, int):  # not a label for each word, nor several labels
                 labels.setdefault(key, set()).add(label)
-    if contradicting := sum(len(of_text) > 1 for of_text in labels.values()):
-        console.say(
-            f"{task.name} train: warning: {contradicting:,} texts occur with different labels, of which at most one is "
-            "right; correct the data"
-        )
+    return sum(len(of_text) > 1 for of_text in labels.values())
 
 
 def _token_bytes_of_inputs(split: TaskSplit) -> list[bytes]:

@@ -63,11 +63,12 @@ def write_results(
     directory: pathlib.Path,
     summary: dict[str, Any],
     console: Console,
-) -> None:
+) -> dict[str, Any]:
     """Write the best model, its predictions on the dev and test sets in the benchmark's formats, and results.json.
 
-    The scores of the best model on the test sets with labels are added to `summary` as `test`. The thresholds are those
-    that were tuned on the dev set.
+    Returns:
+        The content of results.json: `summary` and, as `test`, the scores of the best model on the test sets with
+            labels. Thresholds are tuned on the dev set. None is a score that is not finite.
     """
     task, best = inputs.task, summary["best"]
     source = directory / "runs" / best["run"] / f"best-{best['step']}"
@@ -102,9 +103,9 @@ def write_results(
         )
         write_predictions(split, predictions)
         if is_labeled(task, split):
-            test_scores[split.name] = score_predictions(task, split.examples, predictions.values)
-    if test_scores:
-        summary["test"] = test_scores
+            scores = score_predictions(task, split.examples, predictions.values)
+            test_scores[split.name] = {name: x if math.isfinite(x) else None for name, x in scores.items()}
+    results = summary | ({"test": test_scores} if test_scores else {})
     with writing(directory, ELSEWHERE):
         with files.new_directory(directory / "model", replace=True) as partial:
             shutil.copytree(source, partial, dirs_exist_ok=True)
@@ -118,4 +119,5 @@ def write_results(
                 path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
         if any(reports.values()):
             files.write_text(directory / LABELS_FILE, json.dumps(reports, indent=1) + "\n")
-        files.write_text(directory / "results.json", json.dumps(summary, indent=1) + "\n")
+        files.write_text(directory / "results.json", json.dumps(results, indent=1) + "\n")
+    return results

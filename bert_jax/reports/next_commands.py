@@ -8,12 +8,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from bert_jax.config import TaskConfig
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.store import Split, running_total
 from bert_jax.models import Head
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.table import TASKS
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from bert_jax.tokenizer import Tokenizer
 
@@ -44,13 +42,11 @@ def commands_for_pretrained_model(
     ]
 
 
-def commands_for_finetuned_model(workdir: str, settings: TaskConfig) -> list[str]:
-    """Return commands for the use of a fine-tuned model; `settings` is `config.task` of its run."""
-    name = settings.name or ""
-    kind = KINDS[TASKS[name].kind if name in TASKS else settings.kind or ""]
+def commands_for_finetuned_model(workdir: str, kind: str, vector_head: str) -> list[str]:
+    """Return commands for the use of a fine-tuned model, by its kind of task (KINDS) and its head of vectors."""
     model, export = shlex.quote(workdir), shlex.quote(workdir.rstrip("/") + "-export")
-    suffix = VECTOR_HEADS[settings.vector_head].suffix
-    return [command.format(model=model, export=export, suffix=suffix) for command in kind.commands]
+    suffix = VECTOR_HEADS[vector_head].suffix
+    return [command.format(model=model, export=export, suffix=suffix) for command in KINDS[kind].commands]
 
 
 def report_command(workdir: str, recipe: str | None) -> str:

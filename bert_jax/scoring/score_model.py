@@ -74,8 +74,8 @@ def score_benchmarks_and_collections(
     reports = [score_retrieval(opened, pathlib.Path(path), split, vectors, console.progress) for path in collections]
     if collections and not opened.describes_vectors:
         console.say(
-            f"warning: {model} was not trained for vectors: retrieval compares means of its token vectors, without its "
-            "head"
+            f"warning: {model} has no files of sentence-transformers: retrieval compares the means of its token "
+            "vectors, not the outputs of a head"
         )
     return Scores(results, reports)
 

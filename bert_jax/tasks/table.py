@@ -468,6 +468,11 @@ KINDS_OF_WORDS = {
 }
 
 
+def kind_of_task(name: str | None, kind: str | None) -> str:
+    """Return the kind of the known task `name`, or else `kind`, which a custom task gives."""
+    return TASKS[name].kind if name in TASKS else kind or ""
+
+
 def resolve_task(config: TaskConfig, trained_labels: Sequence[str] = ()) -> Task:
     """Return the known task that a configuration names, or the custom task that the configuration describes.
 

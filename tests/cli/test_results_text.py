@@ -8,9 +8,9 @@ import pytest
 from bert_jax.cli.main import VERBS
 from bert_jax.cli.parser import parse_arguments
 from bert_jax.cli.results_text import evaluation_table, finetuning_table, pretrained_model_text
-from bert_jax.config import TaskConfig
 from bert_jax.models import Head
-from bert_jax.reports.next_commands import has_only_letters
+from bert_jax.reports.next_commands import commands_for_finetuned_model, has_only_letters, report_command
+from bert_jax.tasks.table import kind_of_task
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 
 
@@ -33,7 +33,12 @@ def test_the_table_of_a_fine_tuning(tmp_path: pathlib.Path) -> None:
     runs = [one(2e-5, 0, 0.875, 0.9), one(2e-5, 1, 0.8, 0.85)]
     mean = {"2e-05": {name: {"mean": 0.5, "standard_deviation": 0.25} for name in ("accuracy", "f1")}}
     results = {"task": "mrpc", "metric": "f1", "best": runs[0], "mean": mean, "runs": runs}
-    lines = finetuning_table(results, "my runs/mrpc/", TaskConfig(name="mrpc"), str(recipe)).splitlines()
+    kind = kind_of_task("mrpc", None)
+    commands = [
+        *commands_for_finetuned_model("my runs/mrpc/", kind, "dense"),
+        report_command("my runs/mrpc/", str(recipe)),
+    ]
+    lines = finetuning_table(results, "my runs/mrpc/", commands).splitlines()
     assert lines[:4] == [
         "task mrpc, dev scores",
         "  learning rate  seed   step  accuracy      f1",
@@ -54,17 +59,15 @@ def test_the_table_of_a_fine_tuning(tmp_path: pathlib.Path) -> None:
 
 def test_one_seed_has_no_deviation() -> None:
     results = {"task": "x", "metric": "f1", "best": one(1, 0, 1, 1), "mean": {"1": {}}, "runs": [one(1, 0, 1, 1)]}
-    assert "deviation" not in finetuning_table(results, "run", TaskConfig(name="mrpc"))
+    assert "deviation" not in finetuning_table(results, "run", [])
 
 
 @pytest.mark.parametrize("head", VECTOR_HEADS)
 def test_a_model_of_vectors_is_embedded_scored_and_exported(head: str) -> None:
     """The arguments of each command are those of the command line."""
-    results = {"task": "x", "metric": "f1", "best": one(1, 0, 1, 1), "mean": {"1": {}}, "runs": [one(1, 0, 1, 1)]}
-    settings = TaskConfig(name="custom", kind="similarity", vector_head=head)
-    lines = finetuning_table(results, "my run", settings).partition("next:\n")[2].splitlines()
-    embed, score, export, _ = (parse_arguments(VERBS, shlex.split(line)[1:]) for line in lines)
-    assert [shlex.split(line)[1] for line in lines] == ["embed", "score", "export", "report"]
+    lines = commands_for_finetuned_model("my run", kind_of_task("custom", "similarity"), head)
+    embed, score, export = (parse_arguments(VERBS, shlex.split(line)[1:]) for line in lines)
+    assert [shlex.split(line)[1] for line in lines] == ["embed", "score", "export"]
     assert embed.model == score.model == "my run"
     suffixes = {"dense": "npy", "sparse": "npz", "late_interaction": "safetensors"}
     assert embed.output == f"vectors.{suffixes[head]}"

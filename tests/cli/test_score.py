@@ -200,7 +200,7 @@ def test_retrieval_finds_equal_texts(world, test_collection, tmp_path, run) -> N
     argv = ["score", "--model", world.model, "--retrieval", test_collection, "--split", "dev"]
     status, out, err = run(*argv)
     assert status == 0
-    assert err.startswith(f"warning: {world.model} was not trained for vectors: ")
+    assert err.startswith(f"warning: {world.model} has no files of sentence-transformers: ")
     assert err.count("\n") == 1
     head, remark, size, columns, model, _, bm25, _, difference = out.splitlines()
     assert head == f"retrieval {test_collection}, dev: 15 queries, 30 documents, similarity cosine"

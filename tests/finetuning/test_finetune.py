@@ -14,7 +14,6 @@ import transformers
 import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.cli.results_text import finetuning_table
-from bert_jax.config import TaskConfig
 from bert_jax.console import Console
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.parallel.watchdog import Watchdog
@@ -99,8 +98,12 @@ def test_a_labeled_test_set_is_scored_by_the_best_model(world, tmp_path, capsys,
     results = finetune(world, tmp_path / "run", kind, "task.test=labeled.jsonl")
     said = capsys.readouterr()
     assert results["test"] == {"test": pytest.approx(results["best"]["scores"])}
+    if kind == "sequence_classification":
+        written = read_lines(tmp_path / "run" / "predictions" / "custom-test.jsonl")
+        right = [line["label"] == given["label"] for line, given in zip(written, lines, strict=True)]
+        assert results["test"]["test"]["accuracy"] == pytest.approx(np.mean(right))
     assert json.loads((tmp_path / "run" / "results.json").read_text()) == results == json.loads(said.out)
-    assert "\ntest scores of this model: " in finetuning_table(results, "run", TaskConfig(name="custom", kind=kind))
+    assert "\ntest scores of this model: " in finetuning_table(results, "run", [])
     assert main(["report", "--workdir", str(tmp_path / "run"), "--output", str(tmp_path / "page.html")]) == 0
     assert "test scores" in (tmp_path / "page.html").read_text()
     for line in lines[:2]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import io
 import json
 import random
 import re
@@ -15,9 +14,8 @@ import transformers
 
 from bert_jax.cli.main import main
 from bert_jax.config import TaskConfig
-from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.finetuning.inputs import _warn_about_contradicting_labels
+from bert_jax.finetuning.inputs import count_contradicting_texts
 from bert_jax.finetuning.own_labels import OwnFile, choices_text, column_names_text, infer_task_of_own_file
 from bert_jax.finetuning.task_data import TaskSplit
 from bert_jax.tasks.features import Features
@@ -421,6 +419,5 @@ def test_texts_with_different_labels_are_counted():
     texts, labels = [1, 2, 1, 3, 2, 1, 3], [0, 0, 1, 1, 0, 0, 0]
     features = [Features(np.array([2, text], np.int32), 2, index) for index, text in enumerate(texts)]
     split = TaskSplit("train", [{"id": str(n), "label": label} for n, label in enumerate(labels)], features)
-    stream = io.StringIO()
-    _warn_about_contradicting_labels(task, (split,), Console(stream))
-    assert "custom train: warning: 2 texts occur with different labels" in stream.getvalue()
+    assert count_contradicting_texts(task, (split,)) == 2
+    assert count_contradicting_texts(task, (split._replace(features=features[:2]),)) == 0

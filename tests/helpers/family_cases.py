@@ -437,15 +437,12 @@ def model_of(case: Case, name: str, classes: int | None = None, seed: int = 0) -
     return reference.randomized(getattr(transformers, name), config, seed, deviation=0.15)
 
 
-MAX_LENGTH = 1 << 20
-
-
 def batch_of(case: Case, rows: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
     """`[rows, choices, length]`, padded to the right; every position is asked for its token."""
     rng, config, length = np.random.default_rng(seed), case.ours, case.length
     shape = (rows, CHOICES, length)
-    dense = int(min(config.max_dense_length, MAX_LENGTH))  # a BigBird reads shorter texts in batches of their own
-    lengths = rng.integers(dense + 1 if dense < length else length // 2, length + 1, shape[:2])
+    dense = config.max_dense_length  # a BigBird reads shorter texts in batches of their own
+    lengths = rng.integers(int(dense) + 1 if dense < length else length // 2, length + 1, shape[:2])
     lengths[0, 0] = length
     mask = (np.arange(length) < lengths[..., None]).astype(np.int32)
     padding = case.theirs.pad_token_id
@@ -499,7 +496,7 @@ def padded_to(x: torch.Tensor, length: int) -> torch.Tensor:
     return torch.cat([x, x.new_zeros(x.shape[0], length - x.shape[1], *x.shape[2:])], 1)
 
 
-def answers(model: transformers.PreTrainedModel, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def answers(model: transformers.PreTrainedModel, batch: dict[str, np.ndarray], run=None) -> dict[str, np.ndarray]:
     """What the reference answers, under our names and in our shapes; choices are rows but to `choice`."""
     name = type(model).__name__
     inputs = {key: torch.tensor(batch[key]).long() for key in ("input_ids", "token_type_ids", "attention_mask")}
@@ -508,7 +505,7 @@ def answers(model: transformers.PreTrainedModel, batch: dict[str, np.ndarray]) -
     if not name.endswith("MultipleChoice"):
         inputs = {key: x.flatten(0, 1) for key, x in inputs.items()}
     with torch.no_grad():
-        out = (by_sequence if name.startswith("BigBird") else whole_batch)(model, inputs)
+        out = (run or (by_sequence if name.startswith("BigBird") else whole_batch))(model, inputs)
     fields = {
         "ForPreTraining": {
             "prediction_logits": "mlm_logits",
@@ -526,7 +523,8 @@ def answers(model: transformers.PreTrainedModel, batch: dict[str, np.ndarray]) -
     }
     ends = next(names for end, names in fields.items() if name.endswith(end))
     found = {ours: out[theirs].numpy() for theirs, ours in ends.items() if out.get(theirs) is not None}
-    return found | {"hidden_states": torch.stack(out["hidden_states"]).numpy()}
+    length = batch["input_ids"].shape[-1]  # a BigBird's have padding up to a whole block
+    return found | {"hidden_states": torch.stack([x[:, :length] for x in out["hidden_states"]]).numpy()}
 
 
 def compare(ours: dict, theirs: dict[str, np.ndarray], batch: dict[str, np.ndarray], atol: float = 2e-5) -> None:

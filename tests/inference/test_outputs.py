@@ -68,6 +68,25 @@ def test_global_tokens_and_blocks_are_padded(changes):
     assert row_limits((config, dataclasses.replace(config, **changes)), (), ComputeConfig(), mesh) is None
 
 
+def test_equal_models_share_their_programs(tmp_path):
+    """A second predictor of an equal model compiles nothing."""
+    model, _, params, feed, features, _ = make_task(tmp_path, "sequence_classification", "bert", None)
+    compiled = []
+
+    def listen(event, seconds, **_):
+        compiled.append(event) if event.endswith("backend_compile_duration") else None
+
+    def predict():
+        equal = make_model(dataclasses.replace(model.config), ComputeConfig(), model.heads)
+        return single_device_predictor(equal, params, feed, ComputeConfig())(features, lambda done: None)
+
+    predict()
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    predict()
+    jax.monitoring.unregister_event_duration_listener(listen)
+    assert not compiled
+
+
 def test_a_big_bird_answers_as_transformers_answers_each_text(tmp_path):
     """Short texts, whose attention is dense, long texts, and texts whose last block is not the last of the batch."""
     case, name = CASES_OF_FAMILIES["big_bird"], "BigBirdForSequenceClassification"

@@ -146,7 +146,7 @@ def test_the_maximum_length_of_a_role_is_the_highest_that_an_option_can_choose(e
                 loaded.encode(TEXTS, truncate=True, prompt_name=role, max_seq_len=wrong)
 
 
-def test_embed_writes_the_vectors_of_tokens(encoder, tmp_path):
+def test_embed_writes_the_vectors_of_tokens(encoder, tmp_path, capsys):
     model = save_theirs(encoder, tmp_path / "theirs")
     write_lines(tmp_path / "texts.jsonl", [{"text": text} for text in TEXTS])
     command = ["embed", "--model", str(tmp_path / "theirs"), "--input", str(tmp_path / "texts.jsonl"), "--truncate"]
@@ -158,7 +158,11 @@ def test_embed_writes_the_vectors_of_tokens(encoder, tmp_path):
     np.testing.assert_allclose(tensors["features"], np.concatenate(expected), rtol=0, atol=1e-5)
     point = transformers.AutoTokenizer.from_pretrained(encoder).convert_tokens_to_ids(".")
     assert point not in tensors["input_ids"]
+    capsys.readouterr()
     assert main(["verify", "--run", str(tmp_path / "theirs")]) == 0
+    said = capsys.readouterr()
+    assert "the outputs of the encoder are compared, but not its late_interaction vectors" in said.err
+    assert "MISSING" not in said.out + said.err  # transformers would report the absent pooler
 
 
 def test_retrieval_equals_the_evaluator_of_the_library(encoder, tmp_path):

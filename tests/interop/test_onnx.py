@@ -155,6 +155,5 @@ def test_int8_weights_give_nearly_the_same_logits(tmp_path):
         for x in onnx.load(files["int8"]).graph.initializer
         if x.data_type == onnx.TensorProto.INT8
     ]
-    assert (
-        0 < max(np.abs(x.astype(int)).max() for x in weights) <= 64
-    )  # no pair of products overflows, on any processor
+    # With these weights, no pair of products overflows on any processor.
+    assert 0 < max(np.abs(x.astype(int)).max() for x in weights) <= 64

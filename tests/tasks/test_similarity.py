@@ -348,6 +348,22 @@ def test_sparse_vectors_need_a_masked_token_head(world, tmp_path, capsys):
     assert len(error.splitlines()) <= 2
 
 
+def test_truncated_queries_and_documents_are_counted_apart(world):
+    task = TaskConfig(
+        name="custom",
+        kind="similarity",
+        vector_head="late_interaction",
+        query_length=6,
+        max_seq_len=9,
+        train="x.jsonl",
+        dev="y.jsonl",
+    )
+    pairs = [("a b c d", "a"), ("a b c d e", "a b c d e f g"), ("a b c d e f g h i", "a b c d e f g h")]
+    made = [{"id": str(n), "text": query, "text_pair": document} for n, (query, document) in enumerate(pairs)]
+    counts = make_features(KINDS["similarity"], made, load_tokenizer(world / "start"), task).counts
+    assert (counts["queries_truncated_to_6_tokens"], counts["truncated_texts"]) == (2, 1)  # with [CLS] and [SEP]
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

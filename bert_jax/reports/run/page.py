@@ -23,11 +23,11 @@ from bert_jax.reports.run.record import Run, Training, read_runs
 from bert_jax.reports.run.sections import (
     corpus_section,
     cost_section,
-    dev_score_section,
     find_run_corpus,
     last_values_section,
     model_use_section,
     reproduction_section,
+    score_section,
     settings_section,
 )
 from bert_jax.reports.run.tiles import run_tiles, tiles_html, tiles_table
@@ -129,7 +129,7 @@ def _trainings_with_run_label(run: Run) -> list[Training]:
 
 def _finetuning_sections(run: Run) -> list[Html]:
     """Return the sections on the scores and the labels of a fine-tuning run; [] for a pretraining run."""
-    return [part for part in (label_section(run), dev_score_section(run.results)) if part]
+    return [part for part in (label_section(run), score_section(run.results)) if part]
 
 
 def _curve_sections(run: Run) -> list[Html]:

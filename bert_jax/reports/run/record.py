@@ -13,7 +13,6 @@ from bert_jax.config import (
     EncoderConfig,
     FinetuneConfig,
     PretrainConfig,
-    TaskConfig,
     check_run_table_rows,
     fields_of,
 )
@@ -28,6 +27,7 @@ from bert_jax.objectives import OBJECTIVES, predicts_masks
 from bert_jax.readers import data_sets
 from bert_jax.readers.hub import parse_hub_name
 from bert_jax.reports.html.point_values import Point
+from bert_jax.tasks.table import kind_of_task
 from bert_jax.training.checkpoint import saved_steps
 from bert_jax.training.metrics import Line, read_metrics_and_damage
 from bert_jax.training.plateau import Plateau, expected_end_of_plateau, has_plateau
@@ -76,7 +76,7 @@ class FinetuningResults(NamedTuple):
     best: dict[str, Any]  # learning rate, seed, step and scores of the best training
     mean: dict[str, Any]  # learning rate -> metric -> "mean" and "standard_deviation" over the seeds
     trainings: list[dict[str, Any]]
-    test: dict[str, dict[str, float]]  # name of a labeled test set -> scores of the best model
+    test: dict[str, dict[str, float | None]]  # name of a labeled test set -> scores of the best model; None: not finite
 
     @property
     def num_seeds(self) -> int:
@@ -142,7 +142,8 @@ class Run:
     published_recipe: str  # recipe with names of directories and files in place of their paths
     pretraining: PretrainingFacts | None  # None: a fine-tuning
     task: str = ""  # name of the task of a fine-tuning
-    task_settings: TaskConfig | None = None  # config.task of a fine-tuning
+    kind: str = ""  # kind of the task of a fine-tuning
+    vector_head: str = ""  # config.task.vector_head of a fine-tuning
     random_weights: bool = False  # the fine-tuning started from random weights
 
     @property
@@ -173,9 +174,10 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
     check_run_table_rows(config, path, ROWS_OF_WEIGHTS)
     directories = sorted(directory for directory in (path / "runs").glob("*") if directory.is_dir()) or [path]
     trainings = [read_training(directory, directory.name if directory != path else label) for directory in directories]
-    pretraining, task_settings, random_weights = None, None, False
+    pretraining, task, kind, vector_head, random_weights = None, "", "", "", False
     if isinstance(config, FinetuneConfig):
-        task_settings, random_weights = config.task, config.task.random_weights
+        task, random_weights = config.task.name or "", config.task.random_weights
+        kind, vector_head = kind_of_task(task, config.task.kind), config.task.vector_head
     else:
         pretraining = _pretraining_facts(config)
         trainings = [
@@ -201,8 +203,9 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
         recipe_file=config.recipe,
         published_recipe=recipe_text(_with_published_paths(config)),
         pretraining=pretraining,
-        task=(task_settings and task_settings.name) or "",
-        task_settings=task_settings,
+        task=task,
+        kind=kind,
+        vector_head=vector_head,
         random_weights=random_weights,
     )
 

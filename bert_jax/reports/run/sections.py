@@ -2,7 +2,8 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -199,12 +200,13 @@ def model_use_section(run: Run) -> Html:
         tokenizer = load_tokenizer(run.path / "tokenizer")
     except UserError as error:
         return section("Use it", small_paragraph(f"No commands: {error}."))
-    commands = commands_for_finetuned_model(path, run.task_settings) if run.task_settings else []
     if run.pretraining:
         mixture = find_run_corpus(run.pretraining.data.corpus or "", run.fingerprint.get("corpus"))
         text = masked_sentence(mixture if isinstance(mixture, Mixture) else None, tokenizer)
         has_heldout = any(line["split"] == "heldout" for line in run.trainings[0].lines)
         commands = commands_for_pretrained_model(path, run.pretraining.heads, text, has_heldout, run.recipe_file)
+    else:
+        commands = commands_for_finetuned_model(path, run.kind, run.vector_head)
     return section("Use it", element("p", f"The model is in {path}."), element("pre", "\n".join(commands), tabindex=0))
 
 
@@ -224,7 +226,7 @@ def reproduction_section(run: Run) -> Html:
     )
 
 
-def dev_score_section(results: FinetuningResults | None) -> Html:
+def score_section(results: FinetuningResults | None) -> Html:
     """Return the section with the dev scores of each training of `finetune`, and the test scores of the best model.
 
     Without results, return an empty text.
@@ -233,14 +235,13 @@ def dev_score_section(results: FinetuningResults | None) -> Html:
         return Html("")
     names = dict.fromkeys(name for training in results.trainings for name in training["scores"])
     rows = [[*map(training.get, RESULT_TITLES), *map(training["scores"].get, names)] for training in results.trainings]
+    tables = [_score_table("dev scores", [*RESULT_TITLES.values(), *names], rows)]
+    for name, scores in results.test.items():
+        tables.append(_score_table(f"{name} scores", ["", *scores], [["best model", *scores.values()]]))
+    return section("Scores", *tables)
+
+
+def _score_table(caption: str, head: Iterable[str], rows: Iterable[Iterable[Any]]) -> Html:
+    """Return a table of scores, whose head may have names of metrics; None is a score that is not finite."""
     cells = [[f"{cell:.4g}" if isinstance(cell, float) else cell for cell in row] for row in rows]
-    head = [*RESULT_TITLES.values(), *(name.replace("_", " ") for name in names)]
-    scored = [
-        table(
-            [name, *(metric.replace("_", " ") for metric in scores)],
-            [["best model", *map("{:.4g}".format, scores.values())]],
-            f"{name} scores",
-        )
-        for name, scores in results.test.items()
-    ]
-    return section("Dev scores", table(head, cells, "dev scores"), *scored)
+    return table([name.replace("_", " ") for name in head], cells, caption)
