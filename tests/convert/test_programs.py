@@ -19,6 +19,7 @@ import pytest
 import safetensors.numpy
 import sentence_transformers
 import torch
+import transformers
 
 import bert_jax
 from bert_jax.checkpoints.load_model import read_weights
@@ -577,3 +578,15 @@ def test_outputs_of_two_heads_are_found_by_their_names():
     found = select_outputs(outputs, ("mlm_logits", "nsp_logits"), {"masked_positions": positions})
     np.testing.assert_array_equal(found["mlm_logits"][0], logits[0, [2, 0]])
     np.testing.assert_array_equal(found["nsp_logits"], [[1, 1]])
+
+
+def test_an_absent_pooler_is_not_reported(tmp_path, caplog):
+    model, _ = tiny_models.save(tmp_path, "bert", "Model")
+    model.pooler = None
+    (tmp_path / "model.safetensors").unlink()
+    model.save_pretrained(tmp_path)
+    transformers.BertModel.from_pretrained(tmp_path)
+    assert "MISSING" in caplog.text  # the report of transformers
+    caplog.clear()
+    open_runtime("transformers", tmp_path)
+    assert "MISSING" not in caplog.text

@@ -282,7 +282,7 @@ def test_the_document_of_a_crop_is_no_negative_of_the_crop() -> None:
     documents = ["Title the  right crop, and more", "other text", "the right\ncrop", "the right"]
     candidates = Candidates(np.array([[4, 3, 2, 1]], np.float32), np.arange(4)[None], np.zeros(1, np.float32))
     pair = QueryAndPositive("query", "the right crop")
-    chosen = choose_negatives(NegativeRule(0, 4, None, 2, 0), [0], [pair], candidates, [set()], documents)
+    chosen = choose_negatives(NegativeRule(0, 2, None, 2, 0), [0], [pair], candidates, [set()], documents)
     assert list(chosen) == [([1, 3], [])]
 
 

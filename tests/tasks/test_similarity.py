@@ -371,6 +371,7 @@ def test_truncated_queries_and_documents_are_counted_apart(world):
         ({"separator_id": 2}, "global tokens"),
         ({"local_window": 60, "global_every": 3}, "windows of 60 tokens"),
         ({"local_window": 60, "local_windows": (60, 200)}, "windows of 60 tokens"),
+        ({"local_window": 62, "global_every": 3}, "windows of 62 tokens"),
         ({"local_window": 64, "global_every": 3}, ""),
         ({}, ""),
     ],
