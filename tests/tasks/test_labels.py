@@ -1,5 +1,6 @@
 """Labels: their order, names that look alike, lists, and the rows of a trained head."""
 
+import dataclasses
 import collections
 import itertools
 import random
@@ -150,6 +151,26 @@ def test_rows_without_a_label_are_all_listed_or_left_out_and_counted(tmp_path):
     _, examples = read(tmp_path, "a.csv", content, lines.append, skip_unlabeled=True)
     assert [example["text"] for example in examples] == ["x", "w"]
     assert lines == ["custom train: 3 rows without a label are left out"]
+
+
+def test_a_test_set_has_a_label_in_each_row_or_in_none(tmp_path):
+    (tmp_path / "train.csv").write_text("text,label\nx,a\ny,b\n")
+    content = "text,label\nx,a\ny,\nz,b\nw,\n"
+    in_other_order = "text,label\ny,\nx,a\nw,\nz,b\n"  # the first row has no label
+    for rows, places in ((content, "3, 5"), (in_other_order, "2, 4")):
+        (tmp_path / "test.csv").write_text(rows)
+        config = TaskConfig(**TEXTS, data=str(tmp_path), train="train.csv", test="test.csv")
+        task = resolve_task(config)
+        with pytest.raises(UserError, match=rf"^2 rows have no label: \S*test\.csv:{places}; .*--skip_unlabeled"):
+            read_task_examples(task, config, "test")
+        lines = []
+        examples = read_task_examples(task, dataclasses.replace(config, skip_unlabeled=True), "test", lines.append)
+        assert [(example["text"], example["label"]) for example in examples] == [("x", 0), ("z", 1)]
+        assert lines == ["custom test: 2 rows without a label are left out"]
+    (tmp_path / "test.csv").write_text("text,label\nx,\ny,\n")
+    for skip_unlabeled in (False, True):
+        settings = dataclasses.replace(config, skip_unlabeled=skip_unlabeled)
+        assert ["label" in example for example in read_task_examples(task, settings, "test")] == [False, False]
 
 
 def test_objects_without_a_key_of_the_label_are_rows_without_a_label(tmp_path):
