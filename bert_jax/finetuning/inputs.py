@@ -402,13 +402,12 @@ def _warn_about_shared_texts(
 
 
 def count_contradicting_texts(task: Task, splits: Sequence[TaskSplit]) -> int:
-    """Return the number of texts that occur with different labels, in a task with one label for each text."""
-    labels: dict[bytes, set[int]] = {}
-    for split in splits if task.labels else ():
+    """Return the number of texts that occur with different labels, or with different sets of labels."""
+    kind, labels = KINDS[task.kind], dict[bytes, set[bytes]]()
+    for split in splits if task.labels and not kind.reads_words else ():
         for key, features in zip(_token_bytes_of_inputs(split), split.features, strict=True):
-            label = split.examples[features.example][KINDS[task.kind].label]
-            if isinstance(label, int):  # not a label for each word, nor several labels
-                labels.setdefault(key, set()).add(label)
+            label = np.asarray(split.examples[features.example][kind.label])
+            labels.setdefault(key, set()).add(label.tobytes())
     return sum(len(of_text) > 1 for of_text in labels.values())
 
 

@@ -412,12 +412,17 @@ def test_tickets_with_several_labels_from_the_file_to_transformers(tmp_path, cap
         assert part in text
 
 
-def test_texts_with_different_labels_are_counted():
-    task = resolve_task(
-        TaskConfig(name="custom", kind="sequence_classification", labels="a,b", train="x.csv", dev="y.csv")
-    )
-    texts, labels = [1, 2, 1, 3, 2, 1, 3], [0, 0, 1, 1, 0, 0, 0]
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        ("sequence_classification", [0, 1]),
+        ("multilabel_classification", [np.array([True, False]), np.array([True, True])]),
+    ],
+)
+def test_texts_with_different_labels_are_counted(kind, labels):
+    task = resolve_task(TaskConfig(name="custom", kind=kind, labels="a,b", train="x.csv", dev="y.csv"))
+    texts, which = [1, 2, 1, 3, 2, 1, 3], [0, 0, 1, 1, 0, 0, 0]
     features = [Features(np.array([2, text], np.int32), 2, index) for index, text in enumerate(texts)]
-    split = TaskSplit("train", [{"id": str(n), "label": label} for n, label in enumerate(labels)], features)
-    assert count_contradicting_texts(task, (split,)) == 2
-    assert count_contradicting_texts(task, (split._replace(features=features[:2]),)) == 0
+    examples = [{"id": str(index), "label": labels[number]} for index, number in enumerate(which)]
+    assert count_contradicting_texts(task, (TaskSplit("train", examples, features),)) == 2
+    assert count_contradicting_texts(task, (TaskSplit("train", examples[:2], features[:2]),)) == 0
