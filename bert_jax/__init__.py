@@ -40,7 +40,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bert_jax.api import OpenRun, PretrainRun, finetune, make_batches, open_run, pretrain
+    from bert_jax.api import OpenRun, PretrainRun, finetune, finetune_on_file, make_batches, open_run, pretrain
     from bert_jax.config import (
         ComputeConfig,
         EncoderConfig,
@@ -100,6 +100,7 @@ __all__ = [
     "export_model",
     "finetune",
     "finetune_config",
+    "finetune_on_file",
     "inspect",
     "load",
     "load_tokenizer",
@@ -145,6 +146,7 @@ _MODULES = {
     "export_model": "interop.huggingface.model",
     "finetune": "api",
     "finetune_config": "config",
+    "finetune_on_file": "api",
     "inspect": "verbs",
     "load": "loaded_model",
     "load_tokenizer": "tokenizer",

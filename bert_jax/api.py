@@ -16,6 +16,7 @@ from bert_jax.config import (
     FinetuneConfig,
     PretrainConfig,
     RecipeName,
+    read_config,
     resolve,
     with_vocab_size,
 )
@@ -23,6 +24,7 @@ from bert_jax.console import Console, notebook_table
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
 from bert_jax.finetuning import finetune as finetuning
+from bert_jax.finetuning.own_labels import OwnFile, choices_text, recipe_for_own_file
 from bert_jax.loaded_model import LoadedModel, load
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel.sharding import BatchBlocks
@@ -147,6 +149,70 @@ def finetune(
         return finetuning.finetune_in_directory(frozen, local_copy(workdir), session)
 
 
+def finetune_on_file(
+    data: str | os.PathLike[str],
+    workdir: str | os.PathLike[str],
+    *,
+    text: str | Sequence[str],
+    label: str,
+    init_from: str | os.PathLike[str],
+    kind: str | None = None,
+    label_separator: str | None = None,
+    delimiter: str | None = None,
+    dev: str | os.PathLike[str] | None = None,
+    dev_fraction: float | None = None,
+    skip_unlabeled: bool = False,
+    recipe: RecipeName | None = None,
+    overrides: Overrides | None = None,
+    console: Console | None = None,
+) -> dict[str, Any] | None:
+    """Train a model on a file with texts and labels, as `bert-jax finetune --data` does; return `results.json`.
+
+    An argument that is None is chosen from the file, and printed. If a signal ends the training early, return None; the
+    same call then resumes the training.
+
+    Args:
+        data: .csv, .tsv, .jsonl, .json or .parquet file with a row for each text.
+        workdir: work directory of the run, which `load` and `export` read.
+        text: column of the text, or both columns of a text pair.
+        label: column of the label.
+        init_from: directory of the weights to start from, or OWNER/NAME of the Hub.
+        kind: kind of task, such as "regression".
+        label_separator: character between the labels of a text that has several labels.
+        delimiter: character between columns.
+        dev: file of the dev set.
+        dev_fraction: fraction of `data` that is held out as the dev set, by label.
+        skip_unlabeled: leave out and count rows without a label.
+        recipe: recipe by file or name; None: the recipe of the kind of task.
+        overrides: values by key that replace values of the recipe: `{"task.epochs": 2.0}`.
+        console: printer of progress; None: a console on stderr.
+
+    Raises:
+        UserError: the file, the config, the weights or the devices do not fit each other; nothing is written.
+    """
+    if "init_from" in (overrides or {}):
+        raise UserError("init_from is given twice, also in overrides")
+    console = console or Console()
+    file = OwnFile(
+        path=os.fspath(data),
+        text=(text,) if isinstance(text, str) else tuple(text),
+        label=label,
+        kind=kind,
+        label_separator=label_separator,
+        delimiter=delimiter,
+        dev=None if dev is None else os.fspath(dev),
+        dev_fraction=dev_fraction,
+        skip_unlabeled=skip_unlabeled,
+    )
+    described = recipe_for_own_file(
+        file, recipe, override_words({"init_from": os.fspath(init_from), **(overrides or {})})
+    )
+    config = read_config(FinetuneConfig, described.recipe, described.overrides)
+    console.say(described.content)
+    console.say(choices_text(config.task, described.recipe, described.default_metric))
+    return finetune(config, workdir, console=console)
+
+
 def make_batches(
     config: RecipeName | ml_collections.ConfigDict | PretrainConfig, phase: int = 0, step: int | None = None
 ) -> Generator[Batch, None, None]:
@@ -202,10 +268,14 @@ def as_config(
     `run` is the work directory of a run that may have begun.
     """
     if isinstance(config, str | os.PathLike):
-        words = [f"--config.{key}={value}" for key, value in (overrides or {}).items()]
-        return read_run_config(kind, config, words, run)
+        return read_run_config(kind, config, override_words(overrides), run)
     if overrides:
         raise UserError("overrides are for a recipe; change the ConfigDict, or use dataclasses.replace")
     if not isinstance(config, ml_collections.ConfigDict | kind):
         raise UserError(f"config is a {type(config).__name__}; give a {kind.__name__}, a ConfigDict or a recipe")
     return resolve(kind, config)
+
+
+def override_words(overrides: Overrides | None) -> list[str]:
+    """Return values by key as the words `--config.KEY=VALUE` of the command line."""
+    return [f"--config.{key}={value}" for key, value in (overrides or {}).items()]

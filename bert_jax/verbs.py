@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.api import Overrides, as_config
+from bert_jax.api import Overrides, as_config, override_words
 from bert_jax.checkpoints.load_model import open_model, weights_digest
 from bert_jax.checkpoints.verify import Verified, verify_directory
 from bert_jax.config import FinetuneConfig, PretrainConfig
@@ -150,7 +150,7 @@ def inspect(
         html: .html file to create with a page of all figures; None: no page.
         console: printer of progress; None: a console on stderr.
     """
-    words = [f"--config.{key}={value}" for key, value in (overrides or {}).items()]
+    words = override_words(overrides)
     inspection = open_inspection(os.fspath(corpus), recipe, words, sequence, console or Console())
     if html is not None:
         write_page(os.fspath(local_path(html)), lambda: inspection_page(inspection))

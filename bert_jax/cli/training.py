@@ -21,7 +21,6 @@ from bert_jax.cli.command import (
 from bert_jax.errors import UserError, check_positive, escaped
 
 MEMORY_ADVICE = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or the values of the phase"
-DELIMITERS = {"\\t": "\t", "tab": "\t"}  # words that stand for a character on the command line
 # Options of other trainers -> advice.
 RESUME_ADVICE = dict.fromkeys(
     ("--resume", "--resume_from_checkpoint", "--continue"), "to resume a run, repeat its command without this option"
@@ -309,43 +308,20 @@ def _apply_data_options(args: argparse.Namespace) -> None:
             args.parser.error("give --config RECIPE, or your own file: --data FILE --text COLUMN --label COLUMN")
         return
     from bert_jax.config import FinetuneConfig, read_config
-    from bert_jax.finetuning.own_labels import OwnFile, choices_text, column_names_text, infer_task_of_own_file
+    from bert_jax.finetuning.own_labels import OwnFile, choices_text, column_names_text, recipe_for_own_file
 
     if missing := [f"--{name} COLUMN" for name in ("text", "label") if not getattr(args, name)]:
-        delimiter = DELIMITERS.get(args.delimiter, args.delimiter)
-        raise UserError(f"give {' and '.join(missing)}; {args.data} has {column_names_text(args.data, delimiter)}")
+        raise UserError(f"give {' and '.join(missing)}; {args.data} has {column_names_text(args.data, args.delimiter)}")
 
-    values_of_keys = {override.partition("=")[0]: override.partition("=")[2] for override in args.overrides}
-    if "--config.task.train" in values_of_keys:
-        args.parser.error("--config.task.train is given twice, also by --data")
-    for name in ("kind", "label_separator", "delimiter", "dev", "dev_fraction", "skip_unlabeled"):
-        if getattr(args, name) not in (None, False) and f"--config.task.{name}" in values_of_keys:
-            args.parser.error(f"--{name} is given twice, also as --config.task.{name}")
-    choices = {
-        name: getattr(args, name) or values_of_keys.get(f"--config.task.{name}")
-        for name in ("kind", "label_separator", "delimiter", "dev")
-    }
-    choices = {name: None if value == "None" else value for name, value in choices.items()}
-    delimiter = choices.pop("delimiter")
-    described = infer_task_of_own_file(
-        OwnFile(
-            path=args.data,
-            text=tuple(name.strip() for name in args.text.split(",")),
-            label=args.label,
-            **choices,
-            delimiter=DELIMITERS.get(delimiter or "", delimiter),
-            dev_fraction=args.dev_fraction,
-            skip_unlabeled=args.skip_unlabeled,
-            columns=values_of_keys.get("--config.task.columns"),
-        )
+    file = OwnFile(
+        path=args.data,
+        text=tuple(name.strip() for name in args.text.split(",")),
+        label=args.label,
+        skip_unlabeled=args.skip_unlabeled,
+        **{name: getattr(args, name) for name in chosen if name not in ("text", "label")},
     )
-    args.config = args.config or described.recipe
-    values = {f"--config.task.{key}": value for key, value in described.task.items()}
-    replaced = {f"--config.task.{name}" for name in (*choices, "delimiter", "columns")} & {*values}
-    args.overrides = [
-        *(f"{key}={value}" for key, value in values.items() if key in replaced or key not in values_of_keys),
-        *(override for override in args.overrides if override.partition("=")[0] not in replaced),
-    ]
+    described = recipe_for_own_file(file, args.config, args.overrides)
+    args.config, args.overrides = described.recipe, list(described.overrides)
     if not args.process_id:
         print(escaped(described.content), file=sys.stderr)
         with contextlib.suppress(UserError):  # `_run_in_processes` raises it where the other processes learn of it

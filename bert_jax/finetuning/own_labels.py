@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_jax.config import TaskConfig
+from bert_jax.config import RecipeName, TaskConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.custom import FORMAT, NAME
 from bert_jax.tasks.kinds import KINDS
@@ -16,6 +16,8 @@ from bert_jax.tasks.table import KINDS_OF_WORDS
 
 SKEW = 3  # macro F1 is the metric if the most frequent label has at least SKEW times the examples of the rarest
 DEV_FRACTION, SMALL_DEV_FRACTION, SMALL = 0.1, 0.2, 1_000  # SMALL_DEV_FRACTION is for fewer than SMALL labels
+TASK_KEY = "--config.task."
+DELIMITERS = {"\\t": "\t", "tab": "\t"}  # words that stand for a character
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,53 @@ class OwnTask:
     task: dict[str, Any]
     content: str
     default_metric: str  # the score that selects the best checkpoint, unless `config.task.metric` names another score
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnRecipe:
+    """A recipe with the overrides that describe a user's file, and a line about the content of the file."""
+
+    recipe: RecipeName
+    overrides: tuple[str, ...]  # --config.KEY=VALUE
+    content: str
+    default_metric: str  # as in `OwnTask`
+
+
+def recipe_for_own_file(file: OwnFile, recipe: RecipeName | None, overrides: Sequence[str]) -> OwnRecipe:
+    """Return a recipe and overrides for a fine-tuning on a user's file.
+
+    Args:
+        file: the file, and the choices that the user made.
+        recipe: the user's recipe; None: the recipe of the kind of task.
+        overrides: words `--config.KEY=VALUE` of the user, which may also make the choices.
+
+    Raises:
+        UserError: a choice is made twice, or `infer_task_of_own_file` raises it.
+    """
+    values_of_keys = {override.partition("=")[0]: override.partition("=")[2] for override in overrides}
+    if f"{TASK_KEY}train" in values_of_keys:
+        raise UserError(f"{TASK_KEY}train is given twice, also by --data")
+    choices = ("kind", "label_separator", "delimiter", "dev")
+    for name in (*choices, "dev_fraction", "skip_unlabeled"):
+        if getattr(file, name) not in (None, False) and f"{TASK_KEY}{name}" in values_of_keys:
+            raise UserError(f"--{name} is given twice, also as {TASK_KEY}{name}")
+    chosen: dict[str, Any] = {name: getattr(file, name) or values_of_keys.get(f"{TASK_KEY}{name}") for name in choices}
+    chosen = {name: None if value == "None" else value for name, value in chosen.items()}
+    chosen["delimiter"] = DELIMITERS.get(chosen["delimiter"], chosen["delimiter"])
+    described = infer_task_of_own_file(
+        dataclasses.replace(file, **chosen, columns=values_of_keys.get(f"{TASK_KEY}columns"))
+    )
+    values = {f"{TASK_KEY}{key}": value for key, value in described.task.items()}
+    replaced = {f"{TASK_KEY}{name}" for name in (*choices, "columns")} & {*values}
+    return OwnRecipe(
+        recipe=recipe or described.recipe,
+        overrides=(
+            *(f"{key}={value}" for key, value in values.items() if key in replaced or key not in values_of_keys),
+            *(override for override in overrides if override.partition("=")[0] not in replaced),
+        ),
+        content=described.content,
+        default_metric=described.default_metric,
+    )
 
 
 def infer_task_of_own_file(file: OwnFile) -> OwnTask:
@@ -127,7 +176,7 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
 
 def column_names_text(path: str, delimiter: str | None) -> str:
     """Return the names of the columns of a file, for a message; raise UserError as `infer_task_of_own_file` does."""
-    row = _first_row(os.path.abspath(path), delimiter)
+    row = _first_row(os.path.abspath(path), DELIMITERS.get(delimiter or "", delimiter))
     return "question, context, answers" if _has_squad_layout(row) else ", ".join(row) or "no rows"
 
 
@@ -168,7 +217,7 @@ def _has_skewed_labels(labels: Sequence[Any]) -> bool:
     return max(counts) >= SKEW * min(counts)
 
 
-def choices_text(task: TaskConfig, recipe: str, default_metric: str) -> str:
+def choices_text(task: TaskConfig, recipe: RecipeName, default_metric: str) -> str:
     """Return a line with each setting that was chosen for a user's file, and the option that changes the setting."""
     metric = task.metric or default_metric
     dev = f"the dev set is {task.dev}" if task.dev else f"{task.dev_fraction or 0:.0%} of the rows are the dev set"

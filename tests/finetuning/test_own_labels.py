@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import io
 import json
 import random
 import re
@@ -12,9 +13,12 @@ import pytest
 import torch
 import transformers
 
+import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.config import TaskConfig
+from bert_jax.console import Console
 from bert_jax.errors import UserError
+from bert_jax.finetuning import finetune as finetuning
 from bert_jax.finetuning.inputs import count_contradicting_texts
 from bert_jax.finetuning.own_labels import OwnFile, choices_text, column_names_text, infer_task_of_own_file
 from bert_jax.finetuning.task_data import TaskSplit
@@ -140,8 +144,8 @@ def test_a_choice_as_a_field_of_the_config_equals_the_option(tmp_path, capsys, m
         said.append(capsys.readouterr().err.replace(str(tmp_path) + "/", ""))
     assert said[0] == said[1]
     assert "absent: no model here" in said[0]
-    with pytest.raises(SystemExit):
-        main([*argv, f"--{key}" if value == "True" else f"--{key}={value}", f"--config.task.{key}={value}"])
+    option = f"--{key}" if value == "True" else f"--{key}={value}"
+    assert main([*argv, option, f"--config.task.{key}={value}"]) == 2
     assert f"--{key} is given twice, also as --config.task.{key}" in capsys.readouterr().err
 
 
@@ -410,6 +414,29 @@ def test_tickets_with_several_labels_from_the_file_to_transformers(tmp_path, cap
     text = page.read_text()
     for part in ("<h2>Labels</h2>", "Expected calibration error", "Worst errors", "invoice"):
         assert part in text
+
+
+def test_function_and_command_have_equal_configs(tmp_path, monkeypatch, capsys):
+    path = write_tickets(tmp_path / "tickets.csv")
+    configs = []
+    monkeypatch.setattr(finetuning, "finetune_in_directory", lambda config, workdir, session: configs.append(config))
+    argv = ["finetune", f"--data={path}", "--init_from=start", f"--workdir={tmp_path / 'run'}"]
+    argv += ["--text=subject,body", "--label=topic", "--label_separator=;", "--dev_fraction=0.3", "--skip_unlabeled"]
+    assert main([*argv, "--config.task.metric=sample_f1", "--config.task.epochs=2"]) == 0
+    choices = {"text": ("subject", "body"), "label": "topic", "dev_fraction": 0.3, "skip_unlabeled": True}
+    choices |= {"data": path, "workdir": tmp_path / "run", "init_from": "start"}
+    overrides = {"task.metric": "sample_f1", "task.epochs": 2}
+    stream = io.StringIO()
+    for separator in ({"label_separator": ";"}, {}):
+        overrides |= {} if separator else {"task.label_separator": ";"}
+        bert_jax.finetune_on_file(**choices, **separator, overrides=overrides, console=Console(stream))
+    assert configs[0] == configs[1] == configs[2]
+    assert configs[0].task.columns == "text=subject,text_pair=body,label=topic"
+    printed = capsys.readouterr().err.splitlines()
+    assert printed == stream.getvalue().splitlines()[:2]
+    for wrong, message in (({"init_from": "x"}, "init_from is given twice"), ({"task.train": "x"}, "given twice")):
+        with pytest.raises(UserError, match=message):
+            bert_jax.finetune_on_file(**choices, overrides=wrong)
 
 
 @pytest.mark.parametrize(

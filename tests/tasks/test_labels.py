@@ -1,7 +1,7 @@
 """Labels: their order, names that look alike, lists, and the rows of a trained head."""
 
-import dataclasses
 import collections
+import dataclasses
 import itertools
 import random
 import re
