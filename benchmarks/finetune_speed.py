@@ -177,6 +177,7 @@ def ours(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -
             compute=config.compute,
             train=train,
             evaluate_every=None,
+            evaluate_first=False,
             checkpoint=config.checkpoint,
             profiled_steps=None,
         )

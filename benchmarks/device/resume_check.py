@@ -72,6 +72,7 @@ def train(config: PretrainConfig, workdir: pathlib.Path) -> list[Any]:
         compute=config.compute,
         train=config.train,
         evaluate_every=None,
+        evaluate_first=False,
         checkpoint=config.checkpoint,
         profiled_steps=None,
     )

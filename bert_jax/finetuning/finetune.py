@@ -116,6 +116,7 @@ def finetune_in_directory(config: FinetuneConfig, directory: pathlib.Path, sessi
         compute=config.compute,
         train=config.train,
         evaluate_every=config.evaluate.every,
+        evaluate_first=False,
         checkpoint=config.checkpoint,
         profiled_steps=profiled_steps(config.profile.steps, phase.end) if config.profile.steps else None,
     )

@@ -126,6 +126,7 @@ def pretrain_in_directory(
         compute=config.compute,
         train=config.train,
         evaluate_every=config.evaluate.every,
+        evaluate_first=bool(config.init_from),
         checkpoint=config.checkpoint,
         profiled_steps=profiled_steps(config.profile.steps, config.train.steps) if config.profile.steps else None,
     )
@@ -148,7 +149,7 @@ def pretrain_in_directory(
             corpus=corpus_name,
             console=console,
         )
-    elif not resumed and teacher.config and config.distillation.copy_layers:
+    elif not resumed and copies_teacher and teacher.config:
         path = config.distillation.teacher
         params = copy_teacher_layers(dict(teacher.params), teacher.config, config.model, path, console)
     elif not resumed and config.corpus_vectors:
@@ -241,9 +242,8 @@ def pretrain_in_directory(
             if checkpoints is None:
                 return None
             start = restore_start(plan, checkpoints, console) or initial_state(plan, params)
-            is_done = fit(plan, data, start, checkpoints, session)
-    if not is_done:
-        return None
+            if not fit(plan, data, start, checkpoints, session):
+                return None
     return FinishedRun(heads=heads, recipe=config.recipe, corpus=corpus, tokenizer=tokenizer, has_heldout=has_heldout)
 
 

@@ -141,7 +141,7 @@ class _TrainingLoop:
         """Train from `step` on; return whether the run is complete."""
         plan, interrupt, watchdog = self.plan, self.session.interrupt, self.session.watchdog
         saved_step, compiled_at = step, step
-        if step > 0 and self._is_evaluation_missing(step):
+        if self._is_evaluation_missing(step):
             self._evaluate(step, phase_after_step(plan.phases, step), state)
         for phase in (phase for phase in plan.phases if step < phase.end):
             if interrupt.should_stop():  # checked before a compilation, which cannot be stopped
@@ -319,8 +319,13 @@ class _TrainingLoop:
             yield batch
 
     def _is_evaluation_missing(self, step: int) -> bool:
-        """Return whether the evaluation after `step` is due but has no line of metrics, because the run was stopped."""
+        """Return whether the evaluation after `step` is due but has no line of metrics.
+
+        Either no step has been trained, or the run was stopped before or during this evaluation.
+        """
         is_due = step == self.plan.last_step or _is_multiple(step, self.plan.evaluate_every)
+        if step == 0:
+            is_due = self.plan.evaluate_first
         if self.data.heldout is None or not is_due:
             return False
         evaluated = (

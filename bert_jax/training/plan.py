@@ -37,6 +37,7 @@ class Plan:
     compute: ComputeConfig
     train: FinetuneTrainConfig
     evaluate_every: int | None  # steps between two evaluations; None: evaluate only at the end
+    evaluate_first: bool  # whether to evaluate before the first step
     checkpoint: CheckpointConfig
     profiled_steps: range | None  # steps that the profiler traces; None: no step
 

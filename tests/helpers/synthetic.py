@@ -146,6 +146,7 @@ def plan_of(config: PretrainConfig, workdir: pathlib.Path) -> Plan:
         compute=config.compute,
         train=config.train,
         evaluate_every=config.evaluate.every,
+        evaluate_first=False,
         checkpoint=config.checkpoint,
         profiled_steps=profiled_steps(config.profile.steps, config.train.steps) if config.profile.steps else None,
     )

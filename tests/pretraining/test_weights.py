@@ -81,9 +81,11 @@ def test_pretraining_goes_on_with_the_weights_of_a_run_and_of_its_export(world, 
     for name in ("run", "model"):
         rate = "--config.optimizer.peak_learning_rate=0.0"
         assert main(pretrain_command(world, tmp_path / name, f"--config.init_from={world / name}", rate)) == 0
-        # Nothing is learned at a rate of 0: the held-out loss is that of the weights it started from.
-        found = run_lines(tmp_path / name)["heldout"][-1]
-        assert found["loss"] == pytest.approx(trained["heldout"][-1]["loss"], rel=1e-6)
+        # The held-out loss before the first step, and at a rate of 0 also after it, is the loss of the initial weights.
+        found = run_lines(tmp_path / name)["heldout"]
+        assert [line["step"] for line in found] == [0, 2]
+        for line in found:
+            assert line["loss"] == pytest.approx(trained["heldout"][-1]["loss"], rel=1e-6)
         assert main(["export", "--workdir", str(tmp_path / name), "--output", str(tmp_path / f"{name}-out")]) == 0
         before, after = tensors(world / "model"), tensors(tmp_path / f"{name}-out")
         assert before.keys() == after.keys()
@@ -91,7 +93,7 @@ def test_pretraining_goes_on_with_the_weights_of_a_run_and_of_its_export(world, 
 
 
 @pytest.mark.slow
-def test_a_resumed_run_keeps_its_start_and_does_not_read_it_again(world, tmp_path, capsys):
+def test_a_resumed_run_keeps_its_start_and_does_not_read_it_again(world, tmp_path, capsys, run_lines):
     """It ends with the same bits without the directory that it began from; another one is named as without effect."""
     start = tmp_path / "start"
     shutil.copytree(world / "model", start)
@@ -106,6 +108,7 @@ def test_a_resumed_run_keeps_its_start_and_does_not_read_it_again(world, tmp_pat
     assert main(resumed) == 0
     err = capsys.readouterr().err
     assert f"config.init_from={world / 'run'} has no effect: the run resumes; it began from {start}" in err
+    assert [line["step"] for line in run_lines(tmp_path / "stopped")["heldout"]] == [0, 2]
     assert "config.grow=True has no effect: the run resumes; it began without it" in err
     assert read_run(tmp_path / "stopped")[0].init_from == str(start)
     for name in ("whole", "stopped"):

@@ -149,6 +149,13 @@ WRONG = {
         [line | ({"mlm_loss": 3 + line["step"] / 500} if line["split"] == "heldout" else {}) for line in HEALTHY],
         "the held-out masked-token loss rose from 3.20 to 5.00",
     ),
+    "worse than the initial weights": (
+        [
+            {"step": 0, "split": "heldout", "mlm_loss": 2.5, "seq_len": 128},
+            *(line | ({"mlm_loss": 2.7, "seq_len": 128} if line["split"] == "heldout" else {}) for line in HEALTHY),
+        ],
+        "the held-out masked-token loss rose from 2.50 of the initial weights to 2.70: try a lower learning rate",
+    ),
     "repeats, left to right": (
         [
             line | ({"next_token_loss": 3 + line["step"] / 500} if line["split"] == "heldout" else {})

@@ -81,8 +81,8 @@ def _gradient_norms(training: Training) -> list[float]:
     return [value for _, value in training.points("grad_norm", "train") if value is not None]
 
 
-def _heldout_losses(training: Training) -> dict[str, list[float]]:
-    """Return name -> values of each held-out loss with several evaluations at the last sequence length.
+def _heldout_losses(training: Training) -> dict[str, list[tuple[int, float]]]:
+    """Return name -> (step, value) of each held-out loss with several evaluations at the last sequence length.
 
     A loss that the config weights is left out, because the scale of such a loss depends on the weight. In addition, the
     loss of replaced tokens may rise because the generator improves.
@@ -91,7 +91,7 @@ def _heldout_losses(training: Training) -> dict[str, list[float]]:
     names = [name for name in training.names("heldout") if name.endswith("_loss") and name not in NOT_LEARNED]
     measured = {name: [line for line in lines if line.get(name) is not None] for name in names}
     values = {
-        name: [line[name] for line in lines if line.get("seq_len") == lines[-1].get("seq_len")]
+        name: [(line["step"], line[name]) for line in lines if line.get("seq_len") == lines[-1].get("seq_len")]
         for name, lines in measured.items()
         if lines
     }
@@ -145,12 +145,16 @@ def _check_gradient_grows(training: Training, run: Run) -> str:
 
 def _check_heldout_rises(training: Training, run: Run) -> str:
     """Return a warning if a held-out loss rose."""
-    rises = [
-        f"the held-out {_loss_in_words(name)} rose from {min(losses):.2f} to {losses[-1]:.2f}"
-        for name, losses in _heldout_losses(training).items()
-        if losses[-1] >= min(losses) + MAX_RISE
-    ]
-    return f"{' and '.join(rises)}: the model memorizes its training text" if rises else ""
+    rises = []
+    for name, points in _heldout_losses(training).items():
+        lowest, first = min((loss, step) for step, loss in points)
+        if points[-1][1] >= lowest + MAX_RISE:
+            since = " of the initial weights" if first == 0 else ""
+            rises.append(f"the held-out {_loss_in_words(name)} rose from {lowest:.2f}{since} to {points[-1][1]:.2f}")
+    cause = "the model memorizes its training text"
+    if any("initial weights" in rise for rise in rises):
+        cause = "try a lower learning rate, or more steps"
+    return f"{' and '.join(rises)}: {cause}" if rises else ""
 
 
 def comparison_warnings(runs: Sequence[Run]) -> list[str]:
@@ -223,6 +227,9 @@ def _describe_accuracy_and_loss(training: Training, facts: PretrainingFacts) -> 
             )
             if training.left_plateau_at is not None:
                 level += f" (first clearly below it at step {training.left_plateau_at:,})"
+        step, first = training.points(MASKED_LOSS, split)[0]
+        if step == 0 and first is not None:
+            level += f"; the initial weights had {first:.3f} nats"
     elif (loss := training.last("loss", split)) is not None:
         level = f"The {where} loss is {loss:.3f}"
     else:
