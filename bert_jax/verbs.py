@@ -312,6 +312,8 @@ def score(
     retrieval: Paths = (),
     split: str = DEFAULT_SPLIT,
     vectors: str = "",
+    rerank: PathLike | None = None,
+    rerank_depth: int | None = None,
     recipe: PathLike | None = None,
     console: Console | None = None,
     **data: Paths,
@@ -325,6 +327,8 @@ def score(
         retrieval: one or more test collections in the layout of BEIR.
         split: name of the judgments of the test collections; the judgments are read from qrels/SPLIT.tsv.
         vectors: forms of smaller vectors, with which each search of `retrieval` is repeated, such as "int8,binary,64".
+        rerank: cross-encoder that sorts the first documents of both rankings of `retrieval` again; None: none.
+        rerank_depth: documents of each query that `rerank` sorts; None: 100.
         recipe: as in `evaluate`.
         console: printer of progress; None: a console on stderr.
         data: name of a benchmark -> its source, or several: pairs="zorro_small", crows_pairs=["crows.csv"].
@@ -334,7 +338,17 @@ def score(
     if not wanted and not retrieval:
         raise UserError(f"nothing to score; give {' or '.join((*BENCHMARKS, 'retrieval'))}")
     scores = score_benchmarks_and_collections(
-        model, wanted, list_paths(retrieval), masking, temperature, fraction, split, vectors, console
+        model,
+        wanted,
+        list_paths(retrieval),
+        masking,
+        temperature,
+        fraction,
+        split,
+        vectors,
+        rerank,
+        rerank_depth,
+        console,
     )
     return scores_json(model, scores, details=False)
 

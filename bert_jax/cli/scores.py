@@ -96,6 +96,15 @@ def _add_score_options(parser: argparse.ArgumentParser) -> None:
         help="forms of stored vectors that --retrieval also searches in: float, int8, binary, a size such as 64, or "
         "64-int8, separated by commas; prints the size, the search time and the loss of nDCG of each form",
     )
+    parser.add_argument(
+        "--rerank",
+        metavar="DIR",
+        help="cross-encoder that sorts the first documents of both rankings of --retrieval again; prints the measures "
+        "of the sorted rankings",
+    )
+    parser.add_argument(
+        "--rerank_depth", type=int, metavar="N", help="documents of each query that --rerank sorts (default: 100)"
+    )
     add_flag(parser, "--json", "print one JSON object instead of tables")
 
 
@@ -111,7 +120,7 @@ def run_score(args: argparse.Namespace) -> None:
         options = " or ".join(f"--{name}" for name in (*BENCHMARKS, "retrieval"))
         raise UserError(f"nothing to score; give {options}")
     use_compilation_cache()
-    choices = (args.masking, args.temperature, args.fraction, args.split, args.vectors)
+    choices = (args.masking, args.temperature, args.fraction, args.split, args.vectors, args.rerank, args.rerank_depth)
     with open_console() as console, open_output_file(args.output) as file:
         scores = score_benchmarks_and_collections(args.model, wanted, args.retrieval, *choices, console)
         if file:

@@ -24,11 +24,11 @@ from bert_jax.finetuning.negatives import (
     NegativeRule,
     QueryAndPositive,
     choose_negatives,
-    make_cross_encoder_scorer,
     retriever_by_bm25,
     retriever_by_vectors,
     without_extra_spaces,
 )
+from bert_jax.inference.cross_encoder import make_cross_encoder_scorer
 from bert_jax.inference.embed import HEADS
 from bert_jax.inference.inputs import Input, read_inputs, texts_by_key
 from bert_jax.inference.predict import make_predictor

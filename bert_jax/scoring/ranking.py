@@ -1,4 +1,4 @@
-"""Rankings of documents for queries, by vectors or by BM25, and the measures of trec_eval on rankings.
+"""Rankings of documents for queries, by vectors, BM25 or a cross-encoder; the measures of trec_eval on rankings.
 
 If documents have equal scores, the document with the larger id (in byte order) ranks first, as in trec_eval. Scores are
 float32. A search ranks the earlier of two documents with equal scores first, so the documents must be sorted by
@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from bert_jax.inference.cross_encoder import PairScores
 from bert_jax.inference.vectors import TextVectors
 from bert_jax.objectives.vector_scores import Scores, inner_products
 from bert_jax.search.bm25 import make_bm25_scorer
@@ -57,6 +58,41 @@ def rank_by_bm25(
         rankings[row] = np.where(scores[best] > 0, best, NOT_RETRIEVED)
         progress(row + 1, len(queries))
     return rankings
+
+
+def rerank_by_pairs(
+    rankings: Sequence[np.ndarray],
+    scores_of_pairs: PairScores,
+    queries: Sequence[str],
+    documents: Sequence[str],
+    depth: int,
+    progress: Progress = lambda num_done, total: None,
+) -> list[np.ndarray]:
+    """Return rankings whose first documents are sorted again, by the scores of pairs of a query and a document.
+
+    Documents with equal scores keep their order, and the documents after rank `depth` keep their ranks. A pair that is
+    in several rankings is scored once.
+
+    Args:
+        rankings: rankings of the documents for the queries, int `[queries, ranks]`, as `rank_by_bm25` returns them.
+        scores_of_pairs: function from pairs (query, document) to scores.
+        queries: texts of the queries.
+        documents: texts of the documents.
+        depth: number of documents of each query that are sorted again.
+        progress: function that is called with the number of finished queries and the number of all queries.
+    """
+    reranked = [ranking.copy() for ranking in rankings]
+    for row, query in enumerate(queries):
+        firsts = [ranking[row, :depth] for ranking in rankings]
+        firsts = [first[first != NOT_RETRIEVED] for first in firsts]
+        candidates = np.unique(np.concatenate(firsts))  # sorted
+        if len(candidates):
+            scores = scores_of_pairs([(query, documents[index]) for index in candidates])
+            for ranking, first in zip(reranked, firsts, strict=True):
+                order = np.argsort(-scores[np.searchsorted(candidates, first)], kind="stable")
+                ranking[row, : len(first)] = first[order]
+        progress(row + 1, len(queries))
+    return reranked
 
 
 def ndcg_recall_mrr_map(gains: np.ndarray, judged: Sequence[Sequence[int]]) -> Mapping[str, np.ndarray]:

@@ -10,9 +10,17 @@ import numpy as np
 
 from bert_jax.checkpoints.load_model import OpenModel, weights_digest
 from bert_jax.errors import UserError
+from bert_jax.inference.cross_encoder import PairScores
 from bert_jax.inference.embed import VectorsAndCount
 from bert_jax.inference.vectors import mean_numbers_per_text
-from bert_jax.scoring.ranking import DEPTH, NOT_RETRIEVED, ndcg_recall_mrr_map, rank_by_bm25, rank_by_vectors
+from bert_jax.scoring.ranking import (
+    DEPTH,
+    NOT_RETRIEVED,
+    ndcg_recall_mrr_map,
+    rank_by_bm25,
+    rank_by_vectors,
+    rerank_by_pairs,
+)
 from bert_jax.scoring.retrieval_files import Collection, read_collection
 from bert_jax.search.smaller_vectors import (
     STORED_FORMS,
@@ -26,7 +34,7 @@ from bert_jax.search.top_documents import DOCUMENT_BLOCK
 
 RESAMPLES = 1_000
 INTERVAL = (2.5, 97.5)  # percentiles
-MODEL, BM25 = "model", "BM25"
+MODEL, BM25, RERANKED = "model", "BM25", "reranked"
 NDCG = "ndcg@10"
 Progress = Callable[[str, int, int], None]  # (name of the work, number of finished items, number of all items)
 
@@ -43,11 +51,11 @@ class RetrievalReport:
         num_truncated: number of queries and documents that were truncated to the length that the model reads.
         similarity: name of the function that compares vectors.
         numbers_per_text: for QUERIES and DOCUMENTS, the mean count of numbers in the vectors of a text.
-        rows: for MODEL and BM25, measure -> mean over the queries.
-        intervals: for MODEL and BM25, measure -> 95 % confidence interval of the mean, by a bootstrap over queries.
+        rows: for MODEL, BM25, and both rankings as a cross-encoder sorted them, measure -> mean over the queries.
+        intervals: for each of `rows`, measure -> 95 % confidence interval of the mean, by a bootstrap over queries.
         difference: measure -> 95 % confidence interval of the mean difference (model minus BM25), by the bootstrap of
             `intervals`.
-        queries: for MODEL and BM25, measure -> value for each query, float64 `[queries]`.
+        queries: for each of `rows`, measure -> value for each query, float64 `[queries]`.
         forms: for each name of a form of smaller vectors, the results of the search in these vectors.
     """
 
@@ -63,6 +71,18 @@ class RetrievalReport:
     difference: Mapping[str, tuple[float, float]]
     queries: Mapping[str, Mapping[str, np.ndarray]]
     forms: Mapping[str, "FormScore"]
+
+
+class Reranker(NamedTuple):
+    """A cross-encoder that sorts the first documents of a ranking again.
+
+    Attributes:
+        scores_of_pairs: function from pairs (query, document) to scores.
+        depth: number of documents of each query that are sorted.
+    """
+
+    scores_of_pairs: PairScores
+    depth: int
 
 
 class FormScore(NamedTuple):
@@ -86,6 +106,7 @@ def score_retrieval(
     directory: pathlib.Path,
     split: str = "test",
     vectors: str = "",
+    reranker: Reranker | None = None,
     progress: Progress = lambda task, num_done, total: None,
 ) -> RetrievalReport:
     """Return the measures of a model and of BM25 on a collection in the layout of BEIR.
@@ -99,6 +120,7 @@ def score_retrieval(
         directory: directory of the collection, as in `read_collection`.
         split: name of the judgments.
         vectors: forms of smaller vectors in which the search is repeated, as in `parse_vector_forms`.
+        reranker: cross-encoder that sorts the first documents of both rankings again; None: no cross-encoder.
         progress: function that is called with the name of the work, the number of finished items and the number of all
             items.
 
@@ -120,6 +142,17 @@ def score_retrieval(
             collection.queries, collection.documents, progress=lambda *counts: progress("BM25", *counts)
         ),
     }
+    if reranker:
+        reranked = rerank_by_pairs(
+            [*rankings.values()],
+            reranker.scores_of_pairs,
+            collection.queries,
+            collection.documents,
+            reranker.depth,
+            lambda *counts: progress("reranking", *counts),
+        )
+        names = [f"{name}, {RERANKED}" for name in rankings]
+        rankings |= dict(zip(names, reranked, strict=True))
     queries = {name: ranking_measures(collection, ranking) for name, ranking in rankings.items()}
     scored_forms = {}
     for form in forms:

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 from bert_jax.checkpoints.load_model import open_model
 from bert_jax.console import Console
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, check_positive
 from bert_jax.inference import embed
-from bert_jax.scoring.retrieval import RetrievalReport, retrieval_json, score_retrieval
+from bert_jax.inference.cross_encoder import make_cross_encoder_scorer
+from bert_jax.inference.predict import load_predictor
+from bert_jax.scoring.retrieval import Reranker, RetrievalReport, retrieval_json, score_retrieval
 from bert_jax.scoring.score import (
     BENCHMARKS,
     DEFAULT_MASKING,
@@ -24,6 +26,7 @@ from bert_jax.scoring.score import (
 )
 
 DEFAULT_SPLIT = "test"  # judgments of a test collection
+RERANK_DEPTH = 100  # documents of a query that a cross-encoder sorts, as in sentence-transformers
 
 PathLike = str | os.PathLike[str]
 
@@ -44,6 +47,8 @@ def score_benchmarks_and_collections(
     fraction: float,
     split: str,
     vectors: str,
+    rerank: PathLike | None,
+    rerank_depth: int | None,
     console: Console,
 ) -> Scores:
     """Score a model on benchmarks and on test collections for retrieval.
@@ -62,8 +67,15 @@ def score_benchmarks_and_collections(
         }
         if ignored := [name for name, is_given in options.items() if is_given]:
             raise UserError(f"--{ignored[0]} has no effect on --retrieval; leave it out, or give sentences to score")
-    if not collections and (vectors or split != DEFAULT_SPLIT):
-        raise UserError(f"--{'vectors' if vectors else 'split'} needs --retrieval")
+    options = {"vectors": bool(vectors), "rerank": rerank is not None, "split": split != DEFAULT_SPLIT}
+    if ignored := [] if collections else [name for name, is_given in options.items() if is_given]:
+        raise UserError(f"--{ignored[0]} needs --retrieval")
+    if rerank_depth is not None and rerank is None:
+        raise UserError("--rerank_depth needs --rerank")
+    check_positive({"rerank_depth": rerank_depth})
+    reranker = None
+    if rerank is not None:
+        reranker = Reranker(make_cross_encoder_scorer(load_predictor(rerank)), rerank_depth or RERANK_DEPTH)
     opened = open_model(model, heads_of_benchmarks(name for name, _ in wanted) if wanted else embed.HEADS)
     results = []
     if wanted:
@@ -71,11 +83,13 @@ def score_benchmarks_and_collections(
         for name, source in wanted:
             progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
             results.append(run_benchmark(scoring, name, source, fraction, progress))
-    reports = [score_retrieval(opened, pathlib.Path(path), split, vectors, console.progress) for path in collections]
+    reports = [
+        score_retrieval(opened, pathlib.Path(path), split, vectors, reranker, console.progress) for path in collections
+    ]
     if collections and not opened.describes_vectors:
         console.say(
             f"warning: {model} has no files of sentence-transformers: retrieval compares the means of its token "
-            "vectors, not the outputs of a head"
+            "vectors, not the outputs of a head (--rerank measures a cross-encoder)"
         )
     return Scores(results, reports)
 

@@ -19,9 +19,7 @@ from bert_jax.finetuning.negatives import (
     NegativeRule,
     QueryAndPositive,
     choose_negatives,
-    make_cross_encoder_scorer,
 )
-from bert_jax.inference.predict import load_predictor
 from bert_jax.search import text_vectors, top_documents
 from bert_jax.tasks.kinds.similarity import SIMILARITY
 from bert_jax.tasks.task import Record, Task
@@ -284,36 +282,6 @@ def test_the_document_of_a_crop_is_no_negative_of_the_crop() -> None:
     pair = QueryAndPositive("query", "the right crop")
     chosen = choose_negatives(NegativeRule(0, 2, None, 2, 0), [0], [pair], candidates, [set()], documents)
     assert list(chosen) == [([1, 3], [])]
-
-
-@pytest.mark.parametrize(
-    ("labels", "relevant"),
-    [
-        (("0", "1"), 1),
-        (("entailment", "not_entailment"), 0),
-        (("match", "no_match"), 0),
-        (("Duplicate", "not duplicate"), 0),
-        (("LABEL_0", "LABEL_1"), 1),
-        (("no", "yes"), 1),
-        (("red", "green"), None),
-        (("match", "relevant"), None),
-    ],
-)
-def test_two_labels_of_a_cross_encoder_are_read_by_their_names(tmp_path, labels, relevant) -> None:
-    """The score is the log odds of the relevant label, as `transformers` computes the probabilities."""
-    import torch
-
-    model, tokenizer = tiny_models.save(
-        tmp_path, "bert", "ForSequenceClassification", id2label=dict(enumerate(labels)), num_labels=2
-    )
-    if relevant is None:
-        with pytest.raises(UserError, match=f"labels '{labels[0]}' and '{labels[1]}'"):
-            make_cross_encoder_scorer(load_predictor(tmp_path))
-        return
-    with torch.no_grad():
-        logits = model(**tokenizer(["ab"], ["cd"], return_tensors="pt")).logits[0]
-    odds = torch.log_softmax(logits, 0)[relevant] - torch.log_softmax(logits, 0)[1 - relevant]
-    np.testing.assert_allclose(make_cross_encoder_scorer(load_predictor(tmp_path))([("ab", "cd")]), odds, atol=1e-5)
 
 
 @pytest.mark.parametrize("model", [None, "model"])

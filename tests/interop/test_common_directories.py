@@ -15,7 +15,7 @@ from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.console import Console
 from bert_jax.convert.export import export_directory
 from bert_jax.errors import UserError
-from bert_jax.finetuning.negatives import make_cross_encoder_scorer
+from bert_jax.inference.cross_encoder import make_cross_encoder_scorer
 from bert_jax.inference.predict import load_predictor
 from tests.helpers import tiny_models
 
