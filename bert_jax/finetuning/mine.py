@@ -36,7 +36,7 @@ from bert_jax.scoring.retrieval_files import CorpusDocument, read_corpus_documen
 from bert_jax.search.bm25 import make_bm25_scorer
 from bert_jax.search.text_vectors import DOCUMENTS, text_vectors
 from bert_jax.search.top_documents import DOCUMENT_BLOCK
-from bert_jax.tasks.kinds.similarity import NEGATIVE, SCORES
+from bert_jax.tasks.kinds.records import NEGATIVE, SCORES
 
 PAIR_BLOCK = 2_048  # pairs whose negatives are written at once
 NUM_CONTAINING = 10  # candidates for documents that contain a positive, beside the documents that equal a text

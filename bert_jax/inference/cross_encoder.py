@@ -8,6 +8,7 @@ from bert_jax.errors import UserError
 from bert_jax.inference.predict import Predictor, features_to_predict
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.regression import OUTPUT, REGRESSION
+from bert_jax.tasks.kinds.texts import stack_in_example_order
 
 PairScores = Callable[[Sequence[tuple[str, str]]], np.ndarray]  # pairs of texts -> float32 [pairs]
 
@@ -57,7 +58,7 @@ def make_cross_encoder_scorer(predictor: Predictor) -> PairScores:
         examples = [{"id": str(n), "text": text, "text_pair": other} for n, (text, other) in enumerate(pairs)]
         features, _ = features_to_predict(predictor, examples)
         outputs = predictor.outputs_of(features, lambda num_done: None)
-        logits = np.stack([output[OUTPUT] for output in outputs])[np.argsort([made.example for made in features])]
+        logits = stack_in_example_order(features, [output[OUTPUT] for output in outputs]).reshape(len(pairs), -1)
         return logits[:, relevant] - logits[:, 1 - relevant] if num_outputs == 2 else logits[:, 0]
 
     return scores_of_text_pairs

@@ -145,9 +145,13 @@ def replaced_token_logits(head: Head, x: Encoded) -> Arrays:
 
 
 def sequence_classification_logits(head: Head, x: Encoded) -> Arrays:
-    """Return a logit for each class, `[batch, classes]`; with one class, the logit is the value of a regression."""
+    """Return a logit for each class, `[batch, classes]`; with one class, the logit is the value of a regression.
+
+    From inputs of the shape `[batch, choices, length]`, the logits are `[batch, choices, classes]`.
+    """
     pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
-    return {"sequence_logits": classification_layer(x.config, x.dtype, head.classes, head.name)(pooled)}
+    logits = classification_layer(x.config, x.dtype, head.classes, head.name)(pooled)
+    return {"sequence_logits": logits.reshape(*x.batch["input_ids"].shape[:-1], head.classes)}
 
 
 def multiple_choice_logits(head: Head, x: Encoded) -> Arrays:

@@ -59,6 +59,8 @@ LOSSES: dict[str, Callable[[jax.Array, jax.Array, Batch, TaskConfig], tuple[jax.
         outputs, labels, batch.get("label_weights"), settings.focal_gamma
     ),
     "squared_error": lambda outputs, labels, batch, settings: (squared_error(outputs, labels), None),
+    # outputs [targets, documents, 1] -> the cross entropy of the right document
+    "listwise": lambda outputs, labels, batch, settings: cross_entropy(outputs[..., 0], labels),
 }
 
 
@@ -67,4 +69,7 @@ LOSSES: dict[str, Callable[[jax.Array, jax.Array, Batch, TaskConfig], tuple[jax.
 DISTILLATION_LOSSES: dict[str, Callable[[jax.Array, jax.Array, float], jax.Array]] = {
     "cross_entropy": softened_kl_divergence,
     "squared_error": lambda outputs, taught, temperature: squared_error(outputs, taught[:, 0]),
+    "listwise": lambda outputs, taught, temperature: softened_kl_divergence(
+        outputs[..., 0], taught[..., 0], temperature
+    ),
 }

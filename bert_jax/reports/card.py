@@ -192,11 +192,11 @@ def _choose_model_use(weights: Weights) -> ModelUse:
     if weights.sentences is not None:
         return SENTENCES._replace(opener=VECTOR_HEADS[weights.sentences.vector_head].opener)
     heads = {head.name: head.classes for head in weights.heads}
-    kind, _ = _task_kind_and_settings(weights)
+    of_task, _ = _task_kind_and_settings(weights)
     for head, use in USES.items():
         if head in heads:
-            return use._replace(purpose=kind.purpose) if kind and kind.head == head else use
-    for kind in KINDS.values():
+            return use._replace(purpose=of_task.purpose) if of_task and of_task.head == head else use
+    for kind in (*([of_task] if of_task else []), *KINDS.values()):
         classes = heads.get(kind.head)
         if classes is not None and (classes > 1 if kind.classes is None else classes == kind.classes):
             opener = largest_class_of_heads(FAMILIES[weights.config.family], {*heads} - {*WITHOUT_PARAMETERS})

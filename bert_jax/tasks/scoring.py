@@ -168,6 +168,15 @@ def answer_scores(
     return benchmark_scores(rule, examples, _predictions_by_id(examples, predictions))
 
 
+def positive_rank(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
+    """Return the mean reciprocal rank of the right document, and the fraction of examples where this document is first.
+
+    The first score of an example is the score of the right document. Of equal scores, this score ranks last.
+    """
+    ranks = [1 + sum(score >= scores[0] for score in scores[1:]) for scores in predictions]
+    return {"mrr": float(np.mean([1 / rank for rank in ranks])), "accuracy": float(np.mean([r == 1 for r in ranks]))}
+
+
 CORRELATIONS = ("pearson", "spearman")  # metrics that are undefined if all labels are equal
 METRICS: dict[str, Metric] = {
     "accuracy": accuracy,
@@ -177,6 +186,7 @@ METRICS: dict[str, Metric] = {
     "matthews": matthews,
     "pearson": pearson,
     "spearman": spearman,
+    "positive_rank": positive_rank,
     "entities": entity_scores,
     "token_accuracy": token_accuracy,
     "squad": squad2_scores,

@@ -465,6 +465,7 @@ KINDS_OF_WORDS = {
     ),
     **dict.fromkeys(("multi_label", "multilabel", "multi_label_classification"), "multilabel_classification"),
     **dict.fromkeys(("sts", "pairs"), "similarity"),
+    **dict.fromkeys(("cross_encoder", "reranker", "listwise"), "reranking"),
 }
 
 

@@ -86,6 +86,11 @@ def pair(rng):
     return {"text": text, "text_pair": text[::-1] + words(rng, 0, 3), "label": float(rng.randint(0, 5))}
 
 
+def query(rng):
+    text = words(rng, 2, 9)
+    return {"text": text, "text_pair": text[0] * 5, "negative": [words(rng, 3, 6) for _ in range(2)]}
+
+
 # No loss depends on these: a softmax over positions or choices ignores what is added to all of them. Their gradient is
 # rounding error, from which Adam makes a step.
 KEY_BIASES = ("key.bias", "k_lin.bias")
@@ -93,6 +98,7 @@ WITHOUT_EFFECT = {
     # Two names of the last layer's norm.
     "question_answering": ("qa_outputs.bias", "layer.3.output.LayerNorm.bias", "layer.3.output_layer_norm.bias"),
     "multiple_choice": ("classifier.bias",),
+    "reranking": ("classifier.out_proj.bias",),
 }
 # Kind -> an example that can be learned in part.
 EXAMPLE = {
@@ -104,6 +110,7 @@ EXAMPLE = {
     "question_answering": question,
     "multiple_choice": choice,
     "similarity": pair,
+    "reranking": query,
 }
 CLASS = {
     "sequence_classification": "ForSequenceClassification",
@@ -114,6 +121,7 @@ CLASS = {
     "question_answering": "ForQuestionAnswering",
     "multiple_choice": "ForMultipleChoice",
     "similarity": "Model",
+    "reranking": "ForSequenceClassification",
 }
 TARGETS = {
     "sequence_classification": {"labels": "labels"},
@@ -122,6 +130,7 @@ TARGETS = {
     "regression": {"labels": "values"},
     "question_answering": {"start_positions": "starts", "end_positions": "ends"},
     "multiple_choice": {"labels": "labels"},
+    "reranking": {},
 }
 
 
@@ -151,6 +160,7 @@ CASES = [
     ("similarity", "bert", (MAX_POSITIONS,), None),
     ("question_answering", "distilbert", (MAX_POSITIONS,), "bert"),
     ("multilabel_classification", "bert", (MAX_POSITIONS,), None),
+    ("reranking", "roberta", (MAX_POSITIONS,), None),
     ("prompt_classification", "bert", (MAX_POSITIONS,), None),
     ("prompt_classification", "modernbert", (MAX_POSITIONS,), None),
     *((kind, "bert", (MAX_POSITIONS,), name) for kind, name in BALANCED),
@@ -163,13 +173,14 @@ QUICK = [*FIRST_OF_KIND.values(), *WITH_TEACHER, *WEIGHTED_AND_FOCAL]
 
 @pytest.mark.parametrize(("kind", "family", "buckets", "teacher"), quick(CASES, *QUICK))
 def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teacher):
-    labels = {"num_labels": 1, "problem_type": "regression"} if kind == "regression" else {"num_labels": 3}
+    one_output = kind in ("regression", "reranking")
+    labels = {"num_labels": 1, "problem_type": "regression"} if one_output else {"num_labels": 3}
     labels |= {"problem_type": "multi_label_classification"} if kind == "multilabel_classification" else {}
     labels = {} if kind == "prompt_classification" else labels
     balanced = BALANCED.get((kind, teacher), {})
     teacher = None if balanced else teacher
     more = dict.fromkeys(DROPOUT[family], 0.0)
-    more |= labels if "classification" in kind or kind == "regression" else {}
+    more |= labels if "classification" in kind or one_output else {}
     model, _ = save(tmp_path, family, CLASS[kind], **more)
     tokenizer = load_tokenizer(tmp_path)
 
@@ -246,6 +257,8 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
             return torch_training.contrastive_loss(model, batch, config.task.temperature)
         if kind == "prompt_classification":
             return word_loss(model, batch, [[tokenizer.tokens.index(word) for word in of] for of in WORDS])
+        if kind == "reranking":
+            return listwise_loss(model, reference_inputs(model, kind, batch))
         found = model(**reference_inputs(model, kind, batch))
         if balanced:
             return balanced_loss(found.logits, kind, reference_inputs(model, kind, batch), weights, config.task)
@@ -271,6 +284,13 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
             noise = name.endswith(("word_embeddings.weight", "tok_embeddings.weight")) and kind != "question_answering"
             compared = np.arange(len(tensor)) != tokenizer.pad_id if noise else ...
             np.testing.assert_allclose(tensor[compared], expected[name][compared], rtol=0, atol=tolerance, err_msg=name)
+
+
+def listwise_loss(model, inputs):
+    """Cross entropy of the first document among the documents of a query, whose scores are those of separate pairs."""
+    num_queries, num_documents, _ = inputs["input_ids"].shape
+    scores = model(**{name: x.flatten(0, 1) for name, x in inputs.items()}).logits.view(num_queries, num_documents)
+    return functional.cross_entropy(scores, torch.zeros(num_queries, dtype=torch.long))
 
 
 def word_loss(model, batch, ids):

@@ -39,6 +39,7 @@ CASES = [
     ("multiple_choice", "albert"),
     ("multilabel_classification", "bert"),
     ("similarity", "bert"),
+    ("reranking", "bert"),
     ("prompt_classification", "bert"),
     ("sequence_classification", "modernbert"),
     ("token_classification", "modernbert"),

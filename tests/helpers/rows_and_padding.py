@@ -35,8 +35,9 @@ ROWS = ("row_tokens", "token_places")
 
 def make_task(directory, kind, family, rows):
     """A model, its objective and its batches in rows; the last batch is not full."""
-    labels = {"num_labels": 1, "problem_type": "regression"} if kind == "regression" else {"num_labels": 3}
-    has_labels = kind == "regression" or ("classification" in kind and kind != "prompt_classification")
+    one_output = kind in ("regression", "reranking")
+    labels = {"num_labels": 1, "problem_type": "regression"} if one_output else {"num_labels": 3}
+    has_labels = one_output or ("classification" in kind and kind != "prompt_classification")
     more = dict.fromkeys(DROPOUT[family], 0.0) | (labels if has_labels else {})
     save(directory, family, CLASS[kind], **more)
     tokenizer = load_tokenizer(directory)

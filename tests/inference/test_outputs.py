@@ -28,6 +28,7 @@ CASES = [
     ("multiple_choice", "albert"),
     ("multilabel_classification", "distilbert"),
     ("similarity", "bert"),
+    ("reranking", "bert"),
     ("prompt_classification", "bert"),
 ]
 

@@ -17,6 +17,7 @@ TASKS = {
     "glue": "sequence_classification",
     "multiple_choice": "multiple_choice",
     "roberta_glue": "sequence_classification",
+    "reranking": "reranking",
     "similarity": "similarity",
     "squad": "question_answering",
     "token_classification": "token_classification",

@@ -23,6 +23,7 @@ KINDS = (
     "question_answering",
     "multiple_choice",
     "similarity",
+    "reranking",
 )
 LABELS = {"sequence_classification": "no,yes", "token_classification": "O,B-X,I-X"}
 
@@ -63,6 +64,8 @@ def _example(kind: str, rng: random.Random) -> dict[str, object]:
         return {"question": other, "context": context, "answers": answers}
     if kind == "multiple_choice":
         return {"text": text, "choices": [_sentence(rng, 5) for _ in range(3)], "label": rng.randrange(3)}
+    if kind == "reranking":
+        return {"text": text, "text_pair": other, "negative": [_sentence(rng) for _ in range(2)]}
     return {"text": text, "text_pair": other, "label": float(rng.randint(1, 5))}
 
 
@@ -76,7 +79,7 @@ def write_tasks(place: pathlib.Path) -> None:
             if split == "train" and kind == "similarity":
                 records = [{key: x for key, x in one.items() if key != "label"} for one in records]
             if split == "test":
-                hidden = ("label", "labels", "answers")
+                hidden = ("label", "labels", "answers", "negative")
                 records = [{key: x for key, x in one.items() if key not in hidden} for one in records]
             (place / kind / f"{split}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
 

@@ -138,6 +138,7 @@ EXAMPLES = {
     "question_answering": {"question": "who ?", "context": "It was me .", "answers": [{"text": "me", "start": 7}]},
     "multiple_choice": {"text": "a", "choices": ["b", "c d"], "label": 1},
     "similarity": {"text": "a b", "text_pair": "c", "label": 4.5},
+    "reranking": {"text": "a b", "text_pair": "c", "negative": ["d"]},
 }
 TARGETS = {
     "sequence_classification": {"labels": np.int32},
@@ -146,6 +147,7 @@ TARGETS = {
     "question_answering": {"starts": np.int32, "ends": np.int32},
     "multiple_choice": {"labels": np.int32},
     "similarity": {"positives": np.float32, "grades": np.float32, "text_ids": np.int32},
+    "reranking": {"labels": np.int32},
 }
 INPUTS = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), np.int32)
 
@@ -159,7 +161,7 @@ def test_batches_have_the_documented_arrays(bert, kind, types):
     batch = collate(made, 24, types, 7, 5)
     dtypes = INPUTS | {"example_weights": np.float32} | TARGETS[kind]
     assert {name: array.dtype for name, array in batch.items()} == dtypes
-    shape = (5, 2, 24) if kind in ("multiple_choice", "similarity") else (5, 24)
+    shape = (5, 2, 24) if kind in ("multiple_choice", "similarity", "reranking") else (5, 24)
     for name, array in batch.items():
         assert array.flags.c_contiguous
         width = {"text_ids": (5, 2)}.get(name, (5, 24) if "token" in name else (5,))
@@ -170,7 +172,9 @@ def test_batches_have_the_documented_arrays(bert, kind, types):
     assert np.all(batch["input_ids"][batch["attention_mask"] == 0] == 7)
     alone = kind in ("regression", "similarity", "token_classification")
     assert batch["token_type_ids"].any() == (types == 2 and not alone)
-    unlabeled = {key: value for key, value in EXAMPLES[kind].items() if key not in ("label", "labels", "answers")}
+    unlabeled = {
+        key: value for key, value in EXAMPLES[kind].items() if key not in ("label", "labels", "answers", "negative")
+    }
     made, _ = make_features(KINDS[kind], [unlabeled | {"id": "1"}], bert, TaskConfig())
     learned = {"positives", "text_ids"} if kind == "similarity" else set()  # pairs without a label belong together
     assert collate(made, 24, types, 7, 5).keys() == INPUTS.keys() | {"example_weights"} | learned

@@ -12,6 +12,7 @@ prompt_classification.py      a label for a text or a pair of texts, predicted a
 question_answering.py         a span of a context as the answer to a question
 records.py                    checks of the values of a record, shared by the kinds
 regression.py                 a number for a text or a pair of texts
+reranking.py                  the scores of documents for a query, by a model that reads both together
 sequence_classification.py    a label for a text or a pair of texts
 similarity.py                 the similarity of two texts, computed from one vector for each text
 squad_score.py                exact match and F1 of SQuAD, and the best threshold for no answer
@@ -25,6 +26,7 @@ from bert_jax.tasks.kinds.multiple_choice import MULTIPLE_CHOICE
 from bert_jax.tasks.kinds.prompt_classification import PROMPT_CLASSIFICATION
 from bert_jax.tasks.kinds.question_answering import QUESTION_ANSWERING
 from bert_jax.tasks.kinds.regression import REGRESSION
+from bert_jax.tasks.kinds.reranking import RERANKING
 from bert_jax.tasks.kinds.sequence_classification import SEQUENCE_CLASSIFICATION
 from bert_jax.tasks.kinds.similarity import SIMILARITY
 from bert_jax.tasks.kinds.token_classification import TOKEN_CLASSIFICATION
@@ -39,4 +41,5 @@ KINDS: dict[str, TaskKind] = {
     "question_answering": QUESTION_ANSWERING,
     "multiple_choice": MULTIPLE_CHOICE,
     "similarity": SIMILARITY,
+    "reranking": RERANKING,
 }

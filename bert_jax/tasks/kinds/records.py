@@ -11,6 +11,7 @@ from bert_jax.tasks.labels import labels_text
 from bert_jax.tasks.task import Record, Task
 
 EMPTY = "texts are empty"
+NEGATIVE, SCORES = "negative", "scores"  # fields of texts that answer no query, and of scores of all its texts
 
 
 class EmptyTextError(UserError):
@@ -70,6 +71,16 @@ def text_fields(record: Record, task: Task, tally: Counter[str]) -> dict[str, An
         field: check_task_text(record, field, value, task, tally, may_be_empty=has_text)
         for field, value in values.items()
     }
+
+
+def negatives_field(record: Record, positive: str, task: Task, tally: Counter[str]) -> list[str]:
+    """Return the texts of the field NEGATIVE, a text or a list of texts; raise UserError if one equals `positive`."""
+    value = record.fields[NEGATIVE]
+    given = value if isinstance(value, list) else [value]
+    texts = [check_task_text(record, NEGATIVE, text, task, tally) for text in given]
+    if positive in texts:
+        raise UserError(f"{record.where}: {NEGATIVE} equals text_pair; remove it")
+    return texts
 
 
 def words_field(record: Record, field: str) -> list[str]:

@@ -19,6 +19,7 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features, FeaturesAndCounts
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Examples, Loss, Outputs, Predictions, TaskKind
+from bert_jax.tasks.kinds.records import NEGATIVE, SCORES
 from bert_jax.tasks.kinds.regression import REGRESSION
 from bert_jax.tasks.kinds.texts import features_per_field, stack_in_example_order
 from bert_jax.tasks.late_interaction import make_token_marker, token_rules
@@ -28,7 +29,6 @@ from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "sentence_vectors"
 SCORE_OUTPUT = "pair_scores"  # score of the first two texts of an example (objectives.vectors.with_pair_scores)
-NEGATIVE, SCORES = "negative", "scores"
 
 
 def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
@@ -37,11 +37,7 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
         if not task.published and not example[field].strip():
             raise records.EmptyTextError(record, field)
     if NEGATIVE in record.fields:
-        value = record.fields[NEGATIVE]
-        texts = value if isinstance(value, list) else [value]
-        example[NEGATIVE] = [records.check_task_text(record, NEGATIVE, text, task, tally) for text in texts]
-        if example["text_pair"] in example[NEGATIVE]:
-            raise UserError(f"{record.where}: {NEGATIVE} equals text_pair; remove it")
+        example[NEGATIVE] = records.negatives_field(record, example["text_pair"], task, tally)
     if SCORES in record.fields:
         example[SCORES] = _teacher_scores(record, num_texts=1 + len(example.get(NEGATIVE, ())))
     return example
