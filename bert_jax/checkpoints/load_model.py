@@ -86,7 +86,7 @@ def open_model(path: str | os.PathLike[str], wanted: tuple[Head, ...] | None = N
         directory=weights.directory,
         adapter_directory=weights.adapter_directory,
         sentences=weights.sentences or SentenceModules(),
-        describes_vectors=weights.sentences is not None,
+        describes_vectors=weights.sentences is not None and not weights.sentences.activation,
     )
 
 

@@ -24,6 +24,7 @@ from bert_jax.finetuning.negatives import (
     NegativeRule,
     QueryAndPositive,
     choose_negatives,
+    retrieve_candidates,
     retriever_by_bm25,
     retriever_by_vectors,
     without_extra_spaces,
@@ -39,7 +40,6 @@ from bert_jax.search.top_documents import DOCUMENT_BLOCK
 from bert_jax.tasks.kinds.records import NEGATIVE, SCORES
 
 PAIR_BLOCK = 2_048  # pairs whose negatives are written at once
-NUM_CONTAINING = 10  # candidates for documents that contain a positive, beside the documents that equal a text
 VECTORS, LINES = "vectors", "jsonl"  # parts of finished blocks
 JOINED = "all.vectors"
 
@@ -136,7 +136,6 @@ def mine_negatives(
     def position_of(text: str) -> int | None:
         return min(positions.get(without_extra_spaces(text), ()), default=None)
 
-    depth = rule.end + max(map(len, excluded)) + NUM_CONTAINING
     identity = {
         "the pairs": sha256_of(pairs),
         "the corpus": _texts_digest([text for document in read for text in document]),
@@ -159,7 +158,7 @@ def mine_negatives(
             progress("mining", first, len(texts))
             if key in mined.records:
                 continue
-            candidates = retrieve(texts[block], depth)
+            candidates = retrieve_candidates(retrieve, rule, texts[block], excluded[block], documents)
             chosen = choose_negatives(
                 rule,
                 range(len(texts))[block],

@@ -14,6 +14,8 @@ from bert_jax.search.bm25 import Bm25
 from bert_jax.search.text_vectors import DOCUMENTS, QUERIES, similarity_of, text_vectors
 from bert_jax.search.top_documents import top_documents
 
+NUM_CONTAINING = 10  # candidates for documents that contain a positive, beside the documents that equal a text
+
 
 class Candidates(NamedTuple):
     """The documents that rank highest for queries, the best first.
@@ -110,6 +112,44 @@ class ChosenNegatives(NamedTuple):
     scores: list[float]
 
 
+def retrieve_candidates(
+    retrieve: Retriever,
+    rule: NegativeRule,
+    pairs: Sequence[QueryAndPositive],
+    excluded: Sequence[Set[int]],
+    documents: Sequence[str],
+) -> Candidates:
+    """Return the candidates of pairs: so many that each pair has all ranks of the rule, if there are as many documents.
+
+    Documents that contain the positive are found only after the search, so the search is repeated with more candidates.
+    """
+    depth = rule.end + max(map(len, excluded)) + NUM_CONTAINING
+    while True:
+        candidates = retrieve(pairs, depth)
+        rows = zip(candidates.scores[:, -1], _allowed_columns(pairs, candidates, excluded, documents), strict=True)
+        if depth >= len(documents) or all(
+            not np.isfinite(last) or len(list(itertools.islice(columns, rule.end))) == rule.end
+            for last, columns in rows
+        ):
+            return candidates
+        depth *= 2
+
+
+def _allowed_columns(
+    pairs: Sequence[QueryAndPositive], candidates: Candidates, excluded: Sequence[Set[int]], documents: Sequence[str]
+) -> Iterator[Iterator[int]]:
+    """Yield, for each pair, the columns of the candidates that may be negatives, as an iterator."""
+    for row, (not_negative, pair) in enumerate(zip(excluded, pairs, strict=True)):
+        positive = without_extra_spaces(pair.positive)
+        yield (
+            column
+            for column, index in enumerate(candidates.indices[row])
+            if index not in not_negative
+            and np.isfinite(candidates.scores[row, column])
+            and positive not in without_extra_spaces(documents[index])
+        )
+
+
 def choose_negatives(
     rule: NegativeRule,
     pair_numbers: Sequence[int],
@@ -127,22 +167,13 @@ def choose_negatives(
         rule: the rule.
         pair_numbers: number of each pair, on which the draw depends.
         pairs: the pairs.
-        candidates: ranked documents of each query; there are at least as many as the rule's last rank plus the number
-            of excluded documents. A document that contains the positive of a pair is no candidate of the pair.
+        candidates: ranked documents of each query, from `retrieve_candidates`.
         excluded: for each pair, indices of the documents that answer or equal the query of the pair.
         documents: texts of all documents.
         cross_encoder: the scores of (query, document); None: no filter.
     """
     of_pairs = []
-    for row, (not_negative, pair) in enumerate(zip(excluded, pairs, strict=True)):
-        positive = without_extra_spaces(pair.positive)
-        allowed_columns = (
-            column
-            for column, index in enumerate(candidates.indices[row])
-            if index not in not_negative
-            and np.isfinite(candidates.scores[row, column])
-            and positive not in without_extra_spaces(documents[index])
-        )
+    for row, allowed_columns in enumerate(_allowed_columns(pairs, candidates, excluded, documents)):
         columns = list(itertools.islice(allowed_columns, rule.first, rule.end))
         of_pairs.append((candidates.indices[row, columns], candidates.scores[row, columns]))
     positive_scores = candidates.positive_scores

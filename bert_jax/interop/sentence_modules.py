@@ -151,7 +151,7 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
     folder = modules[0][1]
     if "Normalize" in kinds:
         _check_normalize(directory / modules[2][1] / "config.json")
-    prompts, default_prompt, similarity = _read_prompts_and_similarity(directory / PROMPTS)
+    prompts, default_prompt, similarity = _read_prompts_and_similarity(directory / PROMPTS, "cosine")
     transformer = _read_transformer_fields(directory / folder, TRANSFORMER_FIELDS)
     return SentenceModules(
         folder=folder,
@@ -430,8 +430,8 @@ class _PromptsAndSimilarity(NamedTuple):
     similarity: str | None
 
 
-def _read_prompts_and_similarity(path: pathlib.Path) -> _PromptsAndSimilarity:
-    """Return the prompts, the name of the default prompt, and the name of the similarity.
+def _read_prompts_and_similarity(path: pathlib.Path, default_similarity: str | None = None) -> _PromptsAndSimilarity:
+    """Return the prompts, the name of the default prompt, and the name of the similarity or its default.
 
     Raises UserError for prompts that are not texts, and for a field that shortens the vectors.
     """
@@ -447,4 +447,4 @@ def _read_prompts_and_similarity(path: pathlib.Path) -> _PromptsAndSimilarity:
         raise UserError(f"{path}: prompts are not names with texts")
     if default is not None and default not in prompts:
         raise UserError(f"{path}: default_prompt_name is {default!r}, and prompts has no text of that name")
-    return _PromptsAndSimilarity(prompts, default, fields.get("similarity_fn_name", "cosine"))
+    return _PromptsAndSimilarity(prompts, default, fields.get("similarity_fn_name", default_similarity))

@@ -159,7 +159,7 @@ def score_retrieval(
         progress(f"searching {form.name} vectors", 0, len(collection.queries))
         ndcg_of_model = float(queries[MODEL][NDCG].mean())
         scored_forms[form.name] = _measure_smaller_vectors(
-            collection, form, arrays, similarity.normalize, ndcg_of_model
+            collection, form, arrays, similarity.normalize or model.sentences.normalize, ndcg_of_model
         )
     samples = np.random.default_rng(0).integers(
         len(collection.queries), size=(RESAMPLES, len(collection.queries)), dtype=np.int32
@@ -197,11 +197,11 @@ def _embed_collection(
 
 
 def _measure_smaller_vectors(
-    collection: Collection, form: VectorForm, vectors: Sequence[Any], normalize: bool | None, ndcg_of_model: float
+    collection: Collection, form: VectorForm, vectors: Sequence[Any], normalize: bool, ndcg_of_model: float
 ) -> FormScore:
     """Search in a smaller form of the vectors of queries and documents; return its size, time and quality."""
     row = STORED_FORMS[form.stored]
-    queries, documents = (truncate_vectors(array, form.size, bool(normalize)) for array in vectors)
+    queries, documents = (truncate_vectors(array, form.size, normalize) for array in vectors)
     stored = row.store(documents)
     # Compiles the search before the time is measured: its program depends on all queries and one block of documents.
     search_stored(row, queries, row.store(documents[:DOCUMENT_BLOCK]), DEPTH)

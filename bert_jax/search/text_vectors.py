@@ -13,8 +13,8 @@ from bert_jax.tasks.vector_heads import VECTOR_HEADS
 
 CHUNK = 8_192  # texts that are tokenized at once
 QUERIES, DOCUMENTS = "queries", "documents"
-# Role of a text -> names of its prompt, in the order of sentence-transformers. If a model directory has none of these
-# prompts, its default prompt applies.
+# Role of a text -> names of its prompt; the first name in the model directory applies, else the default prompt of the
+# directory. `encode_document` of sentence-transformers 6 reads only "document", and ignores the default prompt.
 PROMPTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {QUERIES: ("query",), DOCUMENTS: ("document", "passage", "corpus")}
 )

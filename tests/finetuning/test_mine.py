@@ -285,6 +285,18 @@ def test_the_document_of_a_crop_is_no_negative_of_the_crop() -> None:
 
 
 @pytest.mark.parametrize("model", [None, "model"])
+def test_many_documents_that_contain_the_positive_take_no_rank(world, tmp_path, model) -> None:
+    documents = [f"ab cd ef {'gh' * (number % 4)} {number}" for number in range(40)]
+    others = [f"ab cd {'ij' * (number % 3)} {number}" for number in range(60)]
+    corpus = write_lines(tmp_path / "corpus.jsonl", [{"text": text} for text in (*documents, *others)])
+    pairs = write_lines(tmp_path / "pairs.jsonl", [{"text": "ab cd ef gh", "text_pair": "ef"}])
+    model = model and world[0] / model
+    mine_negatives(pairs, corpus, tmp_path / "out.jsonl", ranks=(0, 55), num_negatives=55, model=model)
+    (line,) = lines_of(tmp_path / "out.jsonl")
+    assert len({*line["negative"]} & {*others}) == 55
+
+
+@pytest.mark.parametrize("model", [None, "model"])
 def test_a_corpus_without_a_text_is_named(world, tmp_path, model) -> None:
     pairs = write_lines(tmp_path / "pairs.jsonl", [{"text": "ab", "text_pair": "cd"}])
     corpus = write_lines(tmp_path / "corpus.jsonl", [{"text": " "}])

@@ -181,6 +181,14 @@ def test_embed_writes_the_vectors_of_tokens(encoder, tmp_path, capsys):
     assert "the outputs of the encoder are compared, but not its late_interaction vectors" in capsys.readouterr().err
 
 
+def test_an_option_without_effect_is_refused(encoder, tmp_path, capsys):
+    save_theirs(encoder, tmp_path / "theirs")
+    write_lines(tmp_path / "texts.jsonl", [{"text": "abc"}])
+    command = ["embed", "--model", str(tmp_path / "theirs"), "--input", str(tmp_path / "texts.jsonl")]
+    assert main([*command, "--output", str(tmp_path / "vectors.safetensors"), "--no-normalize"]) == 2
+    assert "--no-normalize has no effect on its token vectors" in capsys.readouterr().err
+
+
 def test_retrieval_equals_the_evaluator_of_the_library(encoder, tmp_path):
     model = save_theirs(encoder, tmp_path / "theirs")
     corpus, queries, relevant = write_collection(tmp_path)

@@ -302,3 +302,19 @@ def test_retrieval_equals_the_evaluator_of_the_library(encoder, tmp_path, simila
     for ours, theirs in (("ndcg@10", "ndcg@10"), ("recall@10", "recall@10"), ("mrr@10", "mrr@10"), ("map", "map@60")):
         assert report.rows["model"][ours] == pytest.approx(expected[theirs], abs=1e-9), ours
     assert report.similarity == similarity
+
+
+def test_cut_vectors_of_a_normalizing_model_have_length_1_with_every_similarity(encoder, tmp_path):
+    """The inner products of vectors of length 1 are cosines, so that both similarities have the same searches."""
+    random, forms = np.random.default_rng(0), []
+    (tmp_path / "qrels").mkdir()
+    for kind, count in (("corpus", 40), ("queries", 8)):
+        lines = [{"_id": f"{kind}{n}", "text": " ".join(random.choice(list("abcdefghij"), 8))} for n in range(count)]
+        (tmp_path / f"{kind}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = [f"queries{n}\tcorpus{m}\t1\n" for n in range(8) for m in random.choice(40, 5, replace=False)]
+    (tmp_path / "qrels" / "test.tsv").write_text("".join(rows))
+    for similarity in ("dot", "cosine"):
+        save_theirs(encoder, tmp_path / similarity, normalize=True, length=32, similarity_fn_name=similarity)
+        report = score_retrieval(open_model(tmp_path / similarity, HEADS), tmp_path, vectors="4,8-int8")
+        forms.append({name: form.ndcg for name, form in report.forms.items()})
+    assert forms[0] == pytest.approx(forms[1], abs=1e-9)

@@ -100,9 +100,15 @@ def test_embed_names_the_suffixes_of_sparse_vectors(masked_model, tmp_path, caps
     assert "these vectors are sparse; end the file name with .jsonl or .npz" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("similarity", [None, "cosine"])
+@pytest.mark.parametrize("similarity", ["absent", None, "cosine"])
 def test_retrieval_equals_the_evaluator_of_the_library(masked_model, tmp_path, similarity):
+    is_absent, similarity = similarity == "absent", None if similarity == "absent" else similarity
     model = save_theirs(masked_model, tmp_path / "theirs", prompts=PROMPTS, similarity_fn_name=similarity)
+    if is_absent:
+        path = tmp_path / "theirs" / "config_sentence_transformers.json"
+        path.write_text(
+            json.dumps({k: x for k, x in json.loads(path.read_text()).items() if k != "similarity_fn_name"})
+        )
     corpus, queries, relevant = write_collection(tmp_path)
     evaluator = SparseInformationRetrievalEvaluator(
         queries, corpus, relevant, mrr_at_k=[10], ndcg_at_k=[10], precision_recall_at_k=[10], map_at_k=[60]

@@ -126,3 +126,14 @@ def test_options_of_reranking_that_do_not_fit_are_refused(tmp_path, monkeypatch,
     tiny_models.save(tmp_path / "many", "bert", "ForSequenceClassification", num_labels=3)
     with pytest.raises(UserError, match=message):
         bert_jax.score("judge", **({} if "retrieval" in more else {"pairs": "zorro_small"}), **more)
+
+
+def test_a_cross_encoder_in_place_of_a_model_of_vectors_is_warned_about(tmp_path, capsys) -> None:
+    tiny_models.save(tmp_path / "judge", "bert", "ForSequenceClassification", num_labels=1)
+    CrossEncoder(str(tmp_path / "judge"), device="cpu").save_pretrained(str(tmp_path / "theirs"))
+    (tmp_path / "qrels").mkdir()
+    for name in ("corpus", "queries"):
+        (tmp_path / f"{name}.jsonl").write_text('{"_id": "1", "text": "ab cd"}\n{"_id": "2", "text": "ef"}\n')
+    (tmp_path / "qrels" / "test.tsv").write_text("1\t2\t1\n")
+    bert_jax.score(tmp_path / "theirs", retrieval=tmp_path)
+    assert "compares the means of its token vectors" in capsys.readouterr().err

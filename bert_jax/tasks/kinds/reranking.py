@@ -37,8 +37,8 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
     for example, num_here in zip(examples, num_negatives, strict=True):
         if num_here != num_negatives[0]:
             raise UserError(
-                f"example '{example['id']}' has {num_here} negatives, and the first example has {num_negatives[0]}; give "
-                "equally many in all examples"
+                f"example '{example['id']}' has {num_here} negatives, and the first example has {num_negatives[0]}; "
+                "give equally many in all examples"
             )
     with_choices = [{**example, "choices": [example["text_pair"], *example.get(NEGATIVE, ())]} for example in examples]
 
