@@ -78,8 +78,8 @@ def read_run_config(
     if not config.init_from:
         raise UserError(f"{FROM_INIT} needs weights: give --config.init_from=DIR, or OWNER/NAME of the Hub")
     directory = None if run is None else local_copy(run)
-    source = directory if directory and (directory / "run.json").is_file() else config.init_from
-    architecture = read_architecture(source)
+    recorded = workdir.read_run(directory)[0] if directory and (directory / "run.json").is_file() else None
+    architecture = recorded.model if isinstance(recorded, PretrainConfig) else read_architecture(config.init_from)
     if isinstance(config, PretrainConfig) and config.objective in OBJECTIVES:
         architecture = with_attention(architecture, OBJECTIVES[config.objective].causal)
     fields = dataclasses.asdict(architecture) | {"vocab_size": None}

@@ -115,7 +115,7 @@ def _describe_sources(corpus: Mixture, rules: SequenceRules, phases: tuple[Phase
         shares = ", then ".join(share for share, _ in itertools.groupby(all_shares))
         times = sum(mixture.num_epochs * mixture.passes[index] for mixture in mixtures)
         yield (
-            f"  {os.path.basename(name)}: {source.num_tokens / split.num_tokens:.2%} of the tokens, "
+            f"  {name}: {source.num_tokens / split.num_tokens:.2%} of the tokens, "
             f"{shares} of the sequences, {times:,.2f} epochs"
         )
 

@@ -124,18 +124,7 @@ def read_initial_weights(
         UserError: the architecture or the vocabulary of the weights differs from the run's, or the weights cannot grow.
     """
     weights = _read_weights_with_attention(init_from, heads, model.causal, jax.random.key(seed), console)
-    of_weights = load_tokenizer(weights.directory)
-    if of_weights.tokens != tokenizer.tokens:
-        raise UserError(
-            f"{corpus} was prepared with another vocabulary than {init_from}; prepare it again with --tokenizer "
-            f"{weights.directory}, or give the weights its vocabulary (`bert-jax vocabulary`)"
-        )
-    if any(of_weights.encode(text) != tokenizer.encode(text) for text in SPELLINGS):
-        console.say(
-            f"warning: the tokenizers of {corpus} and {init_from} have equal tokens but split texts in different ways, "
-            "for example in lower case; to use the tokenizer of the weights, prepare the corpus again with --tokenizer "
-            f"{weights.directory}"
-        )
+    _check_tokenizer(weights, init_from, tokenizer, corpus, console)
 
     def fit(weights: Weights, wanted: EncoderConfig, where: str, name: str) -> Weights:
         weights = without_unused_rows(weights, tokenizer.vocab_size, console)
@@ -156,6 +145,8 @@ def read_initial_weights(
             part_params = part.sharing.begin(params, draw_missing(part.config, part.heads, {}, key))
         else:
             weights = read_weights(path, part.heads, key, console, part=None if part.init_from else name)
+            if part.init_from:
+                _check_tokenizer(weights, path, tokenizer, corpus, console)
             try:
                 weights = fit(weights, part.config, f"the {name} in {path}", name)
             except UserError as error:
@@ -170,6 +161,22 @@ def read_initial_weights(
             source = path if part.init_from else f"the {name} in {path}"
             console.say(f"not used: the embeddings of {source}, which differ; the {name} reads the model's")
     return params
+
+
+def _check_tokenizer(weights: Weights, path: str, tokenizer: Tokenizer, corpus: str, console: Console) -> None:
+    """Raise UserError if weights have another vocabulary than a corpus; warn if only the splitting of texts differs."""
+    of_weights = load_tokenizer(weights.directory)
+    if of_weights.tokens != tokenizer.tokens:
+        raise UserError(
+            f"{corpus} was prepared with another vocabulary than {path}; prepare it again with --tokenizer "
+            f"{weights.directory}, or give the weights its vocabulary (`bert-jax vocabulary`)"
+        )
+    if any(of_weights.encode(text) != tokenizer.encode(text) for text in SPELLINGS):
+        console.say(
+            f"warning: the tokenizers of {corpus} and {path} have equal tokens but split texts in different ways, "
+            "for example in lower case; to use the tokenizer of the weights, prepare the corpus again with --tokenizer "
+            f"{weights.directory}"
+        )
 
 
 def _read_weights_with_attention(

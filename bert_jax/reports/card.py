@@ -98,7 +98,7 @@ def model_card(
     if license_ is None:
         limits.append(NO_LICENSE)
     parts = [
-        *_introduction(weights, provenance.origin, use),
+        *_introduction(weights, provenance, use),
         *limits,
         "## Load it\n",
         _code_block(code or _loading_code(use, in_transformers, weights.sentences), "python"),
@@ -220,7 +220,7 @@ def _prediction_code(weights: Weights) -> str:
     return kind.usage_code(settings, load_tokenizer(weights.directory))
 
 
-def _introduction(weights: Weights, origin: str, use: ModelUse) -> Iterable[str]:
+def _introduction(weights: Weights, provenance: Provenance, use: ModelUse) -> Iterable[str]:
     """Yield the paragraphs on architecture, origin, intended use and limits."""
     config, sentences = weights.config, weights.sentences
     heads = ", ".join(head.name.replace("_", " ") for head in weights.heads) or "none"
@@ -236,11 +236,12 @@ def _introduction(weights: Weights, origin: str, use: ModelUse) -> Iterable[str]
         f"An encoder of the family {config.family}: {config.num_layers} layers of width {config.hidden_size}, a "
         f"vocabulary of {config.vocab_size:,} tokens, up to {config.max_positions:,} tokens a text; heads: {heads}."
         f"{pooling}\n"
-        f"{_escaped_markdown_line(origin) or 'How it was trained is not recorded here.'}\n"
+        f"{_escaped_markdown_line(provenance.origin) or 'How it was trained is not recorded here.'}\n"
     )
     yield "## Intended use and limits\n"
+    purpose = use.purpose if provenance.fills_masks else BARE.purpose
     yield (
-        f"It is meant for {use.purpose}.\nIts answers follow the texts that it was trained on, with their errors and "
+        f"It is meant for {purpose}.\nIts answers follow the texts that it was trained on, with their errors and "
         "prejudices. Only the figures on this page were measured.\n"
     )
 

@@ -47,6 +47,7 @@ class Provenance:
     languages: Sequence[str] = ()
     datasets: Sequence[str] = ()
     tags: Sequence[str] = ()
+    fills_masks: bool = True  # False: the last phase of a run of masked tokens predicts next tokens
 
 
 def provenance_of(directory: pathlib.Path, step: int | None) -> Provenance:
@@ -90,6 +91,7 @@ def _pretraining_provenance_fields(run: Run, facts: PretrainingFacts, step: int)
         "scores": _format_scores({name: value for name, value in line.items() if name not in NOT_SCORES}),
         "languages": languages,
         "tags": [facts.objective],
+        "fills_masks": not is_causal_phase,
     }
 
 

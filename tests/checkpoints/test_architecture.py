@@ -1,12 +1,14 @@
 """The architecture of a model directory without its weights: `--config.model=from_init`, and a model in one line."""
 
 import dataclasses
+import json
+import shutil
 
 import pytest
 
 from bert_jax.checkpoints.architecture import read_architecture, read_run_config
 from bert_jax.checkpoints.load_model import read_weights
-from bert_jax.config import PretrainConfig
+from bert_jax.config import PretrainConfig, to_json
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import load_model
 from bert_jax.loaded_model import load
@@ -34,6 +36,18 @@ def test_from_init_without_an_architecture(tmp_path):
         read_run_config(PretrainConfig, None, [FROM_INIT])
     with pytest.raises(UserError, match=r"describes no architecture \(no config.json\)"):
         read_run_config(PretrainConfig, None, [FROM_INIT, f"--config.init_from={tmp_path}"])
+
+
+def test_a_resumed_run_has_its_recorded_architecture_and_not_the_values_of_a_phase(tmp_path):
+    save(tmp_path / "start", "modernbert")
+    words = [FROM_INIT, f"--config.init_from={tmp_path / 'start'}", "--config.train.phases[0].rotary_base=5000"]
+    words.append("--config.train.phases[0].seq_len=32")
+    first = read_run_config(PretrainConfig, None, words, tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / "2").mkdir(parents=True)
+    run = {"config": to_json(first), "fingerprint": {"tokenizer": "f00"}}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(run))
+    shutil.rmtree(tmp_path / "start")
+    assert read_run_config(PretrainConfig, None, words, tmp_path / "run") == first
 
 
 def test_a_model_is_shown_in_a_line(tmp_path):

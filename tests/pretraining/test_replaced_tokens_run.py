@@ -254,6 +254,19 @@ def test_a_missing_or_different_generator_is_refused(world: pathlib.Path, tmp_pa
         read_weights(world / "generator", console=QUIET, part="generator")
 
 
+def test_a_generator_with_another_vocabulary_is_refused(world: pathlib.Path, tmp_path: pathlib.Path, capsys) -> None:
+    generator = tmp_path / "generator"
+    shutil.copytree(world / "generator", generator)
+    tokens = (generator / "vocab.txt").read_text().splitlines()
+    (generator / "vocab.txt").write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]) + "\n")
+    (generator / "tokenizer.json").unlink(missing_ok=True)
+    (generator / "SHA256SUMS").unlink(missing_ok=True)
+    start = f"--config.init_from={world / 'discriminator'}"
+    assert main(command(world, tmp_path / "other", start, f"--config.replaced_tokens.generator_from={generator}")) == 2
+    assert f"prepared with another vocabulary than {generator}" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.slow
 def test_a_family_without_the_head_is_exported_without_it(
     world: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]

@@ -18,11 +18,12 @@ from bert_jax.errors import SHOWN, UserError
 from bert_jax.reports.corpus.examples import sequence_examples
 from bert_jax.reports.provenance import provenance_of
 from bert_jax.reports.run import predictions
-from bert_jax.reports.run.cost import AssumedPower
+from bert_jax.reports.run.cost import AssumedPower, compute_run_cost
 from bert_jax.reports.run.curves import horizontal_axes, training_charts
 from bert_jax.reports.run.page import report_page
 from bert_jax.reports.run.record import read_runs
 from bert_jax.reports.run.sections import find_run_corpus
+from bert_jax.reports.run.tiles import run_tiles
 from bert_jax.reports.run.warnings import comparison_warnings, summarize_run
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
@@ -156,6 +157,14 @@ WRONG = {
         ],
         "the held-out masked-token loss rose from 2.50 of the initial weights to 2.70: try a lower learning rate",
     ),
+    "plateau, rarity": (
+        [
+            {name: x for name, x in line.items() if line["split"] == "heldout" or name != "unigram_loss"}
+            | ({"unigram_loss": 6.0} if line["split"] == "heldout" else {})
+            for line in curve(1000, 10, loss=5.9)
+        ],
+        "still on the plateau: the masked-token loss is 5.90, the unigram loss 6.00",
+    ),
     "repeats, left to right": (
         [
             line | ({"next_token_loss": 3 + line["step"] / 500} if line["split"] == "heldout" else {})
@@ -174,6 +183,22 @@ def test_each_fault_of_a_run_gives_one_warning(name: str, tmp_path: pathlib.Path
     assert len(found.warnings) == 1
     assert says in found.warnings[0]
     assert found.sentences[2].startswith("Something looks wrong")
+
+
+def test_a_run_that_ends_with_next_tokens_is_described_by_its_last_evaluation(tmp_path: pathlib.Path) -> None:
+    phases = [{"seq_len": 64, "fraction": 0.5}, {"seq_len": 64, "fraction": 0.5, "objective": "left_to_right"}]
+    begin = [line for line in HEALTHY if line["step"] <= 500]
+    last = {"step": 1000, "split": "heldout", "next_token_loss": 4.25, "next_token_accuracy": 0.31, "unigram_loss": 6.0}
+    write_run(tmp_path / "run", [*begin, last], train=STEPS | {"phases": phases})
+    run = read_runs([tmp_path / "run"])[0]
+    found = summarize_run(run)
+    assert "the last phase is left_to_right" in found.warnings[0]
+    assert "Of the held-out next tokens, it predicts 31.0% right." in found.sentences[2]
+    assert "The held-out next token loss is 4.250 nats, 1.75 nats below the unigram loss of 6.00" in found.sentences[2]
+    assert "masked" not in found.sentences[2]
+    tiles = {tile.name: tile for tile in run_tiles(run, compute_run_cost(run, AssumedPower(None)))}
+    assert tiles["held-out loss"][1:] == ("4.250 nats", "1.75 below the unigram loss, 6.00")
+    assert tiles["held-out accuracy"][1:] == ("31.0%", "of the next tokens")
 
 
 def test_the_sentence_about_a_healthy_run_names_only_checks_with_data(tmp_path: pathlib.Path) -> None:

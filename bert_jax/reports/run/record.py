@@ -30,7 +30,7 @@ from bert_jax.reports.html.point_values import Point
 from bert_jax.tasks.table import kind_of_task
 from bert_jax.training.checkpoint import saved_steps
 from bert_jax.training.metrics import Line, read_metrics_and_damage
-from bert_jax.training.plateau import Plateau, expected_end_of_plateau, has_plateau
+from bert_jax.training.plateau import MASKED_LOSS, Plateau, expected_end_of_plateau, has_plateau
 from bert_jax.training.remote_workdir import checkpoints_directory
 from bert_jax.training.schedules import Phase, plan_phases
 from bert_jax.training.tensorboard import RunStart, read_run_starts
@@ -64,9 +64,29 @@ class Training:
         """Return the last finite value of a metric."""
         return next((value for _, value in reversed(self.points(name, split)) if value is not None), None)
 
+    def main_metrics(self, split: str) -> "MainMetrics":
+        """Return the names of the loss and of the accuracy that the last line of metrics of a split has."""
+        last = next((line for line in reversed(self.lines) if line["split"] == split), {})
+        return next((names for names in MAIN_METRICS if last.get(names.loss) is not None), OTHER_METRICS)
+
     def names(self, split: str) -> list[str]:
         """Return the names of the metrics of a split, in the order of the file."""
         return list(dict.fromkeys(name for line in self.lines if line["split"] == split for name in line))
+
+
+class MainMetrics(NamedTuple):
+    """The names of the loss and of the accuracy that describe a pretraining."""
+
+    loss: str
+    accuracy: str
+    predicted: str  # the tokens that the model predicts
+
+
+MAIN_METRICS = (
+    MainMetrics(MASKED_LOSS, "mlm_accuracy", "tokens to predict"),
+    MainMetrics("next_token_loss", "next_token_accuracy", "next tokens"),
+)
+OTHER_METRICS = MainMetrics("loss", "", "")
 
 
 class FinetuningResults(NamedTuple):

@@ -7,7 +7,6 @@ from bert_jax.console import format_metric
 from bert_jax.reports.html.markup import Html, element, join_html, table
 from bert_jax.reports.run.cost import RunCost, format_duration, format_energy, format_grams
 from bert_jax.reports.run.record import Run
-from bert_jax.training.plateau import MASKED_LOSS
 
 UNKNOWN = "-"  # value of a tile without a figure
 WHERE = {"heldout": "held-out", "train": "training"}  # split -> adjective for the split
@@ -53,15 +52,14 @@ def _pretraining_tiles(run: Run, cost: RunCost) -> list[Tile]:
     (training, *_), facts = run.trainings, run.pretraining
     assert facts is not None
     split = "heldout" if training.names("heldout") else "train"
-    loss, reference = training.last(MASKED_LOSS, split), training.last("unigram_loss", split)
-    accuracy = training.last("mlm_accuracy", split)
+    names = training.main_metrics(split)
+    loss, reference = training.last(names.loss, split), training.last("unigram_loss", split)
+    accuracy = training.last(names.accuracy, split)
     against = ""
-    if loss is not None and reference is not None:
+    if names.accuracy and loss is not None and reference is not None:
         against = (
             f"{abs(reference - loss):.2f} {'below' if loss <= reference else 'above'} the unigram loss, {reference:.2f}"
         )
-    elif loss is None:
-        loss = training.last("loss", split)
     total = facts.phases[-1].end
     steps = f"{training.last_step:,} of {total:,} steps" if training.last_step < total else f"all {total:,} steps"
     return [
@@ -69,7 +67,7 @@ def _pretraining_tiles(run: Run, cost: RunCost) -> list[Tile]:
         Tile(
             f"{WHERE[split]} accuracy",
             UNKNOWN if accuracy is None else f"{accuracy:.1%}",
-            "not measured" if accuracy is None else "of the tokens to predict",
+            "not measured" if accuracy is None else f"of the {names.predicted}",
         ),
         Tile("tokens", _format_count(cost.tokens or 0), f"padding included; {steps}"),
     ]

@@ -118,7 +118,9 @@ def _check_skipped_steps(training: Training, run: Run) -> str:
 
 def _check_on_plateau(training: Training, run: Run) -> str:
     """Return a warning if the loss is still at the unigram loss after the step `plateau_end`."""
-    loss, reference = (training.last(name, "train") for name in (MASKED_LOSS, "unigram_loss"))
+    # With `data.rarity_power`, only the lines of held-out documents have a unigram loss.
+    split = "train" if "unigram_loss" in training.names("train") else "heldout"
+    loss, reference = (training.last(name, split) for name in (MASKED_LOSS, "unigram_loss"))
     expected = run.pretraining.plateau_end if run.pretraining else None
     if loss is None or reference is None or expected is None:
         return ""
@@ -157,6 +159,17 @@ def _check_heldout_rises(training: Training, run: Run) -> str:
     return f"{' and '.join(rises)}: {cause}" if rises else ""
 
 
+def _check_ends_with_next_tokens(training: Training, run: Run) -> str:
+    """Return a warning if the last phase predicts next tokens in a run of masked tokens."""
+    facts = run.pretraining
+    if facts is None or facts.predicts_masks[facts.phases[-1].index]:
+        return ""
+    return (
+        "the last phase is left_to_right, so the masked-token head of the trained model predicts next tokens; end with "
+        "a phase of masked tokens"
+    )
+
+
 def comparison_warnings(runs: Sequence[Run]) -> list[str]:
     """Return warnings about runs whose figures cannot be compared."""
     if len({run.verb for run in runs}) > 1:
@@ -178,6 +191,7 @@ RUN_CHECKS: tuple[Callable[[Training, Run], str], ...] = (
     _check_damaged_metrics,
     _check_skipped_steps,
     _check_on_plateau,
+    _check_ends_with_next_tokens,
     _check_gradient_grows,
     _check_heldout_rises,
 )
@@ -214,23 +228,23 @@ def _describe_accuracy_and_loss(training: Training, facts: PretrainingFacts) -> 
     """Return sentences about the accuracy, and about the loss compared with the unigram loss, if they are measured."""
     split = "heldout" if training.names("heldout") else "train"
     where = "held-out" if split == "heldout" else "training"
-    sentences = []
-    if (accuracy := training.last("mlm_accuracy", split)) is not None:
-        sentences.append(f"Of the {where} tokens to predict, it predicts {accuracy:.1%} right.")
-    loss, reference = training.last(MASKED_LOSS, split), training.last("unigram_loss", split)
-    if loss is not None:
-        level = f"The {where} masked-token loss is {loss:.3f} nats"
+    names, sentences = training.main_metrics(split), []
+    if (accuracy := training.last(names.accuracy, split)) is not None:
+        sentences.append(f"Of the {where} {names.predicted}, it predicts {accuracy:.1%} right.")
+    loss, reference = training.last(names.loss, split), training.last("unigram_loss", split)
+    if names.accuracy and loss is not None:
+        level = f"The {where} {_loss_in_words(names.loss)} is {loss:.3f} nats"
         if reference is not None:
             level += (
                 f", {abs(reference - loss):.2f} nats {'below' if loss <= reference else 'above'} the unigram loss of "
                 f"{reference:.2f}, the loss of a model that knows only how often each token occurs"
             )
-            if training.left_plateau_at is not None:
+            if names.loss == MASKED_LOSS and training.left_plateau_at is not None:
                 level += f" (first clearly below it at step {training.left_plateau_at:,})"
-        step, first = training.points(MASKED_LOSS, split)[0]
+        step, first = training.points(names.loss, split)[0]
         if step == 0 and first is not None:
             level += f"; the initial weights had {first:.3f} nats"
-    elif (loss := training.last("loss", split)) is not None:
+    elif loss is not None:
         level = f"The {where} loss is {loss:.3f}"
     else:
         level = "No finite loss is recorded"
@@ -240,7 +254,7 @@ def _describe_accuracy_and_loss(training: Training, facts: PretrainingFacts) -> 
             f"Measured on up to {facts.num_eval_sequences:,} sequences of documents that are not trained on."
         )
         row = OBJECTIVES[facts.objective]
-        if row.has_masks and not row.eval_uses_training_masks:
+        if names.loss == MASKED_LOSS and row.has_masks and not row.eval_uses_training_masks:
             sentences.append(
                 "The evaluation predicts 15 % of their tokens: 80 % of these are masked, 10 % random and 10 % kept."
             )
