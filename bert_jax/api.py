@@ -110,6 +110,8 @@ def pretrain(
     Raises:
         UserError: the config, the corpus, the directory or the devices do not fit each other; nothing is written.
     """
+    if not isinstance(budget, str | None):
+        raise UserError(f"budget is {budget!r}; give a text such as '30m' or '50M tokens'")
     directory, console = local_copy(workdir), console or Console()
     frozen = as_config(PretrainConfig, config, overrides, directory)
     made = (
@@ -267,6 +269,8 @@ def as_config(
 
     `run` is the work directory of a run that may have begun.
     """
+    if not isinstance(overrides, Mapping | None):
+        raise UserError(f"overrides is a {type(overrides).__name__}; give a dict such as {{'train.steps': 9}}")
     if isinstance(config, str | os.PathLike):
         return read_run_config(kind, config, override_words(overrides), run)
     if overrides:

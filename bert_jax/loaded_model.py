@@ -12,7 +12,7 @@ import numpy as np
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import EncoderConfig
 from bert_jax.config.load import add_table_rows_of_recipe
-from bert_jax.console import notebook_table
+from bert_jax.console import Console, notebook_table
 from bert_jax.errors import UserError
 from bert_jax.inference import embed, fill_mask
 from bert_jax.inference.fill_mask import MaskPrediction
@@ -139,7 +139,7 @@ class LoadedModel:
         An example is a text, a pair of texts, or a dict with the fields that the kind of task needs, such as `text` and
         `text_pair`. A model for labels of words splits a text into words and punctuation marks. Raises UserError if the
         model has no head of a task, if an example has another form or lacks a field, or if an example is a pair but
-        training read single texts.
+        training read single texts. If texts are truncated or empty, a line on stderr has their numbers.
         """
         examples = list_items(examples, "examples")
         predictor = self._predictor
@@ -151,7 +151,12 @@ class LoadedModel:
             if isinstance(example, tuple) and "text_pair" not in trained:
                 raise UserError(f"{where}: a pair of texts, but this model reads {', '.join(trained)} alone")
             inputs.append(Input(where, index, fields, has_field_names=fields is not example))
-        return list(predict_inputs(predictor, inputs, Counter()))
+        counts = Counter[str]()
+        predictions = list(predict_inputs(predictor, inputs, counts))
+        del counts["examples"]
+        if problems := [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]:
+            Console().say(f"{len(inputs):,} examples, {', '.join(problems)}")
+        return predictions
 
     def score(
         self,

@@ -148,6 +148,18 @@ def test_wrong_calls_are_refused(bert, call, says: str) -> None:
         call(bert_jax.load(bert[0]))
 
 
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"overrides": ["--config.train.steps=5"]}, "overrides is a list; give a dict such as"),
+        ({"budget": 5}, "budget is 5; give a text such as '30m'"),
+    ],
+)
+def test_settings_of_other_types_are_refused(tmp_path, settings, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        bert_jax.pretrain("demo", tmp_path / "run", **settings)
+
+
 def test_any_iterable_of_texts_is_read_once_and_whole(bert, tmp_path) -> None:
     model = bert_jax.load(bert[0])
     np.testing.assert_array_equal(model.encode(text for text in TEXTS), model.encode(TEXTS))

@@ -16,6 +16,7 @@ ABOVE_0_BELOW_1: Range = (MIN_POSITIVE, FROM_0_BELOW_1[1])
 ABOVE_0_TO_HALF: Range = (MIN_POSITIVE, 0.5)
 ABOVE_0: Range = (MIN_POSITIVE, math.inf)
 AT_LEAST_0: Range = (0, math.inf)
+SEED: Range = (0, 2**32 - 1)  # JAX's keys have 32 bits of a seed
 AT_LEAST_1: Range = (1, math.inf)
 NUM_STEPS: Range = (1, 2**31 - 1)  # steps are int32
 AT_LEAST_4: Range = (4, math.inf)

@@ -9,6 +9,7 @@ from bert_jax.config.field import (
     ABOVE_0_TO_1,
     AT_LEAST_0,
     AT_LEAST_1,
+    FROM_0_BELOW_1,
     FROM_0_TO_1,
     ReadBy,
     field,
@@ -46,7 +47,7 @@ class PhaseConfig:
     warmup_fraction: float = field(
         0.0,
         "warmup of this phase's schedule as a fraction of the phase's steps",
-        FROM_0_TO_1,
+        FROM_0_BELOW_1,
         read_by=WITH_PEAK,
         replaced_by="warmup_steps",
     )

@@ -16,6 +16,7 @@ from bert_jax.config.field import (
     FROM_0_BELOW_1,
     FROM_0_TO_1,
     NUM_STEPS,
+    SEED,
     ReadBy,
     field,
 )
@@ -270,7 +271,7 @@ class OptimizerConfig:
     warmup_fraction: float = field(
         0.01,
         "warmup as a fraction of all steps",
-        FROM_0_TO_1,
+        FROM_0_BELOW_1,
         replaced_by="warmup_steps",
         replaced_by_phase="peak_learning_rate",
     )
@@ -432,7 +433,7 @@ class ProfileConfig:
 class _SharedConfig:
     """The fields that pretraining and fine-tuning share."""
 
-    seed: int = field(0, "seed of parameters, sequences and dropout", AT_LEAST_0)
+    seed: int = field(0, "seed of parameters, sequences and dropout", SEED)
     recipe: str | None = field(
         None,
         "file of your own recipe, recorded by --config; None: a recipe that comes with bert-jax, or no recipe",

@@ -10,6 +10,7 @@ from bert_jax.config import RecipeName, TaskConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.custom import FORMAT, NAME
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.records import is_missing_label
 from bert_jax.tasks.reading.formats import read_file_records
 from bert_jax.tasks.table import KINDS_OF_WORDS
@@ -102,6 +103,11 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     names = (*file.text, file.label)
     if len(set(names)) < len(names):
         raise UserError(f"--text {','.join(file.text)} --label {file.label}: a column is named twice")
+    if "," in file.label:
+        raise UserError(
+            f"--label {file.label}: give one column; several labels of a text are names in one column, with "
+            "--label_separator ';', or lists in JSON lines"
+        )
     if odd := [name for name in names if "," in name or "=" in name]:
         raise UserError(f"--text or --label: the column '{odd[0]}' has a comma or '=' in its name; rename it")
     path, notes = os.path.abspath(file.path), collections.Counter[str]()
@@ -142,7 +148,7 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
             f"--label {file.label}: each of the {len(labels):,} rows has another label; name the column of the labels "
             "(for numbers, --kind regression)"
         )
-    columns = {**dict(zip(kind.text_fields, file.text, strict=False)), kind.label: file.label}
+    columns = {**_columns_of_text_fields(file.text, kind), kind.label: file.label}
     if twice := [field for field, name in columns.items() if further.get(field, name) != name]:
         raise UserError(f"config.task.columns: '{twice[0]}' is given twice, also by --text and --label")
     parts = [part for part in parts if part.partition("=")[0].strip() not in columns]
@@ -174,6 +180,19 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     )
 
 
+def _columns_of_text_fields(text: Sequence[str], kind: TaskKind) -> dict[str, str]:
+    """Return field -> column; columns with the names of fields, such as `question`, belong to them, others in order.
+
+    The names `text` and `text_pair` say nothing about the order of two texts. Raise UserError if a field has no column.
+    """
+    if {*text} <= {*kind.text_fields} and not {*text} <= {"text", "text_pair"}:
+        return {name: name for name in text}
+    needed = [field for field in kind.text_fields if field not in kind.optional_fields]
+    if len(text) < len(needed):
+        raise UserError(f"--text {','.join(text)}: give {len(needed)} columns, for {' and '.join(needed)}")
+    return dict(zip(kind.text_fields, text, strict=False))
+
+
 def column_names_text(path: str, delimiter: str | None) -> str:
     """Return the names of the columns of a file, for a message; raise UserError as `infer_task_of_own_file` does."""
     row = _first_row(os.path.abspath(path), DELIMITERS.get(delimiter or "", delimiter))
@@ -198,7 +217,9 @@ def _kind_of_word(word: str) -> str:
     plain_name = word.lower().replace("-", "_")
     name = KINDS_OF_WORDS.get(plain_name, plain_name)
     if name not in KINDS:
-        meant = did_you_mean(name, KINDS).lstrip("; ") or f"choose from {', '.join(KINDS)}"
+        by_template = {kind.prompt_kind for kind in KINDS.values()}
+        known = [kind for kind in KINDS if kind not in by_template]
+        meant = did_you_mean(name, known).lstrip("; ") or f"choose from {', '.join(known)}"
         raise UserError(f"--kind {word}: {meant}")
     return name
 

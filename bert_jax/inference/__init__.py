@@ -1,5 +1,6 @@
 """Inference with a model directory: embed, fill masks, predict.
 
+cross_encoder.py  the scores of pairs of texts by a model with a classification head
 embed.py          from texts to vectors; add a pooling to POOLINGS, or a choice of layers to LAYERS
 feature_files.py  files of vectors, written in any order
 fill_mask.py      the likeliest tokens for each mask

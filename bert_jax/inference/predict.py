@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -284,22 +284,40 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
         return OpenedInputs(
             num_inputs(source), lambda: check_lines_are_texts(read_inputs(source), labels, file.columns)
         )
-    named = parse_columns_setting(predictor.settings, kind).keys() - {*kind.label_fields, *kind.training_fields}
+    unread = ("id", *kind.label_fields, *kind.training_fields)  # predictions do not need these fields
+    named = parse_columns_setting(predictor.settings, kind).keys() - {*unread}
     optional = [field for field in (*kind.optional_fields, *kind.label_fields) if field not in named]
     delimiter = predictor.settings.delimiter if format_name in DELIMITED else None
     notes: Counter[str] = Counter()
-    records_of_file = read_file_records(
-        source,
-        format_name,
-        kind.suffixes,
-        file.columns,
-        optional,
-        None,
-        notes,
-        delimiter,
-        may_have_other_delimiter=True,
-    )
-    records = list(records_of_file)
+
+    def read_records(columns: Mapping[str, str]) -> list[Record]:
+        return list(
+            read_file_records(
+                source,
+                format_name or "",
+                kind.suffixes,
+                columns,
+                optional,
+                None,
+                notes,
+                delimiter,
+                may_have_other_delimiter=True,
+            )
+        )
+
+    try:
+        records = read_records(file.columns)
+    except UserError:
+        # The columns may have the names of the fields in place of the names in the training file.
+        fields = {field: field for field in file.columns}
+        if fields == file.columns or format_name in TOKEN_PER_LINE:
+            raise
+        try:
+            records = read_records(fields)
+        except UserError:
+            records = []
+        if not records:
+            raise
     if kind.reads_words and format_name in TOKEN_PER_LINE:
         check_columns_are_labels(source, records, notes, labels)
     inputs = [Input(record.where, index, record.row or record.fields) for index, record in enumerate(records, 1)]

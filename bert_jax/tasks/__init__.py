@@ -3,6 +3,7 @@
 kinds/            kinds of tasks, such as sequence classification, a file for each kind
 reading/          published files or a user's own files -> examples
 batching.py       features -> batches: the length, the features and the arrays of each batch
+benchmark_scores.py  exact match and F1 of benchmarks where every question has an answer
 class_weights.py  weights of rare labels in the loss, and repetition of training examples with rare labels
 custom.py         a task that a configuration describes
 features.py       inputs of a model

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.errors import UserError, did_you_mean, needs_packages
+from bert_jax.tasks.benchmark_scores import CMRC, JAQUAD, KORQUAD, SQUAD1, BenchmarkRule, benchmark_scores
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, SQUAD1, BenchmarkRule, benchmark_scores
 from bert_jax.tasks.kinds.kind import Values
 from bert_jax.tasks.kinds.multilabel_score import multilabel_scores
 from bert_jax.tasks.kinds.squad_score import squad_scores
@@ -164,7 +164,7 @@ def squad2_scores(examples: Sequence[Example], predictions: Values, labels: Sequ
 def answer_scores(
     rule: BenchmarkRule, examples: Sequence[Example], predictions: Values, labels: Sequence[str]
 ) -> Scores:
-    """Return exact match and F1 in percent by the rule of a benchmark (kinds/benchmark_scores.py)."""
+    """Return exact match and F1 in percent by the rule of a benchmark (benchmark_scores.py)."""
     return benchmark_scores(rule, examples, _predictions_by_id(examples, predictions))
 
 

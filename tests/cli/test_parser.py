@@ -48,7 +48,7 @@ OPTIONS = {
     "embed": "--recipe --model --input --output --pooling --normalize --prompt_name --layers --batch_size "
     "--max_seq_len --truncate --vectors --projector",
     "score": f"--recipe --model --pairs --text {BIAS} --masking --temperature --fraction --output --retrieval --split "
-    "--vectors --json",
+    "--vectors --rerank --rerank_depth --json",
     "bias": f"--recipe --model {BIAS} --fraction --output --json",
     "completion": "",
 }

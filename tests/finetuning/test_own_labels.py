@@ -416,6 +416,37 @@ def test_tickets_with_several_labels_from_the_file_to_transformers(tmp_path, cap
         assert part in text
 
 
+def test_columns_with_the_names_of_fields_belong_to_these_fields(tmp_path):
+    rows = [
+        {"question": f"who is {n} ?", "context": f"it is mary {n} .", "answers": [{"text": "mary", "start": 6}]}
+        for n in range(4)
+    ]
+    write_lines(tmp_path / "qa.jsonl", rows)
+    settings = {"kind": "question_answering", "label": "answers"}
+    for text in (("context", "question"), ("question", "context"), ("context",)):
+        task = TaskConfig(**describe(tmp_path / "qa.jsonl", **settings, text=text).task | {"dev_fraction": 0.5})
+        examples = read_task_examples(resolve_task(task), task, "train")
+        assert all(example["question"].startswith("who is") for example in examples)
+        assert all(example["context"].startswith("it is mary") for example in examples)
+    write_lines(tmp_path / "named.jsonl", [{"a": row["question"], "b": row["context"], **row} for row in rows])
+    with pytest.raises(UserError, match="--text b: give 2 columns, for question and context"):
+        describe(tmp_path / "named.jsonl", **settings, text=("b",))
+    # The names `text` and `text_pair` are in the order of the option.
+    write_lines(tmp_path / "pairs.jsonl", [{"text": "x", "text_pair": "y", "label": "ab"[n % 2]} for n in range(8)])
+    columns = describe(tmp_path / "pairs.jsonl", text=("text_pair", "text"), label="label").task["columns"]
+    assert columns == "text=text_pair,text_pair=text,label=label"
+
+
+def test_labels_in_several_columns_and_texts_without_any_label_are_explained(tmp_path):
+    (tmp_path / "a.csv").write_text("text,b,c\nx,0,1\ny,1,0\n")
+    with pytest.raises(UserError, match="--label b,c: give one column; several labels of a text are names in one"):
+        describe(tmp_path / "a.csv", label="b,c")
+    (tmp_path / "m.csv").write_text("text,label\n" + "x,a;b\ny,\nz,\nw,b\n" * 4)
+    task = TaskConfig(**describe(tmp_path / "m.csv", label_separator=";").task)
+    with pytest.raises(UserError, match=r"8 rows have no label: .*for a text without any label, write \[\] in JSON"):
+        read_task_examples(resolve_task(task), task, "train")
+
+
 def test_function_and_command_have_equal_configs(tmp_path, monkeypatch, capsys):
     path = write_tickets(tmp_path / "tickets.csv")
     configs = []

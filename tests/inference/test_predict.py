@@ -371,6 +371,44 @@ def test_a_format_and_a_delimiter_of_the_training_bind_no_file_of_another_suffix
         assert examples_of_file(predictor, tmp_path / name) == [{"text": 'a "great", film'}]
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl.gz", "a.parquet"])
+@pytest.mark.parametrize("keys", ["columns", "fields"])
+def test_a_table_has_the_columns_of_the_training_or_the_names_of_the_fields_and_perhaps_an_id(
+    models, tmp_path, name, keys
+):
+    predictor = load_predictor(models / "sequence_classification")
+    settings = dataclasses.replace(predictor.settings, name="custom", kind="sequence_classification")
+    predictor = predictor._replace(settings=dataclasses.replace(settings, columns="text=title,label=topic,id=number"))
+    rows = [{"title" if keys == "columns" else "text": text, "other": "x"} for text in ("a b", "c")]
+    if name == "a.parquet":
+        pq.write_table(pyarrow.Table.from_pylist(rows), tmp_path / name)
+    elif name == "a.jsonl.gz":
+        (tmp_path / name).write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    else:
+        with (tmp_path / name).open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0], delimiter="\t" if name == "a.tsv" else ",")
+            writer.writeheader()
+            writer.writerows(rows)
+    assert examples_of_file(predictor, tmp_path / name) == [{"text": "a b"}, {"text": "c"}]
+
+
+def test_a_table_without_the_columns_is_refused_by_their_names(models, tmp_path):
+    predictor = load_predictor(models / "sequence_classification")
+    settings = dataclasses.replace(predictor.settings, name="custom", kind="sequence_classification")
+    predictor = predictor._replace(settings=dataclasses.replace(settings, columns="text=title,label=topic"))
+    (tmp_path / "a.csv").write_text("body,topic\nx,y\n")
+    with pytest.raises(UserError, match="no column 'title' for text"):
+        open_inputs(predictor, str(tmp_path / "a.csv"))
+
+
+def test_a_loaded_model_says_how_many_texts_are_cut_or_empty(models, capsys):
+    model = load(models / "sequence_classification")
+    model.predict(["ab", "cd"])
+    assert capsys.readouterr().err == ""
+    model.predict(["ab", "a b " * 90, ""])
+    assert capsys.readouterr().err == "3 examples, 1 truncated texts, 1 empty texts\n"
+
+
 def test_a_model_of_text_pairs_needs_both_texts(models):
     predictor = load_predictor(models / "sequence_classification")
     records = [{"text": "ab", "text_pair": "cd"}, {"text": "ef", "text_pair": "gh"}]

@@ -11,7 +11,7 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.kinds.benchmark_scores import JAQUAD, SQUAD1
+from bert_jax.tasks.benchmark_scores import JAQUAD, SQUAD1
 from bert_jax.tasks.kinds.records import class_index
 from bert_jax.tasks.labels import (
     detect_list_separator,

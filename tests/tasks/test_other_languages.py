@@ -8,8 +8,8 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
+from bert_jax.tasks.benchmark_scores import CMRC, JAQUAD, KORQUAD, BenchmarkRule, benchmark_scores, split_for_cmrc
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, BenchmarkRule, benchmark_scores, split_for_cmrc
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.kinds.squad_score import exact_match, token_f1
 from bert_jax.tasks.reading.examples import existing_sets, read_task_examples

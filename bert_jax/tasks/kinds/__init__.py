@@ -2,7 +2,6 @@
 
 answer_search.py              search for the best answers by the start and end logits of windows
 answer_windows.py             windows over contexts as features, with the tokens at which the answer begins and ends
-benchmark_scores.py           exact match and F1 of benchmarks where every question has an answer
 kind.py                       the type `TaskKind`, which holds everything in which kinds differ, and the function
                               `make_features`
 multilabel_classification.py  any number of labels for a text or a pair of texts

@@ -1,7 +1,7 @@
 """Exact match and F1 of SQuAD, and the best threshold for "no answer".
 
 The rule for both scores is from the official evaluation script of SQuAD, version 2.0 (Rajpurkar et al., 2018). The rule
-of SQuAD 1.1 (`SQUAD1` in benchmark_scores.py) gives other scores only if an answer or a prediction is empty after
+of SQuAD 1.1 (`SQUAD1` in tasks/benchmark_scores.py) gives other scores only if an answer or a prediction is empty after
 normalization, or has a character of a script without spaces. Such texts are compared by the rule of MLQA for Chinese.
 """
 

@@ -21,6 +21,7 @@ from bert_jax.tasks.reading.formats import DELIMITED, format_of_suffix, read_fil
 from bert_jax.tasks.task import Example, Record, SetSource, Task
 
 SPLITS = ("train", "dev", "test")
+_EMPTY_SET = "; for a text without any label, write [] in JSON lines"
 MAX_PLACES = 20  # maximum number of locations in a message
 # Matches the location of a record: a line, a range of lines, an item of a list, a row or an example.
 PLACE = re.compile(r"(?P<before>.*[:\[ ])(?P<first>\d+)(?:-(?P<last>\d+))?(?P<after>\]?)", re.ASCII | re.DOTALL)
@@ -141,7 +142,7 @@ def _with_required_labels(
             f"{places}: has no {name}; add it, or leave the example out"
             if len(unlabeled) == 1
             else f"{len(unlabeled):,} rows have no {name}: {places}; add it, or leave all such rows out with "
-            "--skip_unlabeled (config.task.skip_unlabeled=True)"
+            f"--skip_unlabeled (config.task.skip_unlabeled=True){_EMPTY_SET if kind.problem else ''}"
         )
     tally[f"rows without a {kind.label} are left out"] += len(unlabeled)
     return [record for record in records if kind.label in record.example]

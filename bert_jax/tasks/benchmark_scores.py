@@ -126,7 +126,8 @@ def cmrc_f1(answer: str, prediction: str) -> float:
 def _nltk_word_splitter() -> Callable[[str], list[str]]:
     with needs_packages("the score of cmrc2018", "nltk"):
         module = importlib.import_module("nltk.tokenize.destructive")
-    return module.NLTKWordTokenizer().tokenize
+    split: Callable[[str], list[str]] = module.NLTKWordTokenizer().tokenize
+    return split
 
 
 SQUAD1 = BenchmarkRule(exact=exact_match, f1=squad1_f1)
