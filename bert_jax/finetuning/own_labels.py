@@ -148,7 +148,7 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
             f"--label {file.label}: each of the {len(labels):,} rows has another label; name the column of the labels "
             "(for numbers, --kind regression)"
         )
-    columns = {**_columns_of_text_fields(file.text, kind), kind.label: file.label}
+    columns = {**_columns_of_text_fields(file.text, kind, further), kind.label: file.label}
     if twice := [field for field, name in columns.items() if further.get(field, name) != name]:
         raise UserError(f"config.task.columns: '{twice[0]}' is given twice, also by --text and --label")
     parts = [part for part in parts if part.partition("=")[0].strip() not in columns]
@@ -180,14 +180,16 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     )
 
 
-def _columns_of_text_fields(text: Sequence[str], kind: TaskKind) -> dict[str, str]:
+def _columns_of_text_fields(text: Sequence[str], kind: TaskKind, further: Mapping[str, str]) -> dict[str, str]:
     """Return field -> column; columns with the names of fields, such as `question`, belong to them, others in order.
 
-    The names `text` and `text_pair` say nothing about the order of two texts. Raise UserError if a field has no column.
+    The names `text` and `text_pair` say nothing about the order of two texts. `further` has the columns of further
+    fields. Raise UserError if a field has no column.
     """
     if {*text} <= {*kind.text_fields} and not {*text} <= {"text", "text_pair"}:
         return {name: name for name in text}
-    needed = [field for field in kind.text_fields if field not in kind.optional_fields]
+    given_elsewhere = {*kind.optional_fields, *kind.column_lists, *further}
+    needed = [field for field in kind.text_fields if field not in given_elsewhere]
     if len(text) < len(needed):
         raise UserError(f"--text {','.join(text)}: give {len(needed)} columns, for {' and '.join(needed)}")
     return dict(zip(kind.text_fields, text, strict=False))

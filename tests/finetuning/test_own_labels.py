@@ -431,6 +431,12 @@ def test_columns_with_the_names_of_fields_belong_to_these_fields(tmp_path):
     write_lines(tmp_path / "named.jsonl", [{"a": row["question"], "b": row["context"], **row} for row in rows])
     with pytest.raises(UserError, match="--text b: give 2 columns, for question and context"):
         describe(tmp_path / "named.jsonl", **settings, text=("b",))
+    columns = describe(tmp_path / "named.jsonl", **settings, text=("a",), columns="context=b").task["columns"]
+    assert columns == "question=a,answers=answers,context=b"
+    write_lines(tmp_path / "choices.jsonl", [{"q": "x", "c0": "y", "c1": "z", "right": n % 2} for n in range(4)])
+    choices = {"kind": "multiple_choice", "label": "right", "columns": "choice0=c0,choice1=c1"}
+    columns = describe(tmp_path / "choices.jsonl", **choices, text=("q",)).task["columns"]
+    assert columns == "text=q,label=right,choice0=c0,choice1=c1"
     # The names `text` and `text_pair` are in the order of the option.
     write_lines(tmp_path / "pairs.jsonl", [{"text": "x", "text_pair": "y", "label": "ab"[n % 2]} for n in range(8)])
     columns = describe(tmp_path / "pairs.jsonl", text=("text_pair", "text"), label="label").task["columns"]
