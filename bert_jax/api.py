@@ -192,7 +192,8 @@ def finetune_on_file(
     Raises:
         UserError: the file, the config, the weights or the devices do not fit each other; nothing is written.
     """
-    if "init_from" in (overrides or {}):
+    words = [f"--config.init_from={os.fspath(init_from)}", *override_words(overrides)]
+    if overrides and "init_from" in overrides:
         raise UserError("init_from is given twice, also in overrides")
     console = console or Console()
     file = OwnFile(
@@ -206,9 +207,7 @@ def finetune_on_file(
         dev_fraction=dev_fraction,
         skip_unlabeled=skip_unlabeled,
     )
-    described = recipe_for_own_file(
-        file, recipe, override_words({"init_from": os.fspath(init_from), **(overrides or {})})
-    )
+    described = recipe_for_own_file(file, recipe, words)
     config = read_config(FinetuneConfig, described.recipe, described.overrides)
     console.say(described.content)
     console.say(choices_text(config.task, described.recipe, described.default_metric))
@@ -269,10 +268,9 @@ def as_config(
 
     `run` is the work directory of a run that may have begun.
     """
-    if not isinstance(overrides, Mapping | None):
-        raise UserError(f"overrides is a {type(overrides).__name__}; give a dict such as {{'train.steps': 9}}")
+    words = override_words(overrides)
     if isinstance(config, str | os.PathLike):
-        return read_run_config(kind, config, override_words(overrides), run)
+        return read_run_config(kind, config, words, run)
     if overrides:
         raise UserError("overrides are for a recipe; change the ConfigDict, or use dataclasses.replace")
     if not isinstance(config, ml_collections.ConfigDict | kind):
@@ -281,5 +279,7 @@ def as_config(
 
 
 def override_words(overrides: Overrides | None) -> list[str]:
-    """Return values by key as the words `--config.KEY=VALUE` of the command line."""
+    """Return values by key as the words `--config.KEY=VALUE` of the command line; raise UserError for another type."""
+    if not isinstance(overrides, Mapping | None):
+        raise UserError(f"overrides is a {type(overrides).__name__}; give a dict such as {{'train.steps': 9}}")
     return [f"--config.{key}={value}" for key, value in (overrides or {}).items()]

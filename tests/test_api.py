@@ -158,6 +158,10 @@ def test_wrong_calls_are_refused(bert, call, says: str) -> None:
 def test_settings_of_other_types_are_refused(tmp_path, settings, says: str) -> None:
     with pytest.raises(UserError, match=says):
         bert_jax.pretrain("demo", tmp_path / "run", **settings)
+    if "overrides" in settings:
+        columns = {"text": "text", "label": "label", "init_from": "start"}
+        with pytest.raises(UserError, match=says):
+            bert_jax.finetune_on_file("a.csv", tmp_path / "run", **columns, **settings)
 
 
 def test_any_iterable_of_texts_is_read_once_and_whole(bert, tmp_path) -> None:
