@@ -62,6 +62,7 @@ INPUTS: dict[str, Callable[[World], list[str]]] = {  # verb and option -> words;
     "score --text": lambda w: ["score", "--model", f"{w.model}", "--text", "ODD"],
     "score --pairs": lambda w: ["score", "--model", f"{w.model}", "--pairs", "ODD"],
     "score --retrieval": lambda w: ["score", "--model", f"{w.model}", "--retrieval", "ODD"],
+    "score --rerank": lambda w: ["score", "--model", f"{w.model}", "--retrieval", f"{w.task}", "--rerank", "ODD"],
     "bias --model": lambda w: bias_of(w, "ODD"),
     "bias --crows_pairs": lambda w: ["bias", "--model", f"{w.model}", "--crows_pairs", "ODD"],
     "bias --stereoset": lambda w: ["bias", "--model", f"{w.model}", "--stereoset", "ODD"],

@@ -4,7 +4,7 @@ import configparser
 import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-MAX_EXCEPTIONS = 35  # lower it with each module that leaves the list
+MAX_EXCEPTIONS = 34  # lower it with each module that leaves the list
 
 
 def test_the_list_of_exceptions_only_shrinks() -> None:

@@ -497,7 +497,7 @@ def padded_to(x: torch.Tensor, length: int) -> torch.Tensor:
 
 
 def answers(model: transformers.PreTrainedModel, batch: dict[str, np.ndarray], run=None) -> dict[str, np.ndarray]:
-    """What the reference answers, under our names and in our shapes; choices are rows but to `choice`."""
+    """What the reference answers, under our names and in our shapes; choices are rows but to classes and `choice`."""
     name = type(model).__name__
     inputs = {key: torch.tensor(batch[key]).long() for key in ("input_ids", "token_type_ids", "attention_mask")}
     if "token_type_ids" not in inspect.signature(model.forward).parameters:
@@ -523,6 +523,8 @@ def answers(model: transformers.PreTrainedModel, batch: dict[str, np.ndarray], r
     }
     ends = next(names for end, names in fields.items() if name.endswith(end))
     found = {ours: out[theirs].numpy() for theirs, ours in ends.items() if out.get(theirs) is not None}
+    if "sequence_logits" in found:
+        found["sequence_logits"] = found["sequence_logits"].reshape(*batch["input_ids"].shape[:-1], -1)
     length = batch["input_ids"].shape[-1]  # a BigBird's have padding up to a whole block
     return found | {"hidden_states": torch.stack([x[:, :length] for x in out["hidden_states"]]).numpy()}
 
