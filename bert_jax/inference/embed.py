@@ -433,7 +433,7 @@ def _sentence_modules_with_options(model: OpenModel, options: EmbedOptions) -> S
     if not pools and options.normalize:
         raise UserError(f"pooling {pooling}: features of tokens cannot be normalized")
     if options.normalize is False and VECTOR_HEADS[modules.vector_head].has_token_vectors:
-        raise UserError(f"{model.directory}: --no-normalize has no effect on its token vectors, which have length 1")
+        raise UserError(f"--no-normalize: the token vectors of {model.directory} always have length 1; leave it out")
     if options.prompt_name is not None and options.prompt_name not in modules.prompts:
         known = f"there are {', '.join(modules.prompts)}" if modules.prompts else "this model has none"
         raise UserError(f"prompt_name {options.prompt_name}: no prompt of that name; {known}")

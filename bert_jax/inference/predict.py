@@ -307,7 +307,7 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
 
     try:
         records = read_records(file.columns)
-    except UserError:
+    except UserError as error:
         # The columns may have the names of the fields in place of the names in the training file.
         fields = {field: field for field in file.columns}
         if fields == file.columns or format_name in TOKEN_PER_LINE:
@@ -315,9 +315,7 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
         try:
             records = read_records(fields)
         except UserError:
-            records = []
-        if not records:
-            raise
+            raise error from None
     if kind.reads_words and format_name in TOKEN_PER_LINE:
         check_columns_are_labels(source, records, notes, labels)
     inputs = [Input(record.where, index, record.row or record.fields) for index, record in enumerate(records, 1)]

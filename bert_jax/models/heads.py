@@ -151,8 +151,8 @@ def sequence_classification_logits(head: Head, x: Encoded) -> Arrays:
     """
     pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
     logits = classification_layer(x.config, x.dtype, head.classes, head.name)(pooled)
-    *choices, _ = x.batch["input_ids"].shape[1:]
-    return {"sequence_logits": logits.reshape(-1, *choices, head.classes)}  # packed sequences are more than rows
+    # The batch size is not named, because a row of `input_ids` may hold several packed sequences.
+    return {"sequence_logits": logits.reshape(-1, *x.batch["input_ids"].shape[1:-1], head.classes)}
 
 
 def multiple_choice_logits(head: Head, x: Encoded) -> Arrays:

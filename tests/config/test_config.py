@@ -64,6 +64,8 @@ def test_overrides_reach_every_level() -> None:
         ("--config.optimizer.layer_decay=0.0", ["config.optimizer.layer_decay=0.0 must be above 0 and at most 1"]),
         ("--config.optimizer.ema_decay=1.0", ["config.optimizer.ema_decay=1.0 must be above 0 and below 1, or None"]),
         ("--config.seed=9223372036854775808", ["config.seed=9223372036854775808: give a whole number up to"]),
+        ("--config.seed=4294967296", ["config.seed=4294967296 must lie from 0 to 4294967295"]),
+        ("--config.optimizer.warmup_fraction=1.0", ["config.optimizer.warmup_fraction=1.0 must", "below 1"]),
         ("--config.train.steps=2147483648", ["config.train.steps=2147483648 must lie from 1 to 2147483647"]),
         ("--config.model.num_heads=7", ["num_heads=7", "hidden_size=768"]),
         ("--config.model=3", ["no key 'model'"]),

@@ -149,6 +149,7 @@ def test_a_phase_has_its_own_mixture(corpora):
         first, third = (f"{of_language[number] / epoch:.2%}" for number in (0, 2))
         shares = ", then ".join((first, third, first) if first != third else (first,))
         assert line.endswith(f" {shares} of the sequences, {of_language.sum() / size:,.2f} epochs")
+    assert [line.strip().partition(": ")[0] for line in lines] == [name for name, _ in mixture.sources()]
     found = token_counts(
         mixture.split("train"), mixture.vocab_size, passes_per_source(mixture.split("train"), rules, planned)
     )

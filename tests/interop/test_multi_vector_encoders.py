@@ -186,7 +186,7 @@ def test_an_option_without_effect_is_refused(encoder, tmp_path, capsys):
     write_lines(tmp_path / "texts.jsonl", [{"text": "abc"}])
     command = ["embed", "--model", str(tmp_path / "theirs"), "--input", str(tmp_path / "texts.jsonl")]
     assert main([*command, "--output", str(tmp_path / "vectors.safetensors"), "--no-normalize"]) == 2
-    assert "--no-normalize has no effect on its token vectors" in capsys.readouterr().err
+    assert "always have length 1; leave it out" in capsys.readouterr().err
 
 
 def test_retrieval_equals_the_evaluator_of_the_library(encoder, tmp_path):

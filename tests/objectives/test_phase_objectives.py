@@ -146,8 +146,9 @@ def test_a_run_measures_each_phase_and_resumes_bit_for_bit(
     for step in (10, 15):
         read_weights(tmp_path / "whole", step=step)
         says = "step 10 lies in a left_to_right phase" in capsys.readouterr().err
-        says_in_card = "does not fill masks" in provenance_of(tmp_path / "whole", step).origin
-        assert says == says_in_card == (step == 10 and not first)
+        provenance = provenance_of(tmp_path / "whole", step)
+        says_in_card = "does not fill masks" in provenance.origin
+        assert says == says_in_card == (not provenance.fills_masks) == (step == 10 and not first)
     shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
     for checkpoint in (tmp_path / "resumed" / "checkpoints").iterdir():
         if int(checkpoint.name) > 5:

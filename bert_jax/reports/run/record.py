@@ -13,6 +13,7 @@ from bert_jax.config import (
     EncoderConfig,
     FinetuneConfig,
     PretrainConfig,
+    TaskConfig,
     check_run_table_rows,
     fields_of,
 )
@@ -40,6 +41,21 @@ MAX_VALUE = 1e300  # a larger number cannot be drawn
 _NAMES_OF_MODELS = ("init_from", "teacher", "generator_from", "tokenizer")  # fields of models or tokenizers
 
 
+class MainMetrics(NamedTuple):
+    """The names of the loss and of the accuracy that describe a pretraining."""
+
+    loss: str
+    accuracy: str
+    predicted: str  # the tokens that the model predicts
+
+
+MAIN_METRICS = (
+    MainMetrics(MASKED_LOSS, "mlm_accuracy", "tokens to predict"),
+    MainMetrics("next_token_loss", "next_token_accuracy", "next tokens"),
+)
+OTHER_METRICS = MainMetrics("loss", "", "")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
     """A training of a run: the whole run of `pretrain`, or one learning rate and seed of a run of `finetune`."""
@@ -64,29 +80,14 @@ class Training:
         """Return the last finite value of a metric."""
         return next((value for _, value in reversed(self.points(name, split)) if value is not None), None)
 
-    def main_metrics(self, split: str) -> "MainMetrics":
+    def main_metrics(self, split: str) -> MainMetrics:
         """Return the names of the loss and of the accuracy that the last line of metrics of a split has."""
         last = next((line for line in reversed(self.lines) if line["split"] == split), {})
-        return next((names for names in MAIN_METRICS if last.get(names.loss) is not None), OTHER_METRICS)
+        return next((names for names in MAIN_METRICS if names.loss in last), OTHER_METRICS)
 
     def names(self, split: str) -> list[str]:
         """Return the names of the metrics of a split, in the order of the file."""
         return list(dict.fromkeys(name for line in self.lines if line["split"] == split for name in line))
-
-
-class MainMetrics(NamedTuple):
-    """The names of the loss and of the accuracy that describe a pretraining."""
-
-    loss: str
-    accuracy: str
-    predicted: str  # the tokens that the model predicts
-
-
-MAIN_METRICS = (
-    MainMetrics(MASKED_LOSS, "mlm_accuracy", "tokens to predict"),
-    MainMetrics("next_token_loss", "next_token_accuracy", "next tokens"),
-)
-OTHER_METRICS = MainMetrics("loss", "", "")
 
 
 class FinetuningResults(NamedTuple):
@@ -194,11 +195,8 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
     check_run_table_rows(config, path, ROWS_OF_WEIGHTS)
     directories = sorted(directory for directory in (path / "runs").glob("*") if directory.is_dir()) or [path]
     trainings = [read_training(directory, directory.name if directory != path else label) for directory in directories]
-    pretraining, task, kind, vector_head, random_weights = None, "", "", "", False
-    if isinstance(config, FinetuneConfig):
-        task, random_weights = config.task.name or "", config.task.random_weights
-        kind, vector_head = kind_of_task(task, config.task.kind), config.task.vector_head
-    else:
+    pretraining, task = None, config.task if isinstance(config, FinetuneConfig) else TaskConfig()
+    if isinstance(config, PretrainConfig):
         pretraining = _pretraining_facts(config)
         trainings = [
             dataclasses.replace(training, left_plateau_at=_left_plateau_at(config, pretraining.phases, training))
@@ -223,10 +221,10 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
         recipe_file=config.recipe,
         published_recipe=recipe_text(_with_published_paths(config)),
         pretraining=pretraining,
-        task=task,
-        kind=kind,
-        vector_head=vector_head,
-        random_weights=random_weights,
+        task=task.name or "",
+        kind=kind_of_task(task.name, task.kind),
+        vector_head=task.vector_head,
+        random_weights=task.random_weights,
     )
 
 

@@ -21,7 +21,7 @@ from bert_jax.tasks.reading.formats import DELIMITED, format_of_suffix, read_fil
 from bert_jax.tasks.task import Example, Record, SetSource, Task
 
 SPLITS = ("train", "dev", "test")
-_EMPTY_SET = "; for a text without any label, write [] in JSON lines"
+_EMPTY_SET = "; for a text without any label, write [] in JSON lines"  # advice for kinds with sets of labels
 MAX_PLACES = 20  # maximum number of locations in a message
 # Matches the location of a record: a line, a range of lines, an item of a list, a row or an example.
 PLACE = re.compile(r"(?P<before>.*[:\[ ])(?P<first>\d+)(?:-(?P<last>\d+))?(?P<after>\]?)", re.ASCII | re.DOTALL)
