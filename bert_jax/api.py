@@ -156,12 +156,13 @@ def finetune_on_file(
     workdir: str | os.PathLike[str],
     *,
     text: str | Sequence[str],
-    label: str,
+    label: str | Sequence[str],
     init_from: str | os.PathLike[str],
     kind: str | None = None,
     label_separator: str | None = None,
     delimiter: str | None = None,
     dev: str | os.PathLike[str] | None = None,
+    test: str | os.PathLike[str] | None = None,
     dev_fraction: float | None = None,
     skip_unlabeled: bool = False,
     recipe: RecipeName | None = None,
@@ -177,12 +178,13 @@ def finetune_on_file(
         data: .csv, .tsv, .jsonl, .json or .parquet file with a row for each text.
         workdir: work directory of the run, which `load` and `export` read.
         text: column of the text, or both columns of a text pair.
-        label: column of the label.
+        label: column of the label, or columns that hold 0 or 1 for a label each.
         init_from: directory of the weights to start from, or OWNER/NAME of the Hub.
         kind: kind of task, such as "regression".
         label_separator: character between the labels of a text that has several labels.
         delimiter: character between columns.
         dev: file of the dev set.
+        test: file of a test set, which the best model predicts; if it has labels, the model is scored on it.
         dev_fraction: fraction of `data` that is held out as the dev set, by label.
         skip_unlabeled: leave out and count rows without a label.
         recipe: recipe by file or name; None: the recipe of the kind of task.
@@ -199,11 +201,12 @@ def finetune_on_file(
     file = OwnFile(
         path=os.fspath(data),
         text=(text,) if isinstance(text, str) else tuple(text),
-        label=label,
+        label=(label,) if isinstance(label, str) else tuple(label),
         kind=kind,
         label_separator=label_separator,
         delimiter=delimiter,
         dev=None if dev is None else os.fspath(dev),
+        test=None if test is None else os.fspath(test),
         dev_fraction=dev_fraction,
         skip_unlabeled=skip_unlabeled,
     )

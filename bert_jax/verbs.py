@@ -42,7 +42,7 @@ from bert_jax.scoring.score import (
 from bert_jax.scoring.score_model import (
     DEFAULT_SPLIT,
     run_bias_benchmarks,
-    score_benchmarks_and_collections,
+    score_model,
     scores_json,
 )
 from bert_jax.scoring.templates import PACKAGED
@@ -309,6 +309,7 @@ def score(
     masking: str = "within_word_l2r",
     temperature: float = 1.0,
     fraction: float = 1.0,
+    labeled: Paths = (),
     retrieval: Paths = (),
     split: str = DEFAULT_SPLIT,
     vectors: str = "",
@@ -318,12 +319,13 @@ def score(
     console: Console | None = None,
     **data: Paths,
 ) -> dict[str, Any]:
-    """Return the scores of a model on minimal pairs, text, bias pairs and test collections, as `score --json` prints.
+    """Return the scores of a model on texts, files with labels and test collections, as `score --json` prints them.
 
     Args:
         model: model directory.
         masking, temperature: the arguments `masking` and `temperature` of `LoadedModel.score`.
         fraction: fraction of the items of each paradigm or group.
+        labeled: one or more files with labels, in a format of the files that trained the fine-tuned model.
         retrieval: one or more test collections in the layout of BEIR.
         split: name of the judgments of the test collections; the judgments are read from qrels/SPLIT.tsv.
         vectors: forms of smaller vectors, with which each search of `retrieval` is repeated, such as "int8,binary,64".
@@ -335,11 +337,12 @@ def score(
     """
     add_table_rows_of_recipe(recipe)
     wanted, console = _benchmarks_and_sources(data, BENCHMARKS), console or Console()
-    if not wanted and not retrieval:
-        raise UserError(f"nothing to score; give {' or '.join((*BENCHMARKS, 'retrieval'))}")
-    scores = score_benchmarks_and_collections(
+    if not wanted and not labeled and not retrieval:
+        raise UserError(f"nothing to score; give {' or '.join((*BENCHMARKS, 'labeled', 'retrieval'))}")
+    scores = score_model(
         model,
         wanted,
+        list_paths(labeled),
         list_paths(retrieval),
         masking,
         temperature,

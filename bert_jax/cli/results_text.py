@@ -8,6 +8,7 @@ from bert_jax.console import format_metric, text_table
 from bert_jax.models import Head
 from bert_jax.reports.bias_metric_notes import MetricNote
 from bert_jax.reports.next_commands import commands_for_pretrained_model, report_command
+from bert_jax.scoring.labeled import LabeledReport
 from bert_jax.scoring.retrieval import RetrievalReport
 from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
 from bert_jax.training.metrics import WEIGHTED
@@ -96,6 +97,24 @@ def score_table(report: BenchmarkReport) -> str:
     table = [["", *(name.replace("_", " ") for name in report.total)]]
     table += [[name, *(_format_score(*figure) for figure in row.items())] for name, row in rows.items()]
     return "\n".join([head, *(f"  {line}" for line in text_table(table))])
+
+
+def labeled_table(report: LabeledReport) -> str:
+    """Return the scores of a model on a file with labels: a line for each score, and a line for each label."""
+    counts = "".join(f", {count:,} {name}" for name, count in report.counts.items())
+    rows = [[name.replace("_", " "), format_metric(name, value)] for name, value in report.scores.items()]
+    lines = [f"labeled {report.source}: {report.num_examples:,} examples{counts}"]
+    lines += [f"  {line}" for line in text_table(rows)]
+    if report.labels:
+        lines.append(f"  calibration error (ECE) {report.labels['calibration']['ece']:.4f}")
+        table = [["label", "precision", "recall", "F1", "examples", "predicted"]]
+        table += [
+            [row["label"], *(f"{row[key]:.4f}" for key in ("precision", "recall", "f1"))]
+            + [f"{row[key]:,}" for key in ("support", "predicted")]
+            for row in report.labels["labels"]
+        ]
+        lines += [f"  {line}" for line in text_table(table)]
+    return "\n".join(lines)
 
 
 def retrieval_table(report: RetrievalReport) -> str:

@@ -75,6 +75,15 @@ def _add_score_options(parser: argparse.ArgumentParser) -> None:
         help="JSON file to create, with the scores of all sentences",
     )
     parser.add_argument(
+        "--labeled",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="file with labels, in a format of the files that trained the fine-tuned model, such as a test set; prints "
+        "the scores of the task and the scores of each label",
+    )
+    parser.add_argument(
         "--retrieval",
         nargs="+",
         action="extend",
@@ -109,37 +118,39 @@ def _add_score_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_score(args: argparse.Namespace) -> None:
-    """Print the scores of a model on minimal pairs, text, bias pairs and test collections."""
-    from bert_jax.cli.results_text import retrieval_table, score_table
+    """Print the scores of a model on minimal pairs, text, bias pairs, files with labels and test collections."""
+    from bert_jax.cli.results_text import labeled_table, retrieval_table, score_table
     from bert_jax.parallel.platform import use_compilation_cache
     from bert_jax.scoring.score import BENCHMARKS
-    from bert_jax.scoring.score_model import score_benchmarks_and_collections, scores_json
+    from bert_jax.scoring.score_model import score_model, scores_json
 
     wanted = [(name, source) for name in BENCHMARKS for source in getattr(args, name)]
-    if not wanted and not args.retrieval:
-        options = " or ".join(f"--{name}" for name in (*BENCHMARKS, "retrieval"))
+    if not wanted and not args.labeled and not args.retrieval:
+        options = " or ".join(f"--{name}" for name in (*BENCHMARKS, "labeled", "retrieval"))
         raise UserError(f"nothing to score; give {options}")
     use_compilation_cache()
     choices = (args.masking, args.temperature, args.fraction, args.split, args.vectors, args.rerank, args.rerank_depth)
     with open_console() as console, open_output_file(args.output) as file:
-        scores = score_benchmarks_and_collections(args.model, wanted, args.retrieval, *choices, console)
+        scores = score_model(args.model, wanted, args.labeled, args.retrieval, *choices, console)
         if file:
             file.write(json_line(scores_json(args.model, scores, details=True)))
     if args.json:
         print_json(scores_json(args.model, scores, details=False))
     else:
         tables = [score_table(report) for report, _ in scores.benchmarks]
+        tables += [labeled_table(report) for report in scores.labeled]
         print_text("\n\n".join(tables + [retrieval_table(report) for report in scores.collections]))
 
 
 SCORE = Verb(
-    summary="score a model on minimal pairs, text, bias pairs and retrieval",
+    summary="score a model on minimal pairs, text, bias pairs, labels and retrieval",
     description=(
         "The score of a sentence is the sum of the log-probabilities of its tokens, each predicted while it is "
         "masked. For minimal pairs, prints how often the acceptable sentence scores higher. For text, prints the "
         "pseudo-perplexity. For bias, prints the published metrics of CrowS-Pairs and StereoSet, and how often "
-        "the stereotype of WinoBias scores higher. For retrieval, prints how high the relevant documents of a "
-        "query rank by the model's vectors. docs/score.md explains the figures."
+        "the stereotype of WinoBias scores higher. For a file with labels, prints the scores of a fine-tuned model. "
+        "For retrieval, prints how high the relevant documents of a query rank by the model's vectors. "
+        "docs/score.md explains the figures."
     ),
     example="--model my-bert/ --pairs blimp/ --fraction 0.05",
     add_options=_add_score_options,

@@ -278,7 +278,11 @@ def _add_finetune_options(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="FILE", help="file with texts and labels: .csv, .tsv, .jsonl, .json or .parquet"
     )
     group.add_argument("--text", metavar="COLUMN[,COLUMN]", help="column of the text, or both columns of a text pair")
-    group.add_argument("--label", metavar="COLUMN", help="column of the label")
+    group.add_argument(
+        "--label",
+        metavar="COLUMN[,COLUMN...]",
+        help="column of the label, or several columns, each with 0 or 1 for a label",
+    )
     group.add_argument("--init_from", metavar="DIR", help="weights to start from; short for --config.init_from")
     group.add_argument("--kind", metavar="KIND", help="kind of task (default: determined from the labels)")
     group.add_argument(
@@ -286,6 +290,11 @@ def _add_finetune_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--delimiter", metavar="CHARACTER", help="character between columns (default: by the header)")
     group.add_argument("--dev", metavar="FILE", help="file of the dev set (default: a part of --data)")
+    group.add_argument(
+        "--test",
+        metavar="FILE",
+        help="file of a test set, which the best model predicts; if the file has labels, the model is scored on it",
+    )
     group.add_argument(
         "--dev_fraction",
         type=float,
@@ -300,7 +309,7 @@ def _add_finetune_options(parser: argparse.ArgumentParser) -> None:
 def _apply_data_options(args: argparse.Namespace) -> None:
     """Put the recipe and the overrides that describe `--data` into the arguments; print the choices."""
     _add_override(args, "init_from", "init_from")
-    chosen = ("text", "label", "kind", "label_separator", "delimiter", "dev", "dev_fraction")
+    chosen = ("text", "label", "kind", "label_separator", "delimiter", "dev", "test", "dev_fraction")
     if not args.data:
         if given := [name for name in (*chosen, "skip_unlabeled") if getattr(args, name) not in (None, False)]:
             args.parser.error(f"--{given[0]} needs --data; without it, set config.task")
@@ -316,7 +325,7 @@ def _apply_data_options(args: argparse.Namespace) -> None:
     file = OwnFile(
         path=args.data,
         text=tuple(name.strip() for name in args.text.split(",")),
-        label=args.label,
+        label=tuple(name.strip() for name in args.label.split(",")),
         skip_unlabeled=args.skip_unlabeled,
         **{name: getattr(args, name) for name in chosen if name not in ("text", "label")},
     )

@@ -13,6 +13,7 @@ from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.kinds.records import is_missing_label
 from bert_jax.tasks.reading.formats import read_file_records
+from bert_jax.tasks.reading.label_columns import with_label_set
 from bert_jax.tasks.table import KINDS_OF_WORDS
 
 SKEW = 3  # macro F1 is the metric if the most frequent label has at least SKEW times the examples of the rarest
@@ -27,11 +28,12 @@ class OwnFile:
 
     path: str
     text: tuple[str, ...]  # names of the columns of the text and of an optional second text
-    label: str  # name of the column of the label
+    label: tuple[str, ...]  # name of the column of the label, or names of the columns of 0 and 1 for each label
     kind: str | None = None
     label_separator: str | None = None
     delimiter: str | None = None
     dev: str | None = None  # path of the dev file
+    test: str | None = None  # path of the test file
     dev_fraction: float | None = None
     skip_unlabeled: bool = False
     columns: str | None = None  # columns of further fields, and the format, as in config.task.columns
@@ -71,7 +73,7 @@ def recipe_for_own_file(file: OwnFile, recipe: RecipeName | None, overrides: Seq
     values_of_keys = {override.partition("=")[0]: override.partition("=")[2] for override in overrides}
     if f"{TASK_KEY}train" in values_of_keys:
         raise UserError(f"{TASK_KEY}train is given twice, also by --data")
-    choices = ("kind", "label_separator", "delimiter", "dev")
+    choices = ("kind", "label_separator", "delimiter", "dev", "test")
     for name in (*choices, "dev_fraction", "skip_unlabeled"):
         if getattr(file, name) not in (None, False) and f"{TASK_KEY}{name}" in values_of_keys:
             raise UserError(f"--{name} is given twice, also as {TASK_KEY}{name}")
@@ -100,36 +102,39 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     Raises:
         UserError: the file cannot be read, a column is missing or named twice, or no row has a label.
     """
-    names = (*file.text, file.label)
+    names, label = (*file.text, *file.label), ",".join(file.label)
     if len(set(names)) < len(names):
-        raise UserError(f"--text {','.join(file.text)} --label {file.label}: a column is named twice")
-    if "," in file.label:
-        raise UserError(
-            f"--label {file.label}: give one column; several labels of a text are names in one column, with "
-            "--label_separator ';', or lists in JSON lines"
-        )
+        raise UserError(f"--text {','.join(file.text)} --label {label}: a column is named twice")
     if odd := [name for name in names if "," in name or "=" in name]:
         raise UserError(f"--text or --label: the column '{odd[0]}' has a comma or '=' in its name; rename it")
     path, notes = os.path.abspath(file.path), collections.Counter[str]()
     parts = file.columns.split(",") if file.columns else []
     further = {field.strip(): name.strip() for field, _, name in (part.partition("=") for part in parts)}
     format_name = further.get(FORMAT, "")
-    columns = {f"text {index}": name for index, name in enumerate(file.text, 1)} | {"label": file.label}
+    text_columns = {f"text {index}": name for index, name in enumerate(file.text, 1)}
 
     given_kind = _kind_of_word(file.kind) if file.kind else None
+    label_columns = {"label": label}
+    if len(file.label) > 1:
+        given_kind = _kind_with_label_columns(given_kind, file)
+        prefix = KINDS[given_kind].column_lists[KINDS[given_kind].label]
+        label_columns = {f"{prefix}{index}": name for index, name in enumerate(file.label)}
+    columns = text_columns | label_columns
     if not given_kind and not format_name and _has_squad_layout(_first_row(path, file.delimiter)):
         given_kind = next(name for name, kind in KINDS.items() if "squad" in kind.suffixes.values())
     suffixes = KINDS[given_kind].suffixes if given_kind else {}
 
     def read_rows(optional: Sequence[str]) -> list[Mapping[str, Any]]:
         records = read_file_records(path, format_name, suffixes, columns, optional, None, notes, file.delimiter)
+        if given_kind:
+            records = (with_label_set(record, KINDS[given_kind], columns) for record in records)
         return [record.fields for record in records]
 
-    rows = read_rows(("label",))  # objects without a label may have no key of the label
+    rows = read_rows((*label_columns,))  # objects without a label may have no key of the label
     labels = [row["label"] for row in rows if not is_missing_label(row.get("label"))]
     if not labels:
         read_rows(())  # raises UserError if no row has the column
-        raise UserError(f"{file.path}: no row has a value in the column '{file.label}'")
+        raise UserError(f"{file.path}: no row has a value in the column '{label}'")
     # A row without a text is refused later, with its line.
     first_text = next((row["text 1"] for row in rows if isinstance(row["text 1"], (str, list))), rows[0]["text 1"])
     kind_name = given_kind or _infer_task_kind(first_text, labels, file.label_separator)
@@ -145,10 +150,12 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     is_each_distinct = len(labels) > 2 and len(set(map(str, labels))) == len(labels)
     if kind.label_names and not file.dev and not has_label_sets and is_each_distinct:
         raise UserError(
-            f"--label {file.label}: each of the {len(labels):,} rows has another label; name the column of the labels "
+            f"--label {label}: each of the {len(labels):,} rows has another label; name the column of the labels "
             "(for numbers, --kind regression)"
         )
-    columns = {**_columns_of_text_fields(file.text, kind, further), kind.label: file.label}
+    if len(file.label) == 1:
+        label_columns = {kind.label: label}
+    columns = _columns_of_text_fields(file.text, kind, further) | label_columns
     if twice := [field for field, name in columns.items() if further.get(field, name) != name]:
         raise UserError(f"config.task.columns: '{twice[0]}' is given twice, also by --text and --label")
     parts = [part for part in parts if part.partition("=")[0].strip() not in columns]
@@ -165,6 +172,7 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
         "skip_unlabeled": file.skip_unlabeled or None,
         "metric": "macro_f1" if prefers_macro_f1 else None,
         "dev": file.dev and os.path.abspath(file.dev),
+        "test": file.test and os.path.abspath(file.test),
         "dev_fraction": file.dev_fraction,
     }
     if not file.dev and file.dev_fraction is None:
@@ -175,9 +183,22 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
         recipe=kind.recipe,
         task=task,
         content=f"{file.path}: {len(rows):,} rows{counts}; texts in {' and '.join(file.text)}, labels in "
-        f"{len(labels):,} rows of {file.label}",
+        f"{len(labels):,} rows of {label}",
         default_metric=default_metric,
     )
+
+
+def _kind_with_label_columns(given_kind: str | None, file: OwnFile) -> str:
+    """Return the kind of a file with a column for each label; raise UserError if the user chose another kind."""
+    kinds = [name for name, kind in KINDS.items() if kind.label in kind.column_lists]
+    if given_kind and given_kind not in kinds:
+        raise UserError(
+            f"--label {','.join(file.label)}: {given_kind} reads one column of labels; several columns of 0 and 1 are "
+            f"for {' or '.join(kinds)}"
+        )
+    if file.label_separator:
+        raise UserError(f"--label_separator {file.label_separator}: leave it out, as each label has a column")
+    return given_kind or kinds[0]
 
 
 def _columns_of_text_fields(text: Sequence[str], kind: TaskKind, further: Mapping[str, str]) -> dict[str, str]:

@@ -50,6 +50,7 @@ from bert_jax.tasks.reading.formats import (
     format_of_suffix,
     read_file_records,
 )
+from bert_jax.tasks.reading.label_columns import label_column_fields
 from bert_jax.tasks.table import FieldsOfTraining, fields_of_training, source_of_prediction_file
 from bert_jax.tasks.task import Example, Record, Task
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
@@ -284,9 +285,10 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
         return OpenedInputs(
             num_inputs(source), lambda: check_lines_are_texts(read_inputs(source), labels, file.columns)
         )
-    unread = ("id", *kind.label_fields, *kind.training_fields)  # predictions do not need these fields
+    label_fields = (*kind.label_fields, *label_column_fields(kind, file.columns))
+    unread = ("id", *label_fields, *kind.training_fields)  # predictions do not need these fields
     named = parse_columns_setting(predictor.settings, kind).keys() - {*unread}
-    optional = [field for field in (*kind.optional_fields, *kind.label_fields) if field not in named]
+    optional = [field for field in (*kind.optional_fields, *label_fields) if field not in named]
     delimiter = predictor.settings.delimiter if format_name in DELIMITED else None
     notes: Counter[str] = Counter()
 

@@ -1,4 +1,4 @@
-"""The scores of a model on benchmarks, test collections and data sets of bias, for `score` and `bias`."""
+"""The scores of a model on benchmarks, files with labels, collections and data sets of bias, for the commands."""
 
 import functools
 import os
@@ -12,6 +12,7 @@ from bert_jax.errors import UserError, check_positive
 from bert_jax.inference import embed
 from bert_jax.inference.cross_encoder import make_cross_encoder_scorer
 from bert_jax.inference.predict import load_predictor
+from bert_jax.scoring.labeled import LabeledReport, labeled_json, score_labeled_file
 from bert_jax.scoring.retrieval import Reranker, RetrievalReport, retrieval_json, score_retrieval
 from bert_jax.scoring.score import (
     BENCHMARKS,
@@ -32,15 +33,17 @@ PathLike = str | os.PathLike[str]
 
 
 class Scores(NamedTuple):
-    """The results of a model on benchmarks and its reports on test collections for retrieval."""
+    """The results of a model on benchmarks, on files with labels, and on test collections for retrieval."""
 
     benchmarks: list[BenchmarkResult]
+    labeled: list[LabeledReport]
     collections: list[RetrievalReport]
 
 
-def score_benchmarks_and_collections(
+def score_model(
     model: PathLike,
     wanted: Sequence[tuple[str, str]],
+    labeled: Sequence[PathLike],
     collections: Sequence[PathLike],
     masking: str,
     temperature: float,
@@ -51,7 +54,7 @@ def score_benchmarks_and_collections(
     rerank_depth: int | None,
     console: Console,
 ) -> Scores:
-    """Score a model on benchmarks and on test collections for retrieval.
+    """Score a model on benchmarks, on files with labels, and on test collections for retrieval.
 
     The argument `wanted` has the name and the source of each benchmark; the other arguments have the meanings of the
     options of `score`.
@@ -66,7 +69,8 @@ def score_benchmarks_and_collections(
             "fraction": fraction != 1.0,
         }
         if ignored := [name for name, is_given in options.items() if is_given]:
-            raise UserError(f"--{ignored[0]} has no effect on --retrieval; leave it out, or give sentences to score")
+            given = "--retrieval" if collections else "--labeled"
+            raise UserError(f"--{ignored[0]} has no effect on {given}; leave it out, or give sentences to score")
     options = {"vectors": bool(vectors), "rerank": rerank is not None, "split": split != DEFAULT_SPLIT}
     if ignored := [] if collections else [name for name, is_given in options.items() if is_given]:
         raise UserError(f"--{ignored[0]} needs --retrieval")
@@ -76,6 +80,14 @@ def score_benchmarks_and_collections(
     reranker = None
     if rerank is not None:
         reranker = Reranker(make_cross_encoder_scorer(load_predictor(rerank)), rerank_depth or RERANK_DEPTH)
+    labeled_reports = []
+    if labeled:
+        predictor = load_predictor(model)
+        for path in labeled:
+            show = functools.partial(console.progress, f"scoring {os.fspath(path)}", unit="inputs")
+            labeled_reports.append(score_labeled_file(predictor, path, console.say, show))
+    if not wanted and not collections:
+        return Scores([], labeled_reports, [])
     opened = open_model(model, heads_of_benchmarks(name for name, _ in wanted) if wanted else embed.HEADS)
     results = []
     if wanted:
@@ -91,12 +103,13 @@ def score_benchmarks_and_collections(
             f"warning: {model} has no files of sentence-transformers: retrieval compares the means of its token "
             "vectors, not the outputs of a head (--rerank measures a cross-encoder)"
         )
-    return Scores(results, reports)
+    return Scores(results, labeled_reports, reports)
 
 
 def scores_json(model: PathLike, scores: Scores, details: bool) -> dict[str, Any]:
-    """Return scores as JSON values; if `details` is True, include the score of each text and of each query."""
+    """Return scores as JSON values; if `details` is True, include the scores of texts and queries, and the errors."""
     values = results_json(os.fspath(model), scores.benchmarks, sentences=details)
+    values["results"] += [labeled_json(report, details) for report in scores.labeled]
     values["results"] += [retrieval_json(report, queries=details) for report in scores.collections]
     return values
 

@@ -12,6 +12,7 @@ from bert_jax.tasks.labels import sort_labels_naturally
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.examples import SPLITS, read_records
 from bert_jax.tasks.reading.formats import FORMATS, TOKEN_PER_LINE, format_of_suffix
+from bert_jax.tasks.reading.label_columns import label_column_fields
 from bert_jax.tasks.task import Example, SetSource, Task
 
 NAME = "custom"
@@ -113,14 +114,17 @@ def parse_columns_setting(config: TaskConfig, kind: TaskKind) -> dict[str, str]:
 
 
 def _resolve_custom_labels(task: Task, config: TaskConfig, kind: TaskKind) -> tuple[str, ...]:
-    """Return the labels of a task from config.task.labels, else from its TFDS data set, else from its training file.
+    """Return the labels of a task from config.task.labels, the columns of labels, its TFDS data set, or its files.
 
-    The labels of a training file are sorted by name.
+    The labels in the rows of a training file are sorted by name.
     """
     assert kind.label_names
     given = tuple(label.strip() for label in config.labels.split(",")) if config.labels else ()
+    columns = task.sets["train"].columns
+    if not given:
+        given = tuple(columns[field] for field in label_column_fields(kind, columns))
     if not given and (config.data or "").startswith(PREFIX):
-        given = DataSet(config.data or "").label_names(task.sets["train"].columns[kind.label])
+        given = DataSet(config.data or "").label_names(columns[kind.label])
     if not given and not config.train:
         raise UserError("task 'custom' needs config.task.labels, or config.task.train to read them from")
     if not given:

@@ -14,6 +14,7 @@ from bert_jax.tasks.custom import FORMAT, NAME, custom_task, parse_columns_setti
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.reading.formats import FORMATS_OF_A_SUFFIX, format_of_suffix
+from bert_jax.tasks.reading.label_columns import label_column_fields
 from bert_jax.tasks.task import Columns, SetSource, Task
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -449,7 +450,7 @@ def fields_of_training(config: TaskConfig, kind: TaskKind) -> FieldsOfTraining:
     else:
         columns, named = resolve_custom_columns(config, kind), {*parse_columns_setting(config, kind)}
     columns = columns or {field: field for field in kind.fields}  # the layout of SQuAD names no columns
-    without = (FORMAT, *kind.label_fields, *kind.training_fields)
+    without = (FORMAT, *kind.label_fields, *label_column_fields(kind, columns), *kind.training_fields)
     return FieldsOfTraining(
         {field: name for field, name in columns.items() if field not in without},
         ["id", *(field for field in kind.optional_fields if field not in named)],

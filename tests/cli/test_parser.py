@@ -41,14 +41,14 @@ OPTIONS = {
     "fill-mask": "--recipe --model --top_k --json --input --text",
     "attention": "--recipe --model --output --words --layer --head --first_token --text --pair",
     "finetune": f"--config --workdir --json --platform {PROCESSES} --data --text --label --init_from --kind "
-    "--label_separator --delimiter --dev --dev_fraction --skip_unlabeled",
+    "--label_separator --delimiter --dev --test --dev_fraction --skip_unlabeled",
     "pairs": "--corpus --output --rule --number --dev_number --query_tokens --document_tokens --seed",
     "mine": "--recipe --model --bm25 --pairs --corpus --output --ranks --margin --number --cross_encoder --seed",
     "predict": "--recipe --model --input --output --copy_input --batch_size",
     "embed": "--recipe --model --input --output --pooling --normalize --prompt_name --layers --batch_size "
     "--max_seq_len --truncate --vectors --projector",
-    "score": f"--recipe --model --pairs --text {BIAS} --masking --temperature --fraction --output --retrieval --split "
-    "--vectors --rerank --rerank_depth --json",
+    "score": f"--recipe --model --pairs --text {BIAS} --masking --temperature --fraction --output --labeled --retrieval "
+    "--split --vectors --rerank --rerank_depth --json",
     "bias": f"--recipe --model {BIAS} --fraction --output --json",
     "completion": "",
 }

@@ -407,7 +407,7 @@ def finetuned_on_a_file(tmp_path: pathlib.Path) -> pathlib.Path:
     (tmp_path / "topics.jsonl").write_text("\n".join(rows))
     labels = {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
     tiny_models.save(tmp_path / "model", "bert", "ForSequenceClassification", **labels)
-    file = OwnFile(path=str(tmp_path / "topics.jsonl"), text=("text",), label="topic", dev_fraction=0.5)
+    file = OwnFile(path=str(tmp_path / "topics.jsonl"), text=("text",), label=("topic",), dev_fraction=0.5)
     config = infer_task_of_own_file(file).task | {"max_seq_len": 8}
     described = {"name": "custom", "kind": config["kind"], "labels": names, "impossible": False, "config": config}
     (tmp_path / "model" / "task.json").write_text(json.dumps(described))

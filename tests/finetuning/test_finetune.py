@@ -88,6 +88,12 @@ def test_a_task_from_files_to_the_predictions_of_transformers(world, tmp_path, c
     for one, line in zip(found, written, strict=True):
         assert one[name] == (pytest.approx(line[name], abs=1e-5) if kind == "regression" else line[name])
     assert len(read_lines(workdir / "predictions" / "custom-test.jsonl")) == 5
+    capsys.readouterr()
+    assert main(["score", "--model", str(workdir), "--labeled", str(world / kind / "dev.jsonl"), "--json"]) == 0
+    (report,) = json.loads(capsys.readouterr().out)["results"]
+    assert report["examples"] == len(dev)
+    assert report["scores"] == pytest.approx({name: best["scores"][name] for name in report["scores"]}, abs=1e-6)
+    assert metric in report["scores"]
 
 
 @pytest.mark.parametrize("kind", ["sequence_classification", "token_classification"])

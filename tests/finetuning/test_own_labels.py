@@ -10,6 +10,7 @@ import shutil
 
 import numpy as np
 import pytest
+import sklearn.metrics
 import torch
 import transformers
 
@@ -54,7 +55,9 @@ def strip_zero(number):
 
 
 def describe(path, **settings):
-    return infer_task_of_own_file(OwnFile(**({"path": str(path), "text": ("text",), "label": "label"} | settings)))
+    settings = {"path": str(path), "text": ("text",), "label": "label"} | settings
+    settings["label"] = tuple(settings["label"].split(","))
+    return infer_task_of_own_file(OwnFile(**settings))
 
 
 @pytest.mark.parametrize(
@@ -443,14 +446,101 @@ def test_columns_with_the_names_of_fields_belong_to_these_fields(tmp_path):
     assert columns == "text=text_pair,text_pair=text,label=label"
 
 
-def test_labels_in_several_columns_and_texts_without_any_label_are_explained(tmp_path):
-    (tmp_path / "a.csv").write_text("text,b,c\nx,0,1\ny,1,0\n")
-    with pytest.raises(UserError, match="--label b,c: give one column; several labels of a text are names in one"):
-        describe(tmp_path / "a.csv", label="b,c")
+def test_texts_without_any_label_are_explained(tmp_path):
     (tmp_path / "m.csv").write_text("text,label\n" + "x,a;b\ny,\nz,\nw,b\n" * 4)
     task = TaskConfig(**describe(tmp_path / "m.csv", label_separator=";").task)
     with pytest.raises(UserError, match=r"8 rows have no label: .*for a text without any label, write \[\] in JSON"):
         read_task_examples(resolve_task(task), task, "train")
+
+
+LABEL_COLUMNS = ["rude", "spam", "none"]  # no text has the last label
+
+
+def write_label_columns(path, count=40, values=("0", "1")):
+    """Write a CSV with a column for each label; a text has the letters of its labels."""
+    rng = random.Random(1)
+    rows = ["comment," + ",".join(LABEL_COLUMNS)]
+    for _ in range(count):
+        has = [rng.random() < 0.5, rng.random() < 0.3, False]
+        text = "".join(rng.choices("ab" * has[0] + "cd" * has[1] or "xyz", k=6))
+        rows.append(",".join([text, *(values[label] for label in has)]))
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("values", [("0", "1"), ("False", "True"), ("0.0", "1.0")])
+def test_a_column_for_each_label(tmp_path, values):
+    path = write_label_columns(tmp_path / "a.csv", values=values)
+    own = describe(path, text=("comment",), label="rude,spam,none")
+    assert own.task["kind"] == "multilabel_classification"
+    assert own.task["columns"] == "text=comment,label0=rude,label1=spam,label2=none"
+    assert "labels in 40 rows of rude,spam,none" in own.content
+    settings = TaskConfig(**own.task)
+    task = resolve_task(settings)
+    assert task.labels == tuple(LABEL_COLUMNS)
+    examples = [example for name in ("train", "dev") for example in read_task_examples(task, settings, name)]
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(examples) == len(rows) == 40
+    for example in examples:
+        row = rows[int(example["id"])]
+        assert example["text"] == row["comment"]
+        assert example["label"].tolist() == [row[name] == values[1] for name in LABEL_COLUMNS]
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings", "message"),
+    [
+        ("x,2,0", {}, "a.csv:2: rude is '2'; a column for each label holds 0 or 1"),
+        ("x,,0", {}, "a.csv:2: rude has no value, but other labels have; write 0 or 1"),
+        ("x,1,0", {"label": "rude,spam,spam"}, "a column is named twice"),
+        ("x,1,0", {"label": "rude,spma"}, "no column 'spma' for label1; did you mean 'spam'"),
+        ("x,1,0", {"kind": "regression"}, "regression reads one column of labels; several columns of 0 and 1 are for"),
+        ("x,1,0", {"label_separator": ";"}, "--label_separator ;: leave it out, as each label has a column"),
+    ],
+)
+def test_wrong_columns_of_labels_are_explained(tmp_path, rows, settings, message):
+    path = tmp_path / "a.csv"
+    path.write_text(f"comment,rude,spam\n{rows}\ny,0,1\n")
+    with pytest.raises(UserError, match=re.escape(message)):
+        describe(path, **{"text": ("comment",), "label": "rude,spam"} | settings)
+
+
+def test_a_model_of_label_columns_is_scored_on_a_file_as_sklearn_scores_its_predictions(tmp_path, capfd):
+    path = write_label_columns(tmp_path / "train.csv", count=120)
+    test = write_label_columns(tmp_path / "test.csv")
+    test.write_text(test.read_text() + "abc,,,\n")  # a row without labels
+    save(tmp_path / "start", "bert", "ForPreTraining")
+    run, answers = tmp_path / "run", tmp_path / "answers.jsonl"
+    argv = [
+        "finetune",
+        f"--data={path}",
+        "--text=comment",
+        "--label=rude,spam,none",
+        f"--init_from={tmp_path / 'start'}",
+    ]
+    argv += [f"--workdir={run}", "--config.task.max_seq_len=16", "--config.task.epochs=2", f"--test={test}"]
+    assert main([*argv, "--skip_unlabeled", "--config.optimizer.peak_learning_rate=1e-2"]) == 0
+    results = json.loads((run / "results.json").read_text())
+    assert main(["predict", f"--model={run}", f"--input={test}", f"--output={answers}"]) == 0
+    (tmp_path / "texts.csv").write_text("comment\nabab\n")  # a file to predict has no labels
+    assert main(["predict", f"--model={run}", f"--input={tmp_path / 'texts.csv'}"]) == 0
+    capfd.readouterr()
+    assert main(["score", f"--model={run}", f"--labeled={test}", "--json"]) == 0
+    printed = capfd.readouterr()
+    assert "1 rows without a label are left out" in printed.err
+    (report,) = json.loads(printed.out)["results"]
+    with test.open(newline="") as file:
+        gold = [[row[name] == "1" for name in LABEL_COLUMNS] for row in csv.DictReader(file)][:-1]
+    predicted = [[name in answer["label"] for name in LABEL_COLUMNS] for answer in read_lines(answers)][:-1]
+    scores = report["scores"]
+    assert report["examples"] == len(gold) == 40
+    for average in ("micro", "macro"):
+        expected = sklearn.metrics.f1_score(gold, predicted, average=average, zero_division=0)
+        assert scores[f"{average}_f1"] == pytest.approx(expected, abs=1e-9)
+    assert results["test"]["test"] == scores
+    support = [row["support"] for row in report["labels"]]
+    assert support == np.sum(gold, 0).tolist()
 
 
 def test_function_and_command_have_equal_configs(tmp_path, monkeypatch, capsys):

@@ -31,8 +31,8 @@ BAD = {
         for suffix in ("conll", "conllu", "bio", "iob", "iob2", "conll.gz")
     },
     "empty file": (TEXTS, "a.tsv", " \n", "a.tsv: the file is empty"),
-    "no examples": (TEXTS, "a.tsv", HEAD, "the dev set has no example"),
-    "empty list": (TEXTS, "a.json", "[]", "the dev set has no example"),
+    "no examples": (TEXTS, "a.tsv", HEAD, "the dev set of task 'custom' has no example"),
+    "empty list": (TEXTS, "a.json", "[]", "the dev set of task 'custom' has no example"),
     "missing column": (TEXTS, "a.tsv", "text\tlabels\nx\tno\n", r"a.tsv:1: no column 'label' for label; did you mean"),
     "column twice": (TEXTS, "a.csv", "text,label,text\nx,no,y\n", "a.csv:1: two columns are named 'text'"),
     "too few columns": (TEXTS, "a.tsv", HEAD + "x\tno\ny\n", "a.tsv:3: 1 columns, but the first row has 2"),

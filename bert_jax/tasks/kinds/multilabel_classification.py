@@ -91,6 +91,7 @@ MULTILABEL_CLASSIFICATION = TaskKind(
     fields=("text", "label"),
     optional_fields=("text_pair", "id"),
     label_fields=("label",),
+    column_lists={"label": "label"},  # label0, label1, ... in files with a column of 0 and 1 for each label
     make_example=_make_example,
     features=_features,
     head="sequence_classification",

@@ -18,6 +18,7 @@ from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.dev_split import choose_dev_rows
 from bert_jax.tasks.reading.files import find_task_files
 from bert_jax.tasks.reading.formats import DELIMITED, format_of_suffix, read_file_records
+from bert_jax.tasks.reading.label_columns import label_column_fields, with_label_set
 from bert_jax.tasks.task import Example, Record, SetSource, Task
 
 SPLITS = ("train", "dev", "test")
@@ -83,7 +84,9 @@ def read_task_examples(
         own_columns = {"row": record.row} if record.row and not task.published else {}
         examples.append({"id": example_id, **example} | own_columns)
     if not examples:
-        raise UserError(f"task '{task.name}': the {split} set has no example; name another file in config.task.{split}")
+        file = getattr(config, split, None)
+        where = f"{file}: " if file and not _is_held_out(config, split) else ""
+        raise UserError(f"{where}the {split} set of task '{task.name}' has no example; give another file")
     for field in kind.uniform_fields:
         if len({len(example[field]) for example in examples}) > 1:
             raise UserError(f"task '{task.name}': not all examples of the {split} set have the same number of {field}")
@@ -226,7 +229,9 @@ def _read_records(
     source = task.sets.get(split)
     if source is None:
         raise UserError(f"task '{task.name}' has no {split} set (there is {', '.join(task.sets)})")
-    labels = kind.label_fields if is_label_optional or _split_of_set(split) in kind.unlabeled else ()
+    labels: Sequence[str] = ()
+    if is_label_optional or _split_of_set(split) in kind.unlabeled:
+        labels = (*kind.label_fields, *label_column_fields(kind, source.columns))
     named = set(source.given) - set(labels if is_label_optional or _split_of_set(split) == "test" else ())
     optional = [field for field in (*kind.optional_fields, *labels) if field not in named]
     override = getattr(config, split, None)
@@ -234,7 +239,7 @@ def _read_records(
         data_set = _open_tfds_data_set(task, config, source, override)
         columns = task.tfds_columns or source.columns
         for record in data_set.records(override or source.tfds or split, columns, optional):
-            yield _without_empty_label(record, kind)
+            yield _without_empty_label(with_label_set(record, kind, columns), kind)
         return
     paths = [_find_user_file(config, split, override)] if override else _find_published_files(task, config, source)
     if not paths:
@@ -256,7 +261,7 @@ def _read_records(
             delimiter,
             may_have_other_delimiter=split != "train",
         ):
-            yield _without_empty_label(record, kind)
+            yield _without_empty_label(with_label_set(record, kind, source.columns), kind)
 
 
 def _split_of_set(name: str) -> str:
