@@ -45,6 +45,7 @@ from bert_jax.tasks.kinds.regression import OUTPUT as REGRESSION_OUTPUT
 from bert_jax.tasks.reading.files import read_task_text
 from bert_jax.tasks.reading.formats import (
     DELIMITED,
+    SEPARATORS,
     TOKEN_PER_LINE,
     check_not_spreadsheet,
     format_of_suffix,
@@ -268,7 +269,7 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
 
     Raises:
         UserError: the file cannot be read, a column is missing, a file with a token per line has columns but no labels
-            of the model, or it is unclear whether lines hold texts.
+            of the model, the first line is the header of a table, or it is unclear whether lines hold texts.
     """
     kind, labels = KINDS[predictor.task.kind], predictor.task.labels
     file = source_of_prediction_file(predictor.settings, kind, source)
@@ -281,7 +282,8 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
     check_not_spreadsheet(source)
     if format_name is None or (format_name == "json" and format_of_suffix(source, kind.suffixes) is None):
         if not kind.reads_words or holds_lines:
-            return OpenedInputs(num_inputs(source), lambda: read_inputs(source))
+            columns = fields_of_training(predictor.settings, kind)
+            return OpenedInputs(num_inputs(source), lambda: _check_first_is_no_header(read_inputs(source), columns))
         return OpenedInputs(
             num_inputs(source), lambda: check_lines_are_texts(read_inputs(source), labels, file.columns)
         )
@@ -322,6 +324,21 @@ def open_inputs(predictor: Predictor, source: str) -> OpenedInputs:
         check_columns_are_labels(source, records, notes, labels)
     inputs = [Input(record.where, index, record.row or record.fields) for index, record in enumerate(records, 1)]
     return OpenedInputs(len(inputs), lambda: inputs)
+
+
+def _check_first_is_no_header(inputs: Iterable[Input], trained: FieldsOfTraining) -> Iterator[Input]:
+    """Yield the inputs; raise UserError if the first text is the header of a table, which would be read as texts."""
+    required = [field for field in trained.columns if field not in trained.optional]
+    for index, line in enumerate(inputs):
+        if not index and line.has_field_names:
+            header = [{name.strip(' "') for name in line.fields["text"].split(separator)} for separator in SEPARATORS]
+            names = ({*required}, {trained.columns[field] for field in required})
+            if any(len(found) > 1 and needed <= found for found in header for needed in names):
+                raise UserError(
+                    f"{line.where}: looks like the header of a table; give the table as a file with the suffix .csv, "
+                    ".tsv or .parquet"
+                )
+        yield line
 
 
 def _is_json_list(source: str) -> bool:

@@ -392,6 +392,25 @@ def test_a_table_has_the_columns_of_the_training_or_the_names_of_the_fields_and_
     assert examples_of_file(predictor, tmp_path / name) == [{"text": "a b"}, {"text": "c"}]
 
 
+@pytest.mark.parametrize(
+    ("first", "is_header"),
+    [("title,other", True), ('"id";"text"', True), ("title", False), ("a title, other", False), ("titles\tx", False)],
+)
+def test_a_table_without_its_suffix_is_not_read_as_texts(models, tmp_path, monkeypatch, capsys, first, is_header):
+    predictor = load_predictor(models / "sequence_classification")
+    settings = dataclasses.replace(predictor.settings, name="custom", kind="sequence_classification")
+    predictor = predictor._replace(settings=dataclasses.replace(settings, columns="text=title,label=topic"))
+    (tmp_path / "a.txt").write_text(f"{first}\nx,y\n")
+    for source in ("-", str(tmp_path / "a.txt")):
+        with (tmp_path / "a.txt").open() as stdin:
+            monkeypatch.setattr("sys.stdin", stdin)
+            if is_header:
+                with pytest.raises(UserError, match=r":1: looks like the header of a table; give the table as a file"):
+                    list(open_inputs(predictor, source).read())
+            else:
+                assert [line.fields["text"] for line in open_inputs(predictor, source).read()] == [first, "x,y"]
+
+
 def test_a_table_without_the_columns_is_refused_by_their_names(models, tmp_path):
     predictor = load_predictor(models / "sequence_classification")
     settings = dataclasses.replace(predictor.settings, name="custom", kind="sequence_classification")
