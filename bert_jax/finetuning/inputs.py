@@ -162,7 +162,8 @@ def read_task_inputs(
     check_token_ids(tokenizer, weights.config, weights.directory)
     if settings.max_seq_len > weights.config.max_positions:
         raise UserError(
-            f"config.task.max_seq_len={settings.max_seq_len}, but the model reads {weights.config.max_positions} tokens"
+            f"config.task.max_seq_len={settings.max_seq_len}, but {weights.directory} reads "
+            f"{weights.config.max_positions} tokens; set config.task.max_seq_len={weights.config.max_positions}"
         )
     settings = kind.fill_settings(settings, task.labels, tokenizer)
     if kind.loss.whole_batch and weights.sentences:
