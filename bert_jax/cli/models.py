@@ -191,7 +191,12 @@ PREDICT = Verb(
 
 def _add_embed_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--input", default="-", metavar="FILE", help=f"{INPUT_FILE_HELP} (default: -)")
+    parser.add_argument(
+        "--input",
+        default="-",
+        metavar="FILE",
+        help=f"{INPUT_FILE_HELP}; or a table: CSV, TSV, Parquet or a JSON list (default: -)",
+    )
     add_output(
         parser,
         "FILE.npy",
@@ -207,6 +212,12 @@ def _add_embed_options(parser: argparse.ArgumentParser) -> None:
         "--normalize",
         action=argparse.BooleanOptionalAction,
         help="scale the vectors to length 1 (default: the setting in modules.json, else no)",
+    )
+    parser.add_argument(
+        "--field",
+        default="text",
+        metavar="NAME",
+        help="field of the text in JSON lines, or column of the text in CSV, TSV and Parquet (default: text)",
     )
     prompt = "prompt before each text, such as query (default: the prompt of config_sentence_transformers.json, if any)"
     parser.add_argument("--prompt_name", metavar="NAME", help=prompt)
@@ -261,9 +272,10 @@ def run_embed(args: argparse.Namespace) -> None:
                 prompt_name=args.prompt_name,
             ),
             progress=functools.partial(console.progress, unit="texts"),
+            field=args.field,
         )
     if args.projector:
-        write_projector_files(pathlib.Path(args.output), args.input, pathlib.Path(args.projector))
+        write_projector_files(pathlib.Path(args.output), args.input, pathlib.Path(args.projector), args.field)
     cut = f", {made.truncated:,} of them cut" if made.truncated else ""
     spelled = f", {made.spelled:,} of them with a spelled special token" if made.spelled else ""
     empty = f", {made.empty:,} of them empty" if made.empty else ""

@@ -18,7 +18,7 @@ from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.inference.feature_files import PutFeatures, sparse_file_writer, token_file_writer, vector_file_writer
-from bert_jax.inference.inputs import Input, list_items, read_inputs, readable_twice, source_name, texts_by_key
+from bert_jax.inference.inputs import TEXT, Input, list_items, read_texts, readable_twice, source_name, texts_by_key
 from bert_jax.inference.row_limits import row_limits
 from bert_jax.inference.vectors import SparseVectors, TextVectors, TokenVectors, join_vectors
 from bert_jax.interop.sentence_modules import SentenceModules
@@ -178,12 +178,13 @@ def embed_file(
     output: str | os.PathLike[str],
     options: EmbedOptions = EmbedOptions(),
     progress: Callable[[str, int, int | None], None] = lambda stage, done, total: None,
+    field: str = TEXT,
 ) -> Summary:
-    """Write the embeddings of the texts of a file, in the order of the file, with bounded memory.
+    """Write the embeddings of the texts of a file, in the order of the file; the memory is bounded, except for tables.
 
     Args:
         directory: directory of a model of any family.
-        source: file for `read_inputs`; objects have a `text` and may have a `text_pair`.
+        source: file for `read_texts`; an object or a row may also have a `text_pair`.
         output: `.npy` file, float32 `[texts, width]`. For sparse vectors, a `.jsonl` file with an object of tokens and
             weights for each text, or a `.npz` file that `scipy.sparse.load_npz` opens. For `tokens` and for late
             interaction, a `.safetensors` file with `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]`,
@@ -192,6 +193,7 @@ def embed_file(
         options: the options of the vectors.
         progress: function that is called with "counting", the number of texts counted so far and None, then with
             "embedding", the number of texts embedded so far and the number of all texts.
+        field: field or column of the text in JSON lines or a table.
 
     Raises:
         UserError: as in `encode`; or a file cannot be read or written, or a line is not a text.
@@ -201,13 +203,13 @@ def embed_file(
     embedder = _Embedder(open_model(directory, HEADS), options)
     name = source_name(source)
     with readable_twice(source) as source:
-        lengths, num_vectors, counts = _count_tokens(embedder, read_inputs(source, name), progress)
+        lengths, num_vectors, counts = _count_tokens(embedder, read_texts(source, field, name), progress)
         if not len(lengths):
             raise UserError(f"{name} holds no text")
         embedder.check_truncation(name, counts["truncated_texts"], len(lengths))
         with embedder.open_output(pathlib.Path(output), num_vectors) as put:
             done = 0
-            for features, _ in _tokenize_in_chunks(embedder, read_inputs(source, name)):
+            for features, _ in _tokenize_in_chunks(embedder, read_texts(source, field, name)):
                 if not np.array_equal([text.length for text in features], lengths[done : done + len(features)]):
                     raise UserError(f"{name} changed while it was read; run again")
                 computed = embedder.compute_features(features, options.batch_size)

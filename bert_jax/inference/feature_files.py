@@ -18,7 +18,7 @@ import scipy.sparse
 
 from bert_jax.errors import UserError, refuse_existing_file, writing
 from bert_jax.files import new_directory, new_file
-from bert_jax.inference.inputs import STDIN, read_inputs
+from bert_jax.inference.inputs import STDIN, TEXT, read_texts
 from bert_jax.inference.vectors import SparseVectors
 
 # (index of a text, its ids int32 [tokens], its features float32 [width] or [at least tokens, width])
@@ -123,7 +123,7 @@ def check_projector_arguments(directory: pathlib.Path, source: str, output: path
         raise UserError(f"{directory} exists and is not an empty directory; name another, or remove it")
 
 
-def write_projector_files(vectors: pathlib.Path, source: str, directory: pathlib.Path) -> None:
+def write_projector_files(vectors: pathlib.Path, source: str, directory: pathlib.Path, field: str = TEXT) -> None:
     """Write the files of TensorBoard's embedding projector, for `tensorboard --logdir DIR` or its web page.
 
     `vectors.tsv` has the vectors with seven digits. `metadata.tsv` has the texts and, if the source has JSON objects,
@@ -134,6 +134,7 @@ def write_projector_files(vectors: pathlib.Path, source: str, directory: pathlib
         vectors: `.npy` file, float32 `[texts, width]`.
         source: file with the texts, in the order of the vectors.
         directory: directory to create.
+        field: field or column of the text, as in `embed_file`.
     """
     rows = np.load(vectors, mmap_mode="r", allow_pickle=False)
     with writing(directory, "make room, or choose another --projector"), new_directory(directory) as folder:
@@ -142,11 +143,11 @@ def write_projector_files(vectors: pathlib.Path, source: str, directory: pathlib
                 file.write("\t".join(f"{value:.7g}" for value in row) + "\n")
         with (folder / METADATA).open("w", encoding="utf-8") as file:
             columns = dict[str, None]()  # names of columns in the order of the file
-            for line in read_inputs(source):
+            for line in read_texts(source, field):
                 columns |= {name: None for name, value in line.fields.items() if _cell_text(value) is not None}
             if len(columns) > 1:
                 file.write("\t".join(_cell_text(name) or "" for name in columns) + "\n")
-            for line in read_inputs(source):
+            for line in read_texts(source, field):
                 file.write("\t".join(_cell_text(line.fields.get(name)) or EMPTY for name in columns) + "\n")
         (folder / "projector_config.pbtxt").write_text(PROJECTOR_CONFIG, encoding="utf-8")
 

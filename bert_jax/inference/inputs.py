@@ -9,14 +9,17 @@ import re
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, TypeVar
 
-from bert_jax.errors import UserError, file_error
+from bert_jax.errors import UserError, did_you_mean, file_error
 from bert_jax.readers.rows import check_json_object, parse_json, read_lines, read_text_lines, utf8_stream
 from bert_jax.strict_json import has_surrogate
+from bert_jax.tasks.reading.formats import format_of_suffix, read_file_records
 
 STDIN = "-"
+TEXT = "text"  # field of the text of an object or a row
 OBJECT_LINES, TEXT_LINES = ".jsonl", ".txt"
 # Suffixes of files whose lines are no texts.
 NOT_LINES = (".csv", ".tsv", ".parquet", ".gz", ".xml", ".html", ".xlsx", ".docx", ".odt", ".pdf")
@@ -60,6 +63,37 @@ def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iter
                 yield Input(where, line_number, {"text": text}, has_field_names=True)
             elif text.strip():
                 yield Input(where, line_number, check_json_object(where, parse_json(where, text)))
+
+
+def read_texts(source: str | os.PathLike[str], field: str = TEXT, name: str | None = None) -> Iterator[Input]:
+    """Yield the texts of a file, each in the field `text` of an input, beside the other fields of its object or row.
+
+    The file holds lines that `read_inputs` reads, or a table: CSV, TSV, Parquet, a JSON list or compressed JSON lines.
+    A table is read whole. The text is in the field or column `field`; `name` is as in `read_inputs`.
+
+    Raises:
+        UserError: as in `read_inputs`; or an object or a table has no such field, or the lines are texts and have no
+            fields.
+    """
+    path, name = os.fspath(source), name or source_name(source)
+    is_table = format_of_suffix(path, {}) is not None and not path.lower().endswith(OBJECT_LINES)
+    if not is_table or not os.path.isfile(path):
+        for line in read_inputs(source, name):
+            if line.has_field_names and field != TEXT:
+                raise UserError(f"{name}: its lines are texts without fields; leave out --field {field}")
+            yield line._replace(fields=_with_text(line.where, line.fields, field))
+        return
+    records = read_file_records(path, "", {}, {}, (), None, Counter[str]())
+    for row, record in enumerate(records, 1):
+        yield Input(record.where, row, _with_text(record.where, record.row, field))
+
+
+def _with_text(where: str, fields: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    """Return the fields of an object or a row with the value of `field` as `text`."""
+    if field not in fields:
+        hint = did_you_mean(field, fields) or "; name the field of the text with --field"
+        raise UserError(f"{where}: no '{field}'{hint} (there are {', '.join(fields)})")
+    return {TEXT: fields[field]} | {name: value for name, value in fields.items() if name not in (field, TEXT)}
 
 
 def _not_line_by_line_error(name: str) -> UserError:

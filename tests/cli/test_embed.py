@@ -1,13 +1,18 @@
 """`embed` through the command line: its summary, and an output that is complete or absent."""
 
+import csv
+import gzip
+import io
 import json
 import re
 import sys
 
 import numpy as np
+import pyarrow
 import pytest
 import safetensors.numpy
 import tokenizers
+from pyarrow import parquet
 from tensorboardX.embedding import append_pbtxt
 
 from tests.helpers.commands import World, is_empty, no_file_beyond, prose, vocabulary
@@ -59,6 +64,53 @@ def test_titles_that_are_not_read_are_counted(tmp_path, embed, run) -> None:
     status, _, err = run(*embed([], "--input", tmp_path / "corpus.jsonl"))
     assert (status, err.count("\n")) == (0, 1)
     assert err.startswith("warning: the field 'title' of 1 texts is not read; ")
+
+
+TABLES = {
+    "a.csv": lambda path, rows: write_delimited(path, rows, ","),
+    "semicolons.csv": lambda path, rows: write_delimited(path, rows, ";"),
+    "a.tsv": lambda path, rows: write_delimited(path, rows, "\t"),
+    "a.csv.gz": lambda path, rows: path.write_bytes(gzip.compress(delimited(rows, ",").encode())),
+    "a.parquet": lambda path, rows: parquet.write_table(pyarrow.Table.from_pylist(rows), path),
+    "a.jsonl": lambda path, rows: path.write_text("\n".join(map(json.dumps, rows))),
+    "a.json": lambda path, rows: path.write_text(json.dumps(rows)),
+}
+
+
+def delimited(rows: list[dict[str, str]], delimiter: str) -> str:
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, rows[0], delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def write_delimited(path, rows: list[dict[str, str]], delimiter: str) -> None:
+    path.write_text(delimited(rows, delimiter))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_column_of_a_table_has_the_vectors_of_its_lines(tmp_path, embed, run, refused, name) -> None:
+    words = vocabulary()
+    texts = [words[0], f"{words[1]}, {words[2]}", "", words[3]]
+    assert run(*embed(texts, name="lines.npy"))[0] == 0
+    for field in ("text", "body"):
+        TABLES[name](tmp_path / name, [{"number": str(n), field: text} for n, text in enumerate(texts)])
+        argv = embed(
+            [], "--input", tmp_path / name, *(["--field", field] if field == "body" else []), name=f"{field}.npy"
+        )
+        assert run(*argv)[0] == 0
+        np.testing.assert_array_equal(*(np.load(tmp_path / "out" / f"{n}.npy") for n in ("lines", field)))
+    refused(*embed([], "--input", tmp_path / name, name="no.npy"), says=("no 'text'", "with --field", "number, body"))
+    argv = embed([], "--input", tmp_path / name, "--field", "boddy", name="no.npy")
+    refused(*argv, says=("no 'boddy'; did you mean 'body'",))
+    assert run(*embed([], "--input", tmp_path / name, "--field", "body", "--projector", tmp_path / "seen"))[0] == 0
+    seen = (tmp_path / "seen" / "metadata.tsv").read_text().splitlines()
+    assert seen == ["text\tnumber", *(f"{text or '(empty)'}\t{n}" for n, text in enumerate(texts))]
+
+
+def test_lines_of_text_have_no_fields(tmp_path, embed, refused) -> None:
+    refused(*embed(["ab"], "--field", "body"), says=("its lines are texts without fields; leave out --field body",))
 
 
 def test_a_pair_with_one_text_is_not_empty(tmp_path, embed, run) -> None:

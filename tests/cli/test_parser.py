@@ -46,7 +46,7 @@ OPTIONS = {
     "mine": "--recipe --model --bm25 --pairs --corpus --output --ranks --margin --number --cross_encoder --seed",
     "predict": "--recipe --model --input --output --copy_input --batch_size",
     "embed": "--recipe --model --input --output --pooling --normalize --prompt_name --layers --batch_size "
-    "--max_seq_len --truncate --vectors --projector",
+    "--max_seq_len --truncate --vectors --projector --field",
     "score": f"--recipe --model --pairs --text {BIAS} --masking --temperature --fraction --output --labeled "
     "--retrieval --split --vectors --rerank --rerank_depth --json",
     "bias": f"--recipe --model {BIAS} --fraction --output --json",
