@@ -69,6 +69,9 @@ class OpenRun(NamedTuple):
     trainings: tuple[Training, ...]  # with `lines` of metrics and `checkpoints`; `finetune` may have several
     summary: RunSummary  # three sentences, and warnings
 
+    def __repr__(self) -> str:
+        return f"<OpenRun {self.directory}: {self.summary.sentences[1]}>"
+
     def _repr_html_(self) -> str:
         """Return the run as an HTML table for notebooks."""
         checkpoints = {f"{step:,}": None for training in self.trainings for step in training.checkpoints}

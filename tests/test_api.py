@@ -76,6 +76,7 @@ def test_vectors_equal_transformers_in_the_order_of_the_texts(bert) -> None:
 def test_a_notebook_shows_a_table(bert) -> None:
     place, theirs, tokenizer = bert
     model = bert_jax.load(place)
+    assert repr(model.tokenizer) == f"<Tokenizer wordpiece: {len(tokenizer)} tokens, uncased>"
     hostile = dataclasses.replace(model, model=dataclasses.replace(model.model, labels=("<script>alert(1)</script>",)))
     found = hostile._repr_html_()
     assert f"<td>{sum(one.numel() for one in theirs.parameters()):,}</td>" in found
@@ -96,6 +97,8 @@ def test_a_notebook_shows_a_corpus_and_a_run_with_hostile_names_escaped(tmp_path
     write_run(tmp_path / hostile / "run", curve(1000, 10), train={"steps": 1000})
     run = bert_jax.open_run(tmp_path / hostile / "run")
     assert len(run.trainings[0].lines) == 110
+    assert repr(corpus) == f"<Corpus {place}: train 3 documents, heldout 0 documents, 100 tokens in the vocabulary>"
+    assert repr(run) == f"<OpenRun {place / 'run'}: {run.summary.sentences[1]}>"
     tables = corpus._repr_html_(), run._repr_html_()
     assert "<th>train</th><td>3 documents, 6 tokens</td>" in tables[0]
     assert "4 &lt;img src" in tables[0]

@@ -304,6 +304,10 @@ class Corpus:
         """Return the split 'train' or 'heldout'; the held-out split may be empty."""
         return self.splits[name]
 
+    def __repr__(self) -> str:
+        sizes = (f"{name} {split.num_documents:,} documents" for name, split in self.splits.items())
+        return f"<Corpus {self.directory}: {', '.join(sizes)}, {self.vocab_size:,} tokens in the vocabulary>"
+
     def _repr_html_(self) -> str:
         """Return the corpus as an HTML table for a notebook."""
         manifest = self.manifest

@@ -74,6 +74,9 @@ class Tokenizer:
     with_special_tokens: tokenizers.Tokenizer
     plain: tokenizers.Tokenizer
 
+    def __repr__(self) -> str:
+        return f"<Tokenizer {self.kind.name}: {self.vocab_size:,} tokens{', uncased' if self.lowercase else ''}>"
+
     @property
     def vocab_size(self) -> int:
         """Number of tokens of the vocabulary; every id is smaller than this number."""
