@@ -23,6 +23,7 @@ from bert_jax.training.checkpoint import CorruptCheckpointError, Record, package
 from bert_jax.training.remote_workdir import checkpoints_directory, local_copy, mirror_of
 from bert_jax.training.resuming import refused_changes
 
+LOCK = ".lock"  # file that is locked during a run
 ELSEWHERE = "make room, or choose another --workdir"
 RESTORE = "restore this run's copy, or delete the file and repeat the training command"
 # Files and directories that a process writes while it holds the lock.
@@ -45,13 +46,15 @@ Fingerprint = dict[str, str]  # digests of the inputs that a resumed run must fi
 def locked_workdir(workdir: pathlib.Path) -> Iterator[None]:
     """Create the work directory and lock it during the `with` block; on object storage, become the owner of the run.
 
-    Raise UserError if another process holds the lock, or if the directory is a corpus.
+    If the block raises UserError and has written nothing, a directory that did not exist before is removed. Raise
+    UserError if another process holds the lock, or if the directory is a corpus.
     """
+    is_new = not workdir.exists()
     with writing(workdir, ELSEWHERE):
         if (workdir / "manifest.json").exists():
             raise UserError(f"{workdir} holds a corpus (its manifest.json); choose another --workdir")
         workdir.mkdir(parents=True, exist_ok=True)
-        file = open(workdir / ".lock", "w")  # noqa: SIM115 (closed by the ExitStack below)
+        file = open(workdir / LOCK, "w")  # noqa: SIM115 (closed by the ExitStack below)
     with contextlib.ExitStack() as stack:
         stack.enter_context(file)
         try:
@@ -63,8 +66,14 @@ def locked_workdir(workdir: pathlib.Path) -> Iterator[None]:
                 remove_partial_files(directory, WRITTEN)
                 remove_partial_files(directory / "predictions", ("*",))
         mirror = mirror_of(workdir)
-        with mirror.as_owner() if mirror else contextlib.nullcontext():
-            yield
+        try:
+            with mirror.as_owner() if mirror else contextlib.nullcontext():
+                yield
+        except UserError:
+            if is_new and [path.name for path in workdir.iterdir()] == [LOCK]:
+                (workdir / LOCK).unlink()
+                workdir.rmdir()
+            raise
 
 
 def write_or_check_run(

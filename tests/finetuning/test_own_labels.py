@@ -82,6 +82,7 @@ def describe(path, **settings):
             None,
         ),
         ("a.jsonl", '{"text": "x", "label": ["a"]}\n', "multilabel_classification", None),
+        ("a.jsonl", '{"text": "x", "label": []}\n{"text": "y", "label": ["a"]}\n', "multilabel_classification", None),
         ("a.jsonl", '{"text": ["x", "y"], "label": [0, 1]}\n', "token_classification", None),
     ],
 )
@@ -426,6 +427,15 @@ def test_columns_with_the_names_of_fields_belong_to_these_fields(tmp_path):
     ]
     write_lines(tmp_path / "qa.jsonl", rows)
     settings = {"kind": "question_answering", "label": "answers"}
+    assert (
+        describe(tmp_path / "qa.jsonl", label="answers", text=("question", "context")).task["kind"] == settings["kind"]
+    )
+    of_hub = [row | {"answers": {"text": ["mary"], "answer_start": [6]}} for row in rows]
+    write_lines(tmp_path / "hub.jsonl", [*of_hub, of_hub[0] | {"answers": {"text": [], "answer_start": []}}])
+    task = TaskConfig(**describe(tmp_path / "hub.jsonl", label="answers", text=("question", "context")).task)
+    assert task.kind == settings["kind"]
+    split = [read_task_examples(resolve_task(task), task, name) for name in ("train", "dev")]
+    assert sorted(len(example["answers"]) for examples in split for example in examples) == [0, 1, 1, 1, 1]
     for text in (("context", "question"), ("question", "context"), ("context",)):
         task = TaskConfig(**describe(tmp_path / "qa.jsonl", **settings, text=text).task | {"dev_fraction": 0.5})
         examples = read_task_examples(resolve_task(task), task, "train")

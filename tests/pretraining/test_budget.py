@@ -34,6 +34,7 @@ from bert_jax.pretraining.budget.rule import (
 )
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import check_divisible_by_mesh
+from bert_jax.training.workdir import locked_workdir
 from tests.helpers.generated_corpus import generated_corpus
 from tests.helpers.run_data import batches_of
 
@@ -328,6 +329,21 @@ def test_a_warmup_longer_than_the_run_is_refused_before_anything_is_written(corp
     with pytest.raises(UserError, match=r"optimizer\.warmup_steps=1000, but the run has"):
         config_for_budget(config, "20K tokens", tmp_path / "run", Console(io.StringIO()), given=(key,))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_second_command_does_not_replace_the_choice_of_a_run_that_has_not_begun(corpus, tmp_path) -> None:
+    """The run that began first may still open its data, so that run.json does not exist."""
+    config, run = small(corpus), tmp_path / "run"
+    config_for_budget(config, "20K tokens", run, Console(io.StringIO()))
+    choice = (run / FILE).read_text()
+    with locked_workdir(run), pytest.raises(UserError, match="another process is training here"):
+        config_for_budget(config, "40K tokens", run, Console(io.StringIO()))
+    assert (run / FILE).read_text() == choice
+    config_for_budget(config, "40K tokens", run, Console(io.StringIO()))
+    assert (run / FILE).read_text() != choice
+    with pytest.raises(UserError, match="holds a corpus"):
+        config_for_budget(config, "20K tokens", corpus, Console(io.StringIO()))
+    assert not (corpus / FILE).exists()
 
 
 def test_a_hybrid_phase_has_whole_fractions_of_each_batch(corpus, tmp_path) -> None:

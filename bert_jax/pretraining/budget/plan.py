@@ -1,5 +1,6 @@
 """The config of a run for a recipe and a budget; the work directory records the choice for a resumed run."""
 
+import contextlib
 import dataclasses
 import fractions
 import json
@@ -45,6 +46,7 @@ from bert_jax.pretraining.data import sequence_rules, training_batches
 from bert_jax.training.remote_workdir import checkpoints_directory, mirror_of
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import check_divisible_by_mesh
+from bert_jax.training.workdir import locked_workdir
 
 DEFAULT_RECIPE = "small_cpu"
 FILE = "budget.json"
@@ -72,8 +74,8 @@ def config_for_budget(
         given: keys that the user set on the command line.
 
     Raises:
-        UserError: the budget or the corpus is missing, the budget sets a key of `given`, or the run was started with a
-            different budget.
+        UserError: the budget or the corpus is missing, the budget sets a key of `given`, the run was started with a
+            different budget, or another process has locked the work directory.
     """
     budget = parse_budget(text)
     check_choices(config)
@@ -120,13 +122,16 @@ def config_for_budget(
             phase.seq_len * num_equal_parts(phase.objective, phase.left_to_right_fraction)
             for phase in config.train.used_phases.values()
         )
-        choice, rates = _choose_by_measuring_sizes(
-            budget, tokens, candidate_sizes(config), smallest * jax.device_count(), measured_rate, console
-        )
-        choice = dataclasses.replace(choice, devices=jax.device_count())
-        check_pretraining(apply_choice(config, choice, given))  # checked before anything is written
-        if jax.process_index() == 0:
-            _write_choice(directory, text, choice, rates)
+        is_first = jax.process_index() == 0
+        # A second command in this directory must not replace the choice of a run that has not yet written run.json.
+        with locked_workdir(directory) if is_first else contextlib.nullcontext():
+            choice, rates = _choose_by_measuring_sizes(
+                budget, tokens, candidate_sizes(config), smallest * jax.device_count(), measured_rate, console
+            )
+            choice = dataclasses.replace(choice, devices=jax.device_count())
+            check_pretraining(apply_choice(config, choice, given))  # checked before the choice is written
+            if is_first:
+                _write_choice(directory, text, choice, rates)
     else:
         choice = recorded
         console.say(f"budget {text}: as chosen when the run began ({directory / FILE})")

@@ -106,7 +106,9 @@ MULTILABEL_CLASSIFICATION = TaskKind(
         "oversample",
     ),
     fits_file=lambda text, labels, separator: (
-        isinstance(text, str) and (bool(separator) or any(isinstance(label, list) for label in labels))
+        isinstance(text, str)
+        and (bool(separator) or any(isinstance(label, list) for label in labels))
+        and not records.has_answers(labels)
     ),
     pipeline_tag="text-classification",
     purpose="giving labels to texts like those it was trained on",

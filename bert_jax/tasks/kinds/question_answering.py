@@ -163,6 +163,7 @@ QUESTION_ANSWERING = TaskKind(
         "soft_temperature",
     ),
     recipe="squad",
+    fits_file=lambda text, labels, separator: isinstance(text, str) and records.has_answers(labels),
     pipeline_tag="question-answering",
     purpose="finding the answer to a question in a text",
     # The softmax over the starts, and over the ends, includes all positions of the sequence, also padding, as in

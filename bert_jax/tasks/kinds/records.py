@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert_jax.errors import UserError, did_you_mean
@@ -137,6 +137,13 @@ def is_missing_label(value: Any) -> bool:
     if isinstance(value, float):
         return math.isnan(value)
     return value is None or (isinstance(value, str) and not value.strip())
+
+
+def has_answers(labels: Sequence[Any]) -> bool:
+    """Return whether values of a column of labels are answers in texts: an object, or a list of objects, for a row."""
+    return any(
+        isinstance(item, Mapping) for label in labels for item in (label if isinstance(label, list) else [label])
+    )
 
 
 def class_index(record: Record, task: Task, value: Any) -> int:

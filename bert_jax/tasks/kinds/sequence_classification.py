@@ -50,6 +50,7 @@ SEQUENCE_CLASSIFICATION = TaskKind(
         isinstance(text, str)
         and not separator
         and not any(isinstance(label, list) for label in labels)
+        and not records.has_answers(labels)
         and not REGRESSION.fits_file(text, labels, separator)
     ),
     pipeline_tag="text-classification",
