@@ -333,7 +333,7 @@ def _check_first_is_no_header(inputs: Iterable[Input], trained: FieldsOfTraining
         if not index and line.has_field_names:
             header = [{name.strip(' "') for name in line.fields["text"].split(separator)} for separator in SEPARATORS]
             names = ({*required}, {trained.columns[field] for field in required})
-            if any(len(found) > 1 and needed <= found for found in header for needed in names):
+            if any(len(cells) > 1 and needed <= cells for cells in header for needed in names):
                 raise UserError(
                     f"{line.where}: looks like the header of a table; give the table as a file with the suffix .csv, "
                     ".tsv or .parquet"
