@@ -236,8 +236,8 @@ def restore_run(directory: pathlib.Path, step: int | None, console: Console) -> 
     config, fingerprint = workdir.read_run(directory)
     if not isinstance(config, PretrainConfig):
         raise UserError(
-            f"{directory}: a run of `finetune`; give the work directory of a `pretrain`, or show the "
-            "scores of this run by `bert-jax report`"
+            f"{directory}: a run of `finetune`, whose scores `bert-jax report` shows; to score it on a file, run "
+            f"`bert-jax score --model {directory} --labeled FILE`"
         )
     check_run_table_rows(config, directory, ROWS_OF_WEIGHTS)
     if not saved_steps(checkpoints_directory(directory)):
