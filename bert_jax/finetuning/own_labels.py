@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.config import RecipeName, TaskConfig
 from bert_jax.errors import UserError, did_you_mean
@@ -107,55 +107,13 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
         raise UserError(f"--text {','.join(file.text)} --label {label}: a column is named twice")
     if odd := [name for name in names if "," in name or "=" in name]:
         raise UserError(f"--text or --label: the column '{odd[0]}' has a comma or '=' in its name; rename it")
-    path, notes = os.path.abspath(file.path), collections.Counter[str]()
     parts = file.columns.split(",") if file.columns else []
     further = {field.strip(): name.strip() for field, _, name in (part.partition("=") for part in parts)}
-    format_name = further.get(FORMAT, "")
-    text_columns = {f"text {index}": name for index, name in enumerate(file.text, 1)}
+    table = _read_own_table(file, further.get(FORMAT, ""))
+    kind, labels = KINDS[table.kind], table.labels
+    _check_kind_fits_table(file, table)
 
-    given_kind = _kind_of_word(file.kind) if file.kind else None
-    label_columns = {"label": label}
-    if len(file.label) > 1:
-        given_kind = _kind_with_label_columns(given_kind, file)
-        prefix = KINDS[given_kind].column_lists[KINDS[given_kind].label]
-        label_columns = {f"{prefix}{index}": name for index, name in enumerate(file.label)}
-    columns = text_columns | label_columns
-    if not given_kind and not format_name and _has_squad_layout(_first_row(path, file.delimiter)):
-        given_kind = next(name for name, kind in KINDS.items() if "squad" in kind.suffixes.values())
-    suffixes = KINDS[given_kind].suffixes if given_kind else {}
-
-    def read_rows(optional: Sequence[str]) -> list[Mapping[str, Any]]:
-        records = read_file_records(path, format_name, suffixes, columns, optional, None, notes, file.delimiter)
-        if given_kind:
-            records = (with_label_set(record, KINDS[given_kind], columns) for record in records)
-        return [record.fields for record in records]
-
-    rows = read_rows((*label_columns,))  # objects without a label may have no key of the label
-    labels = [row["label"] for row in rows if not is_missing_label(row.get("label"))]
-    if not labels:
-        read_rows(())  # raises UserError if no row has the column
-        raise UserError(f"{file.path}: no row has a value in the column '{label}'")
-    # A row without a text is refused later, with its line.
-    first_text = next((row["text 1"] for row in rows if isinstance(row["text 1"], (str, list))), rows[0]["text 1"])
-    kind_name = given_kind or _infer_task_kind(first_text, labels, file.label_separator)
-    kind = KINDS[kind_name]
-    if kind.loss.whole_batch and "," in path:
-        raise UserError(f"{file.path}: {kind_name} takes names with commas for several files; rename the file")
-    if len(file.text) > len(kind.text_fields):
-        raise UserError(
-            f"--text {','.join(file.text)}: {kind_name} reads at most {len(kind.text_fields)} columns "
-            f"({', '.join(kind.text_fields)}); join the others in the file"
-        )
-    has_label_sets = bool(file.label_separator) or any(isinstance(label, list) for label in labels)
-    is_each_distinct = len(labels) > 2 and len(set(map(str, labels))) == len(labels)
-    if kind.label_names and not file.dev and not has_label_sets and is_each_distinct:
-        raise UserError(
-            f"--label {label}: each of the {len(labels):,} rows has another label; name the column of the labels "
-            "(for numbers, --kind regression)"
-        )
-    if len(file.label) == 1:
-        label_columns = {kind.label: label}
-    columns = _columns_of_text_fields(file.text, kind, further) | label_columns
+    columns = _columns_of_text_fields(file.text, kind, further) | _columns_of_labels(file.label, kind)
     if twice := [field for field, name in columns.items() if further.get(field, name) != name]:
         raise UserError(f"config.task.columns: '{twice[0]}' is given twice, also by --text and --label")
     parts = [part for part in parts if part.partition("=")[0].strip() not in columns]
@@ -164,8 +122,8 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     prefers_macro_f1 = kind.label_names and "macro_f1" in metrics and _has_skewed_labels(labels)
     task: dict[str, Any] = {
         "name": NAME,
-        "kind": kind_name,
-        "train": path,
+        "kind": table.kind,
+        "train": os.path.abspath(file.path),
         "columns": ",".join([*(f"{field}={name}" for field, name in columns.items()), *parts]),
         "label_separator": file.label_separator,
         "delimiter": file.delimiter,
@@ -178,14 +136,85 @@ def infer_task_of_own_file(file: OwnFile) -> OwnTask:
     if not file.dev and file.dev_fraction is None:
         task["dev_fraction"] = DEV_FRACTION if len(labels) >= SMALL else SMALL_DEV_FRACTION
     task = {key: value for key, value in task.items() if value is not None}
-    counts = "".join(f", {count} {note}" for note, count in notes.items())
     return OwnTask(
         recipe=kind.recipe,
         task=task,
-        content=f"{file.path}: {len(rows):,} rows{counts}; texts in {' and '.join(file.text)}, labels in "
+        content=f"{file.path}: {table.num_rows:,} rows{table.notes}; texts in {' and '.join(file.text)}, labels in "
         f"{len(labels):,} rows of {label}",
         default_metric=default_metric,
     )
+
+
+class _OwnTable(NamedTuple):
+    """The content of a user's file: the kind of its task, its rows, and the labels of the rows that have a label."""
+
+    kind: str
+    num_rows: int
+    labels: list[Any]
+    notes: str  # oddities of the file, such as its separator, for a line about its content
+
+
+def _read_own_table(file: OwnFile, format_name: str) -> _OwnTable:
+    """Read a user's file, whose kind of task is the user's choice or fits the content of the file.
+
+    Raises:
+        UserError: the file cannot be read, a column is missing, no row has a label, or no kind fits the content.
+    """
+    path, notes = os.path.abspath(file.path), collections.Counter[str]()
+    given_kind = _kind_of_word(file.kind) if file.kind else None
+    if len(file.label) > 1:
+        given_kind = _kind_with_label_columns(given_kind, file)
+    if not given_kind and not format_name and _has_squad_layout(_first_row(path, file.delimiter)):
+        given_kind = next(name for name, kind in KINDS.items() if "squad" in kind.suffixes.values())
+    suffixes = KINDS[given_kind].suffixes if given_kind else {}
+    text_columns = {f"text {index}": name for index, name in enumerate(file.text, 1)}
+    label_columns = {"label": file.label[0]}
+    if len(file.label) > 1:
+        assert given_kind
+        label_columns = _columns_of_labels(file.label, KINDS[given_kind])
+
+    def read_rows(optional: Sequence[str]) -> list[Mapping[str, Any]]:
+        columns = text_columns | label_columns
+        records = read_file_records(path, format_name, suffixes, columns, optional, None, notes, file.delimiter)
+        if len(label_columns) > 1:
+            records = (with_label_set(record, KINDS[given_kind or ""], columns) for record in records)
+        return [record.fields for record in records]
+
+    rows = read_rows((*label_columns,))  # objects without a label may have no key of the label
+    labels = [row["label"] for row in rows if not is_missing_label(row.get("label"))]
+    if not labels:
+        read_rows(())  # raises UserError if no row has the column
+        raise UserError(f"{file.path}: no row has a value in the column '{','.join(file.label)}'")
+    # A row without a text is refused later, with its line.
+    first_text = next((row["text 1"] for row in rows if isinstance(row["text 1"], (str, list))), rows[0]["text 1"])
+    kind = given_kind or _infer_task_kind(first_text, labels, file.label_separator)
+    return _OwnTable(kind, len(rows), labels, "".join(f", {count} {note}" for note, count in notes.items()))
+
+
+def _check_kind_fits_table(file: OwnFile, table: _OwnTable) -> None:
+    """Raise UserError if a kind of task cannot have the name of a file, the number of its texts, or its labels."""
+    kind, labels = KINDS[table.kind], table.labels
+    if kind.loss.whole_batch and "," in os.path.abspath(file.path):
+        raise UserError(f"{file.path}: {table.kind} takes names with commas for several files; rename the file")
+    if len(file.text) > len(kind.text_fields):
+        raise UserError(
+            f"--text {','.join(file.text)}: {table.kind} reads at most {len(kind.text_fields)} columns "
+            f"({', '.join(kind.text_fields)}); join the others in the file"
+        )
+    has_label_sets = bool(file.label_separator) or any(isinstance(label, list) for label in labels)
+    is_each_distinct = len(labels) > 2 and len(set(map(str, labels))) == len(labels)
+    if kind.label_names and not file.dev and not has_label_sets and is_each_distinct:
+        raise UserError(
+            f"--label {','.join(file.label)}: each of the {len(labels):,} rows has another label; name the column of "
+            "the labels (for numbers, --kind regression)"
+        )
+
+
+def _columns_of_labels(names: Sequence[str], kind: TaskKind) -> dict[str, str]:
+    """Return field -> column for a column of labels, or for a column of 0 and 1 for each label."""
+    if len(names) == 1:
+        return {kind.label: names[0]}
+    return {f"{kind.column_lists[kind.label]}{index}": name for index, name in enumerate(names)}
 
 
 def _kind_with_label_columns(given_kind: str | None, file: OwnFile) -> str:
