@@ -425,7 +425,7 @@ def _read_record(line: Input, kind: TaskKind, trained: FieldsOfTraining) -> Reco
     text = line.fields.get("text")
     if kind.reads_words and isinstance(text, str) and values.get("tokens", text) == text:
         check_characters(Record(line.where, line.fields), "text", text)
-        values["tokens"] = split_text(text)
+        values |= {"tokens": split_text(text), "text": text}
     if absent := [field for field in required if field not in values]:
 
         def list_of(name: str) -> str:

@@ -3,7 +3,7 @@
 import functools
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Values
 from bert_jax.tasks.kinds.multilabel_score import multilabel_scores
 from bert_jax.tasks.kinds.squad_score import squad_scores
-from bert_jax.tasks.kinds.token_classification import ENTITY_TAGS
+from bert_jax.tasks.kinds.token_classification import ENTITY_TAGS, entity_spans
 from bert_jax.tasks.task import Example, Task
 
 Scores = dict[str, float]
@@ -21,7 +21,6 @@ Scores = dict[str, float]
 Metric = Callable[[Sequence[Example], Values, Sequence[str]], Scores]
 
 PACKAGES = {"sklearn": "scikit-learn", "scipy": "scipy"}
-SYNONYMS = {"L": "E", "U": "S"}  # prefix of BILOU, which spaCy writes -> prefix of IOBES
 
 
 def score_predictions(task: Task, examples: Sequence[Example], predictions: Values) -> Scores:
@@ -109,8 +108,8 @@ def entity_scores(examples: Sequence[Example], predictions: Values, labels: Sequ
         )
     num_gold = num_predicted = num_correct = 0
     for example, sentence in zip(examples, predictions, strict=True):
-        gold = entity_spans([labels[label_index] for label_index in example["labels"]])
-        predicted = entity_spans([labels[label_index] for label_index in sentence])
+        gold = {*entity_spans([labels[label_index] for label_index in example["labels"]])}
+        predicted = {*entity_spans([labels[label_index] for label_index in sentence])}
         num_gold += len(gold)
         num_predicted += len(predicted)
         num_correct += len(gold & predicted)
@@ -119,32 +118,6 @@ def entity_scores(examples: Sequence[Example], predictions: Values, labels: Sequ
         "entity_recall": num_correct / num_gold if num_gold else 0.0,
         "entity_f1": 2 * num_correct / (num_gold + num_predicted) if num_gold + num_predicted else 0.0,
     }
-
-
-class EntitySpan(NamedTuple):
-    """An entity: the index of its first word, the index of its last word + 1, and its type."""
-
-    first_word: int
-    end: int
-    type: str
-
-
-def entity_spans(labels: Sequence[str]) -> set[EntitySpan]:
-    """Return the entities of a sentence with labels in IOB, IOBES or BILOU.
-
-    As in conlleval (CoNLL-2000), a tag other than O begins an entity in three cases: the tag is B- or S-, the previous
-    tag is O, E- or S-, or the previous tag has another type.
-    """
-    spans = set[EntitySpan]()
-    begin, previous_tag, previous_type = 0, "O", ""
-    for index, label in enumerate([*labels, "O"]):
-        tag, entity_type = SYNONYMS.get(label[:1], label[:1]), label[2:]
-        begins = tag != "O" and (tag in "BS" or previous_tag in "OES" or entity_type != previous_type)
-        if previous_tag != "O" and (begins or tag == "O"):
-            spans.add(EntitySpan(begin, index, previous_type))
-        begin = index if begins else begin
-        previous_tag, previous_type = tag, entity_type
-    return spans
 
 
 def token_accuracy(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import pathlib
+import random
 from collections import Counter
 
 import jax
@@ -112,6 +113,37 @@ def test_labels_of_the_input_are_not_read(models):
     predictor = load_predictor(models / "question_answering")
     plain, _ = run(predictor, [{"question": "a", "context": "b c d"}])
     assert plain == run(predictor, [{"question": "a", "context": "b c d", "answers": [], "is_impossible": True}])[0]
+
+
+def test_entities_of_texts_equal_the_groups_of_a_pipeline_of_transformers(tmp_path):
+    """The random weights are scaled so that neighboring words get different labels."""
+    labels = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+    names = {"id2label": dict(enumerate(labels)), "num_labels": len(labels)}
+    model, _ = save(tmp_path, "bert", "ForTokenClassification", **names)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        model.classifier.weight.normal_()
+        model.bert.embeddings.word_embeddings.weight.normal_()
+    model.save_pretrained(tmp_path)
+    pipeline = transformers.pipeline("token-classification", str(tmp_path), aggregation_strategy="first", device="cpu")
+    rng, loaded = random.Random(0), load(tmp_path)
+    count = 0
+    for _ in range(20):
+        words = ["".join(rng.choices("abcdefgh", k=rng.randint(1, 3))) for _ in range(rng.randint(1, 9))]
+        text = "".join(word + rng.choice((" ", "  ", ", ", "\t")) for word in words)
+        (answer,) = loaded.predict([text])
+        groups = [(group["entity_group"], group["start"], group["end"]) for group in pipeline(text)]
+        entities = answer["entities"]
+        assert [(entity["type"], entity["start"], entity["end"]) for entity in entities] == groups
+        for entity in entities:
+            assert entity["text"] == text[entity["start"] : entity["end"]]
+            inside = answer["tokens"][entity["first_word"] : entity["end_word"]]
+            assert "".join(entity["text"].split()) == "".join(inside)
+        count += len(entities)
+        (of_words,) = loaded.predict([{"tokens": answer["tokens"]}])
+        kept = ("type", "first_word", "end_word")
+        assert of_words["entities"] == [{key: entity[key] for key in kept} for entity in entities]
+    assert count > 20
 
 
 def test_a_context_without_words_has_no_answer(models):

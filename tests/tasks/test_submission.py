@@ -95,7 +95,7 @@ def test_choices(tmp_path):
     [
         ("klue-nli", {}, np.array([2]), {"label": "contradiction"}),
         ("klue-sts", {}, np.array([2.5]), {"label": 2.5}),
-        ("wnut17", {"tokens": ["ü"]}, [[0]], {"tokens": ["ü"], "labels": ["O"]}),
+        ("wnut17", {"tokens": ["ü"]}, [[0]], {"tokens": ["ü"], "entities": [], "labels": ["O"]}),
         ("squad1", {}, ["Köln"], {"answer": "Köln"}),
         ("swag", {}, np.array([1]), {"label": 1}),
     ],

@@ -65,8 +65,8 @@ class TaskKind:
     # Predictions, from features in any order and the outputs for each feature. If the threshold is None, every question
     # gets an answer, and a label is predicted if its probability reaches the default.
     predict: Callable[[Examples, Sequence[Features], Sequence[Outputs], TaskConfig, Threshold], Predictions]
-    # A prediction as JSON values by field, with the field names of records. The arguments are the labels of the task,
-    # the example and the predicted value.
+    # A prediction as JSON values by field, with the field names of records; the last field is the predicted value. The
+    # arguments are the labels of the task, the example and the predicted value.
     to_json: Callable[[Sequence[str], Example, Any], dict[str, Any]]
     # The metrics (keys of scoring.METRICS) of a custom task with the given labels, and the score that selects the best
     # checkpoint.

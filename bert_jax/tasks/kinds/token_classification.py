@@ -17,6 +17,7 @@ from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "token_logits"
 OVERLAP = 4  # two windows of a sentence share at most a quarter of their tokens
+SYNONYMS_OF_TAGS = {"L": "E", "U": "S"}  # prefix of BILOU, which spaCy writes -> prefix of IOBES
 ENTITY_TAGS = {"B-", "I-", "E-", "S-", "L-", "U-"}  # prefixes of labels in IOB, IOBES and BILOU
 IOB1 = "I- labels that begin an entity are read as B- (IOB1)"
 
@@ -27,7 +28,8 @@ def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, 
         raise UserError(f"{record.where}: a sentence without tokens; leave it out")
     tally[records.EMPTY] += not tokens
     if record.fields.get("labels") is None:
-        return {"tokens": tokens}
+        text = record.fields.get("text")  # `predict` has split it into words
+        return {"tokens": tokens} | ({"text": text} if text else {})
     published = records.label_names_field(record, "labels")
     if len(published) != len(tokens):
         raise UserError(f"{record.where}: {len(tokens)} tokens but {len(published)} labels; give each token its own")
@@ -159,8 +161,69 @@ def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence
     return Predictions(labels, word_values_from_tokens(features, [item.max(1) for item in every], len(examples)))
 
 
+class EntitySpan(NamedTuple):
+    """An entity: the index of its first word, the index of its last word + 1, and its type."""
+
+    first_word: int
+    end: int
+    type: str
+
+
+def entity_spans(labels: Sequence[str]) -> list[EntitySpan]:
+    """Return the entities of a sentence with labels in IOB, IOBES or BILOU, in the order of their words.
+
+    As in conlleval (CoNLL-2000), a tag other than O begins an entity in three cases: the tag is B- or S-, the previous
+    tag is O, E- or S-, or the previous tag has another type.
+    """
+    spans = list[EntitySpan]()
+    begin, previous_tag, previous_type = 0, "O", ""
+    for index, label in enumerate([*labels, "O"]):
+        tag, entity_type = SYNONYMS_OF_TAGS.get(label[:1], label[:1]), label[2:]
+        begins = tag != "O" and (tag in "BS" or previous_tag in "OES" or entity_type != previous_type)
+        if previous_tag != "O" and (begins or tag == "O"):
+            spans.append(EntitySpan(begin, index, previous_type))
+        begin = index if begins else begin
+        previous_tag, previous_type = tag, entity_type
+    return spans
+
+
 def _to_json(labels: Sequence[str], example: Example, value: Sequence[int]) -> dict[str, Any]:
-    return {"tokens": list(example["tokens"]), "labels": [labels[label] for label in value]}
+    """Return the words and their labels; for labels of entities also the entities.
+
+    An entity has its type, the indices of its first word and of the word after it and, if `predict` split a text into
+    the words, the characters of the entity in the text.
+    """
+    names, tokens = [labels[label] for label in value], list(example["tokens"])
+    entities: dict[str, Any] = {}
+    if _are_entity_labels(labels):
+        places = _word_places(example["text"], tokens) if "text" in example else None
+        entities["entities"] = [_entity_json(span, places, example) for span in entity_spans(names)]
+    return {"tokens": tokens} | entities | {"labels": names}
+
+
+def _entity_json(span: EntitySpan, places: Sequence[range] | None, example: Example) -> dict[str, Any]:
+    """Return an entity as JSON values; `places` has the characters of each word, if the text is known."""
+    entity: dict[str, Any] = {"type": span.type, "first_word": span.first_word, "end_word": span.end}
+    if places is None:
+        return entity
+    start, end = places[span.first_word].start, places[span.end - 1].stop
+    return entity | {"start": start, "end": end, "text": example["text"][start:end]}
+
+
+def _word_places(text: str, words: Sequence[str]) -> list[range]:
+    """Return the characters of each word in the text; the words occur in the text in this order."""
+    places, end = list[range](), 0
+    for word in words:
+        start = text.index(word, end)
+        end = start + len(word)
+        places.append(range(start, end))
+    return places
+
+
+def _are_entity_labels(labels: Sequence[str]) -> bool:
+    """Return whether labels mark entities, by prefixes such as B- and I-."""
+    tags = {label[:2] for label in labels if label != "O"}
+    return bool(tags & {"B-", "I-"}) and tags <= ENTITY_TAGS
 
 
 class _DefaultMetrics(NamedTuple):
@@ -171,8 +234,7 @@ class _DefaultMetrics(NamedTuple):
 
 
 def _default_metrics(labels: Sequence[str]) -> _DefaultMetrics:
-    tags = {label[:2] for label in labels if label != "O"}
-    if tags & {"B-", "I-"} and tags <= ENTITY_TAGS:
+    if _are_entity_labels(labels):
         return _DefaultMetrics(("entities", "token_accuracy"), "entity_f1")
     return _DefaultMetrics(("token_accuracy",), "token_accuracy")
 
