@@ -3,8 +3,13 @@
 The user or JAX chooses the platform; a fallback to the CPU despite a plugin is an error.
 """
 
+import contextlib
 import importlib.util
 import os
+import pathlib
+import time
+import zlib
+from collections.abc import Callable
 
 import jax
 
@@ -17,6 +22,9 @@ PLUGINS = {
     "jax_cuda12_plugin": ("GPUs", "nvidia-smi and its driver, 525 or newer"),
     "libtpu": ("TPUs", "that this host has a TPU, which no other process holds"),
 }
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"  # first bytes of a frame of zstd
+CHECKED = ".checked"  # file whose time of modification is the time of the last check of the compiled programs
+SECONDS_OF_WRITING = 60.0  # an entry that is older is not being written
 OLDEST_GPU = (8, 0)  # lowest compute capability with fused kernels: Ampere
 
 
@@ -82,6 +90,43 @@ def use_compilation_cache() -> None:
         jax.config.update("jax_compilation_cache_dir", str(user_cache() / "xla"))
     if not os.environ.get("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    directory = pathlib.Path(jax.config.values["jax_compilation_cache_dir"])
+    if directory.is_dir():
+        with contextlib.suppress(OSError):  # the cache may be read-only, or another process may remove the same files
+            remove_damaged_programs(directory)
+
+
+def remove_damaged_programs(directory: pathlib.Path) -> None:
+    """Remove compiled programs that a full disk or a kill has left incomplete.
+
+    JAX writes an entry of its cache in place, and never replaces an entry. A damaged entry would make every later
+    start compile the program again. Only entries since the last check are read, and no entry of the last minute, which
+    another process may be writing.
+    """
+    stamp, end = directory / CHECKED, time.time() - SECONDS_OF_WRITING
+    begin = stamp.stat().st_mtime if stamp.exists() else 0.0
+    for path in directory.glob("*-cache"):
+        if begin < path.stat().st_mtime <= end and not _is_complete(path.read_bytes()):
+            path.unlink()
+    stamp.touch()
+    os.utime(stamp, (end, end))
+
+
+def _is_complete(entry: bytes) -> bool:
+    """Return whether an entry of JAX's cache can be decompressed; JAX uses zlib if zstandard is not installed."""
+    decompress: Callable[[bytes], bytes] = zlib.decompress
+    error: type[Exception] = zlib.error
+    if entry.startswith(ZSTD_MAGIC):
+        if not importlib.util.find_spec("zstandard"):
+            return True  # JAX cannot read the entry either
+        import zstandard
+
+        decompress, error = zstandard.ZstdDecompressor().decompress, zstandard.ZstdError
+    try:
+        decompress(entry)
+    except error:
+        return False
+    return True
 
 
 def compiler_options(mesh: jax.sharding.Mesh, deterministic: bool = False) -> dict[str, str | bool]:
