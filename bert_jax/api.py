@@ -197,14 +197,21 @@ def finetune_on_file(
     Raises:
         UserError: the file, the config, the weights or the devices do not fit each other; nothing is written.
     """
+    _check_argument_types(data=data, workdir=workdir, init_from=init_from)
+    columns = {"text": [text] if isinstance(text, str) else text, "label": [label] if isinstance(label, str) else label}
+    for name, value in columns.items():
+        if not (isinstance(value, Sequence) and value and all(isinstance(column, str) and column for column in value)):
+            raise UserError(f"{name}={value!r}: give the name of a column, or a list of names")
+    optional = {"kind": kind, "label_separator": label_separator, "delimiter": delimiter, "dev": dev, "test": test}
+    _check_argument_types(**{name: value for name, value in optional.items() if value is not None})
     words = [f"--config.init_from={os.fspath(init_from)}", *override_words(overrides)]
     if overrides and "init_from" in overrides:
         raise UserError("init_from is given twice, also in overrides")
     console = console or Console()
     file = OwnFile(
         path=os.fspath(data),
-        text=(text,) if isinstance(text, str) else tuple(text),
-        label=(label,) if isinstance(label, str) else tuple(label),
+        text=tuple(columns["text"]),
+        label=tuple(columns["label"]),
         kind=kind,
         label_separator=label_separator,
         delimiter=delimiter,
@@ -282,6 +289,13 @@ def as_config(
     if not isinstance(config, ml_collections.ConfigDict | kind):
         raise UserError(f"config is a {type(config).__name__}; give a {kind.__name__}, a ConfigDict or a recipe")
     return resolve(kind, config)
+
+
+def _check_argument_types(**arguments: object) -> None:
+    """Raise UserError for an argument that is neither a text nor a path, or that is empty."""
+    for name, value in arguments.items():
+        if not isinstance(value, str | os.PathLike) or value == "":
+            raise UserError(f"{name}={value!r}: give a text that is not empty, or a path")
 
 
 def override_words(overrides: Overrides | None) -> list[str]:

@@ -61,6 +61,9 @@ outputs = {name: np.asarray(x) for name, x in program(weights, *arrays).items()}
 }
 
 
+PAIRS_OF_TEXTS = 'texts = [("a query", "a document"), ("a query", "another document")]\n'
+
+
 class AnswerCode(NamedTuple):
     """A row of ANSWER_CODE: Python code, in which LOGITS stands for the name of the output."""
 
@@ -152,6 +155,7 @@ def usage_code(
     max_answer_length: int,
     null_threshold: float,
     sentences: SentenceModules | None,
+    reads_pairs: bool,
     logits: str,
 ) -> str:
     """Return Python code that runs the program in the current directory and prints its answer for a text.
@@ -168,6 +172,7 @@ def usage_code(
         null_threshold: a question has no answer if the score of "no answer" is larger than the score of the best answer
             by more than this number; infinite if every question has an answer.
         sentences: modules of sentence-transformers; the returned code applies their prompts and lowercasing.
+        reads_pairs: whether the model was trained on pairs of texts.
         logits: name of the logits in transformers.
     """
     program = PROGRAM_CODE[runtime]
@@ -189,7 +194,7 @@ def usage_code(
     answer = ANSWER_CODE[kind]
     key = json.dumps(OUR_LOGITS.get(kind, "sequence_logits") if program.our_names else logits)
     printing = answer.print.replace("LOGITS", key).replace("AT_MASK", "0" if program.our_names else "position")
-    constants, inputs, texts = "", answer.inputs, answer.texts
+    constants, inputs, texts = "", answer.inputs, PAIRS_OF_TEXTS if reads_pairs else answer.texts
     if answer.is_labeled:
         constants = f"labels = {json.dumps(list(labels), ensure_ascii=False)}\n"
     if kind == "label_set":
@@ -264,11 +269,11 @@ def _code_of_texts(sentences: SentenceModules, texts: str) -> str:
     """
     default = json.dumps(sentences.prompt, ensure_ascii=False)
     if sentences.activation:
-        pairs = 'texts = [("a query", "a document"), ("a query", "another document")]\n'
         first, second = f"{default} + text" if sentences.prompt else "text", "other"
         if sentences.lower_case:
             first, second = f"({first}).lower()", "other.lower()"
-        return pairs if first == "text" else f"{pairs}texts = [({first}, {second}) for text, other in texts]\n"
+        changed = "" if first == "text" else f"texts = [({first}, {second}) for text, other in texts]\n"
+        return PAIRS_OF_TEXTS + changed
     query, document = (prompt_of_role(sentences.prompts, sentences.prompt, role) for role in (QUERIES, DOCUMENTS))
     quoted = [json.dumps(prompt, ensure_ascii=False) for prompt in (query, document)]
     changed, loop = f"{default} + text" if sentences.prompt else "text", "text in texts"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from bert_jax import files
 from bert_jax.checkpoints.load_model import Weights, read_task_file, task_file_path
@@ -24,6 +25,8 @@ from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import CARD, TASK_FILE
 from bert_jax.interop.sentence_modules import TOKEN_VECTORS, VECTORS
 from bert_jax.models.heads import OF_PRETRAINING
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.table import fields_of_training
 from bert_jax.tokenizer import load_tokenizer
 
 
@@ -95,6 +98,7 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
         max_answer_length=section_from_values(TaskConfig, settings, TASK_FILE).max_answer_length,
         null_threshold=null_threshold if isinstance(null_threshold, int | float) else math.inf,
         sentences=sentences,
+        reads_pairs=_reads_pairs(weights, task_file),
         # Classes of transformers with two heads of pretraining return `prediction_logits` instead of `logits`.
         logits="prediction_logits" if len({head.name for head in weights.heads} & OF_PRETRAINING) > 1 else "logits",
     )
@@ -123,6 +127,14 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
     if runtime == "openvino":
         notes.append("`import openvino` reports its use to Intel unless the command `opt_in_out --opt_out` ran before.")
     return readme_text(title, notes, RUNTIMES[runtime].package, code)
+
+
+def _reads_pairs(weights: Weights, task_file: dict[str, Any]) -> bool:
+    """Return whether `finetune` trained a classifier, a regression or a reranker on pairs of texts."""
+    if task_file.get("kind") not in KINDS or not {head.name for head in weights.heads} & {"sequence_classification"}:
+        return False
+    settings = section_from_values(TaskConfig, task_file["config"], TASK_FILE)
+    return "text_pair" in fields_of_training(settings, KINDS[task_file["kind"]]).columns
 
 
 def _template(weights: Weights) -> str | None:

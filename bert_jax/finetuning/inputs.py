@@ -192,8 +192,8 @@ def read_task_inputs(
         _warn_about_shared_texts(task.name, train_sets, (*dev, *test), console)
         if contradicting := count_contradicting_texts(task, train_sets):
             console.say(
-                f"{task.name} train: warning: {contradicting:,} texts occur with different labels, of which at most "
-                "one is right; correct the data"
+                f"{task.name} train: warning: {contradicting:,} texts occur with different labels (as the model "
+                "reads them, truncated); correct the data, or read more tokens (config.task.max_seq_len)"
             )
     collection, split_of_judgments = None, ""
     if settings.retrieval:
@@ -398,7 +398,7 @@ def _warn_about_shared_texts(
         if shared := sum(key in trained for key in _token_bytes_of_inputs(split)):
             console.say(
                 f"{task} {split.name}: warning: {shared:,} of {len(split.features):,} texts are also in the training "
-                "set, so that their scores say little about new texts"
+                "set (as the model reads them, truncated), so that their scores say little about new texts"
             )
 
 

@@ -46,6 +46,10 @@ DISK_MARGIN = 16 << 20  # bytes that a disk must have free in addition to a chec
 ORBAX_PATH = re.compile(r"[/\\]orbax[/\\]")  # path of a function of Orbax
 ABANDONED_READ = re.compile(r"never retrieved.*\b(OCDBT|zarr)\b", re.DOTALL)  # a driver of TensorStore in a message
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # number of a system error in TensorStore's messages
+# Numbers of system errors after which the bytes of a checkpoint may be intact. EIO is left out: a bad sector is damage.
+NOT_DAMAGE = (errno.EACCES, errno.EPERM, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT)
+# Matches a status of TensorStore after which the bytes may be intact.
+REFUSED_READ = re.compile(r"\b(PERMISSION_DENIED|UNAUTHENTICATED|UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED)\b")
 
 
 MIN_SECONDS = 10.0  # minimum seconds of work between two saves by the clock (docs/reliability.md)
@@ -256,23 +260,23 @@ class Checkpoints:
         Raises:
             CorruptCheckpointError: the bytes differ from the saved bytes.
         """
-        damage: CorruptCheckpointError | None = None
+        problem: CorruptCheckpointError | UserError | None = None
         record: Record = {}
         state: Tree = None
         self._download_state(step)
         try:
             record = self.record(step)
-        except CorruptCheckpointError as error:
-            damage = error
-        _raise_on_all_processes(damage)
+        except (CorruptCheckpointError, UserError) as error:
+            problem = error
+        _raise_on_all_processes(problem)
         check(record)
         try:
             reading = ocp.CheckpointManagerOptions(read_only=True, create=False, multiprocessing_options=self._alone)
             with contextlib.closing(ocp.CheckpointManager(self.directory, options=reading)) as reader:
                 state = reader.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
         except Exception as error:  # Orbax also raises the errors of its storage layers
-            damage = CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}")
-        _raise_on_all_processes(damage)
+            problem = _reading_problem(self.directory / str(step), "state", error)
+        _raise_on_all_processes(problem)
         _check_leaf_digests(record["digests"], digests(state["state"]))
         return Restored(state["state"], record)
 
@@ -283,7 +287,7 @@ class Checkpoints:
         and the shapes come from the checkpoint, so neither objective nor optimizer is needed. If any process finds that
         the bytes differ from the saved bytes, every process raises CorruptCheckpointError.
         """
-        damage: CorruptCheckpointError | None = None
+        problem: CorruptCheckpointError | UserError | None = None
         params: Tree = None
         record: Record = {}
         self._download_state(step)
@@ -293,11 +297,11 @@ class Checkpoints:
             params = self._read_part(part.split("."), self.directory / str(step) / "state")
             saved = {name: digest for name, digest in record["digests"].items() if name.startswith(f"{part}.")}
             _check_leaf_digests(saved, {f"{part}.{name}": digest for name, digest in digests(params).items()})
-        except CorruptCheckpointError as error:
-            damage = error
+        except (CorruptCheckpointError, UserError) as error:
+            problem = error
         except Exception as error:  # Orbax also raises the errors of its storage layers
-            damage = CorruptCheckpointError(f"its parameters cannot be read: {_first_line_of_cause(error)}")
-        _raise_on_all_processes(damage)
+            problem = _reading_problem(self.directory / str(step), "parameters", error)
+        _raise_on_all_processes(problem)
         return Restored(params, record)
 
     def verify(self, step: int) -> VerifiedCheckpoint:
@@ -311,7 +315,7 @@ class Checkpoints:
         try:
             state = self._read_part([], self.directory / str(step) / "state")
         except Exception as error:  # Orbax also raises the errors of its storage layers
-            raise CorruptCheckpointError(f"its state cannot be read: {_first_line_of_cause(error)}") from error
+            raise _reading_problem(self.directory / str(step), "state", error) from error
         _check_leaf_digests(record["digests"], digests(state))
         return VerifiedCheckpoint(record, sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
 
@@ -399,9 +403,10 @@ def read_record(directory: Place, step: int) -> Record:
     try:
         if isinstance(directory, pathlib.Path):
             check_regular_files_below(directory / str(step))
+            _check_permissions_below(directory / str(step))
         record = ocp.JsonCheckpointHandler().restore(directory / str(step) / "run")
     except Exception as error:  # Orbax also raises the errors of its storage layers
-        raise CorruptCheckpointError(f"its record cannot be read: {_first_line_of_cause(error)}") from error
+        raise _reading_problem(directory / str(step), "record", error) from error
     seal = record.pop("seal", None) if isinstance(record, dict) else None
     if seal is None or seal != _record_digest(record):
         raise CorruptCheckpointError("the digest of its record does not match")
@@ -471,11 +476,57 @@ def _leaf_digest(x: jax.Array) -> jax.Array:
     return jnp.sum(mixed ^ (mixed >> 16), axis=range(1, mixed.ndim), dtype=jnp.uint32)  # on every process
 
 
-def _raise_on_all_processes(damage: CorruptCheckpointError | None) -> None:
-    """Raise the error on every process if any process found damage, because all must resume from the same step."""
-    elsewhere = np.flatnonzero(multihost_utils.process_allgather(np.array(damage is not None)))
-    if damage or elsewhere.size:
-        raise damage or CorruptCheckpointError(f"process {elsewhere[0]} cannot read it")
+def _check_permissions_below(checkpoint: pathlib.Path) -> None:
+    """Raise PermissionError for a file that this user may not read; Orbax reports it like a file that is absent."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for folder, _, names in os.walk(checkpoint, onerror=refuse):
+        for path in (os.path.join(folder, name) for name in names):
+            if os.path.exists(path) and not os.access(path, os.R_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+
+def _reading_problem(checkpoint: Place, part: str, error: Exception) -> CorruptCheckpointError | UserError:
+    """Return the error for a part of a checkpoint that cannot be read: damage, or UserError if the bytes may be intact.
+
+    A checkpoint without read permission, for example, must not be set aside as damaged.
+    """
+    cause: BaseException | None = error
+    while cause:
+        if isinstance(cause, MemoryError):
+            return StorageError(f"{checkpoint}: not enough memory to read it; free memory, then start again")
+        in_text = SYSTEM_ERROR.search(str(cause))
+        code = cause.errno if isinstance(cause, OSError) else int(in_text[1]) if in_text else None
+        if code in NOT_DAMAGE:
+            path = getattr(cause, "filename", None) or checkpoint
+            return errors.file_error(OSError(code, os.strerror(code)), path, "cannot be read")
+        if REFUSED_READ.search(str(cause)):
+            reason = _first_line_of_cause(error)
+            return StorageError(f"{checkpoint}: cannot be read ({reason}); check the storage, then start again")
+        cause = cause.__cause__ or cause.__context__
+    return CorruptCheckpointError(f"its {part} cannot be read: {_first_line_of_cause(error)}")
+
+
+def _raise_on_all_processes(problem: CorruptCheckpointError | UserError | None) -> None:
+    """Raise an error on every process if any process has a problem, because all must resume from the same step.
+
+    If the bytes may be intact on some process, every process raises UserError, so that no process sets the checkpoint
+    aside.
+    """
+    is_damaged, is_refused = (
+        multihost_utils.process_allgather(
+            np.array([isinstance(problem, CorruptCheckpointError), isinstance(problem, UserError)])
+        )
+        .reshape(-1, 2)
+        .T
+    )
+    if is_refused.any():
+        first = np.flatnonzero(is_refused)[0]
+        raise problem if isinstance(problem, UserError) else StorageError(f"process {first} cannot read a checkpoint")
+    if is_damaged.any():
+        raise problem or CorruptCheckpointError(f"process {np.flatnonzero(is_damaged)[0]} cannot read it")
 
 
 def _check_leaf_digests(saved: dict[str, str], restored: dict[str, str]) -> None:

@@ -392,6 +392,24 @@ def test_the_code_of_readme_finds_the_answer_that_predict_finds(null_threshold, 
         assert capsys.readouterr().out == expected.text(null_threshold) + "\n"
 
 
+@pytest.mark.parametrize(
+    ("kind", "columns", "pairs"),
+    [
+        ("reranking", None, True),
+        ("regression", "text=a,text_pair=b,label=c", True),
+        ("sequence_classification", "text=a,label=c", False),
+    ],
+)
+def test_readme_of_a_program_gives_pairs_to_a_model_of_pairs(tmp_path, kind, columns, pairs):
+    classes = 2 if kind == "sequence_classification" else 1
+    tiny_models.save(tmp_path, "bert", "ForSequenceClassification", num_labels=classes)
+    settings = {"name": "custom", "kind": kind} | ({"columns": columns} if columns else {})
+    (tmp_path / TASK_FILE).write_text(json.dumps({"kind": kind, "config": settings}))
+    readme = program_readme(read_weights(tmp_path), "title", "onnxruntime", False)
+    assert ('texts = [("a query", "a document"), ("a query", "another document")]' in readme) == pairs
+    assert ('texts = ["a text", "another text"]' in readme) != pairs
+
+
 @pytest.mark.parametrize("template", [None, "{text} It is [MASK]."])
 def test_readme_of_a_program_names_the_template_that_its_code_does_not_fill(tmp_path, template):
     tiny_models.save(tmp_path, "bert")

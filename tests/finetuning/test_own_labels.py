@@ -571,6 +571,14 @@ def test_function_and_command_have_equal_configs(tmp_path, monkeypatch, capsys):
     assert configs[0].task.columns == "text=subject,text_pair=body,label=topic"
     printed = capsys.readouterr().err.splitlines()
     assert printed == stream.getvalue().splitlines()[:2]
+    for argument in (
+        *({"text": value} for value in ([], None, 3, [1])),
+        *({"label": value} for value in ([], None, "")),
+        *({"kind": 3}, {"delimiter": ""}, {"label_separator": 1}, {"data": None}, {"data": [str(path)]}, {"dev": 3}),
+        *({"init_from": None}, {"workdir": None}, {"test": b"x"}),
+    ):
+        with pytest.raises(UserError, match=f"^{next(iter(argument))}="):
+            bert_jax.finetune_on_file(**choices | argument)
     for wrong, message in (({"init_from": "x"}, "init_from is given twice"), ({"task.train": "x"}, "given twice")):
         with pytest.raises(UserError, match=message):
             bert_jax.finetune_on_file(**choices, overrides=wrong)

@@ -1,5 +1,7 @@
 """A checkpoint is restored bit for bit, or refused."""
 
+import contextlib
+import errno
 import functools
 import itertools
 import logging
@@ -13,6 +15,7 @@ import absl.logging
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from bert_jax.config import CheckpointConfig
@@ -225,6 +228,76 @@ def test_truncated_and_missing_files_are_damage(tmp_path: pathlib.Path) -> None:
         checkpoints.restore_newest(functools.partial(checkpoints.restore, abstract=abstract()), said.append)
     assert len(said) == 2
     checkpoints.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "x/manifest"), "x/manifest: cannot be read"),
+        (OSError(errno.ESTALE, "Stale file handle"), "checkpoints/2: cannot be read"),
+        (ValueError("UNKNOWN: Error reading file [os_error_code='24']"), "ulimit -n"),
+        (ValueError("UNAVAILABLE: Error reading from the bucket"), "UNAVAILABLE"),
+        (MemoryError(), "not enough memory"),
+        (ValueError("INTERNAL: Error reading file [os_error_code='5']"), None),  # EIO: a bad sector
+        (ValueError("DATA_LOSS: Error decoding a chunk"), None),
+    ],
+)
+@pytest.mark.parametrize("part", ["record", "state"])
+def test_a_checkpoint_whose_bytes_may_be_intact_is_not_taken_for_damaged(tmp_path, monkeypatch, error, says, part):
+    """`says` is None for damage, after which the checkpoint before is used."""
+    save(tmp_path, 1, 2).close()
+    owner, name = (ocp.JsonCheckpointHandler, "restore") if part == "record" else (ocp.CheckpointManager, "restore")
+    real = getattr(owner, name)
+
+    def restore(self, *arguments, **keywords):
+        if arguments[0] == 2 or str(arguments[0]).endswith("checkpoints/2/run"):
+            raise RuntimeError("a page of Orbax about the array") from error
+        return real(self, *arguments, **keywords)
+
+    monkeypatch.setattr(owner, name, restore)
+    checkpoints, said = Checkpoints(tmp_path, CheckpointConfig()), list[str]()
+    restore_step = functools.partial(checkpoints.restore, abstract=abstract())
+    if says is None:
+        found = checkpoints.restore_newest(restore_step, said.append)
+        assert found is not None
+        assert found[0] == 1
+        assert "checkpoints/2 is damaged" in said[0]
+    else:
+        with pytest.raises(UserError, match=says):
+            checkpoints.restore_newest(restore_step, said.append)
+        assert not said
+    checkpoints.close()
+
+
+@pytest.mark.parametrize("part", ["run/metadata", "state/manifest.ocdbt"])
+def test_a_file_without_read_permission_is_named(tmp_path, monkeypatch, part):
+    save(tmp_path, 1, 2).close()
+    path, access = tmp_path / "checkpoints" / "2" / part, os.access
+    assert path.is_file()
+    monkeypatch.setattr(os, "access", lambda name, mode: os.fspath(name) != str(path) and access(name, mode))
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig())
+    for restore_step in (functools.partial(checkpoints.restore, abstract=abstract()), checkpoints.restore_params):
+        with pytest.raises(UserError, match=f"{path}: cannot be read"):
+            checkpoints.restore_newest(restore_step, print)
+    checkpoints.close()
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "raised"),
+    [
+        (None, (False, False), None),
+        (None, (True, False), CorruptCheckpointError),
+        (None, (False, True), UserError),
+        (CorruptCheckpointError("x"), (False, True), UserError),
+        (UserError("x"), (True, False), UserError),
+        (CorruptCheckpointError("x"), (False, False), CorruptCheckpointError),
+    ],
+)
+def test_all_processes_agree_whether_a_checkpoint_is_damaged(monkeypatch, mine, theirs, raised):
+    gather = cadence_module.multihost_utils
+    monkeypatch.setattr(gather, "process_allgather", lambda own: np.stack([own, np.array(theirs)]))
+    with pytest.raises(raised) if raised else contextlib.nullcontext():
+        cadence_module._raise_on_all_processes(mine)
 
 
 DAMAGED_READS = """

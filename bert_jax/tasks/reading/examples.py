@@ -172,9 +172,12 @@ def _records_of_split(
         labels = [kind.label_indices(example) if task.labels else [] for _, _, example in records]
         in_dev = choose_dev_rows(labels, config.dev_fraction, config.dev_seed)
     if not in_dev.any():
+        held_out_together = (
+            f" with equal {kind.shared_field}, which are held out together," if kind.shared_field else ""
+        )
         raise UserError(
-            f"config.task.dev_fraction={config.dev_fraction:g} of {len(records):,} examples is no example; raise it, "
-            "or name a file in config.task.dev"
+            f"config.task.dev_fraction={config.dev_fraction:g} of {len(records):,} examples{held_out_together} is no "
+            "example; raise it, or name a file in config.task.dev"
         )
     return [record for record, is_dev in zip(records, in_dev, strict=True) if is_dev == (split == "dev")]
 
