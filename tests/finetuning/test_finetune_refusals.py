@@ -69,7 +69,7 @@ def refused(world, tmp_path, capfd):
         (["task.labels=yes,no"], "label 'perhaps' is not among yes, no"),
         (["task.labels=yes"], "has the labels 'yes'"),
         (["task.metric=f1"], "config.task.metric=f1 is none of accuracy, macro_f1"),
-        (["task.max_seq_len=600"], "config.task.max_seq_len=600, but the model reads"),
+        (["task.max_seq_len=600"], "reads 32 tokens; set config.task.max_seq_len=32"),
         (["task.max_seq_len=4"], "max_seq_len=4 is too short for two texts"),
         (["task.buckets=(8,)"], "config.task.buckets=(8,): the last must lie from"),
         (["task.buckets=(0,24)"], "config.task.buckets=(0, 24)"),
