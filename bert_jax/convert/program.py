@@ -98,7 +98,7 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
         max_answer_length=section_from_values(TaskConfig, settings, TASK_FILE).max_answer_length,
         null_threshold=null_threshold if isinstance(null_threshold, int | float) else math.inf,
         sentences=sentences,
-        reads_pairs=_reads_pairs(weights, task_file),
+        reads_pairs=_reads_pairs(task_file),
         # Classes of transformers with two heads of pretraining return `prediction_logits` instead of `logits`.
         logits="prediction_logits" if len({head.name for head in weights.heads} & OF_PRETRAINING) > 1 else "logits",
     )
@@ -129,12 +129,14 @@ def program_readme(weights: Weights, title: str, runtime: str, is_int8: bool) ->
     return readme_text(title, notes, RUNTIMES[runtime].package, code)
 
 
-def _reads_pairs(weights: Weights, task_file: dict[str, Any]) -> bool:
-    """Return whether `finetune` trained a classifier, a regression or a reranker on pairs of texts."""
-    if task_file.get("kind") not in KINDS or not {head.name for head in weights.heads} & {"sequence_classification"}:
+def _reads_pairs(task_file: dict[str, Any]) -> bool:
+    """Return whether `finetune` trained a model with one answer for each pair of texts."""
+    kind = KINDS.get(task_file.get("kind", ""))
+    if kind is None or kind.loss.whole_batch:  # a vector belongs to a single text
         return False
-    settings = section_from_values(TaskConfig, task_file["config"], TASK_FILE)
-    return "text_pair" in fields_of_training(settings, KINDS[task_file["kind"]]).columns
+    return (
+        "text_pair" in fields_of_training(section_from_values(TaskConfig, task_file["config"], TASK_FILE), kind).columns
+    )
 
 
 def _template(weights: Weights) -> str | None:

@@ -132,7 +132,7 @@ COMMANDS = [
     ("attention --model model text --out a.html", 2, "did you mean '--output'?"),
     ("embed model texts/00.txt", 2, "give --output FILE.npy"),
     ("embed --model model --input short.txt --output v.csv", 2, "end the file name with .npy"),
-    ("embed --model model --input tickets.csv --output v.npy", 2, "convert it to .jsonl"),
+    ("embed --model model --input tickets.csv --field bdy --output v.npy", 2, "no 'bdy'"),
     ("embed --model model --input texts --output v.npy", 2, "Is a directory"),
     ("embed --model model --text 'a b' --output v.npy", 2, "write the texts into a file"),
     ("predict --model model --input tickets.csv --probabilities", 2, "each answer already has its probabilities"),
