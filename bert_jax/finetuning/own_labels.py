@@ -163,7 +163,7 @@ def _read_own_table(file: OwnFile, format_name: str) -> _OwnTable:
     path, notes = os.path.abspath(file.path), collections.Counter[str]()
     given_kind = _kind_of_word(file.kind) if file.kind else None
     if len(file.label) > 1:
-        given_kind = _kind_with_label_columns(given_kind, file)
+        given_kind = _kind_with_label_columns(given_kind, file.label, file.label_separator)
     if not given_kind and not format_name and _has_squad_layout(_first_row(path, file.delimiter)):
         given_kind = next(name for name, kind in KINDS.items() if "squad" in kind.suffixes.values())
     suffixes = KINDS[given_kind].suffixes if given_kind else {}
@@ -217,16 +217,20 @@ def _columns_of_labels(names: Sequence[str], kind: TaskKind) -> dict[str, str]:
     return {f"{kind.column_lists[kind.label]}{index}": name for index, name in enumerate(names)}
 
 
-def _kind_with_label_columns(given_kind: str | None, file: OwnFile) -> str:
-    """Return the kind of a file with a column for each label; raise UserError if the user chose another kind."""
+def _kind_with_label_columns(given_kind: str | None, names: Sequence[str], label_separator: str | None) -> str:
+    """Return the kind of a file with a column for each label.
+
+    Raises:
+        UserError: the user chose a kind that reads one column of labels, or a separator of labels.
+    """
     kinds = [name for name, kind in KINDS.items() if kind.label in kind.column_lists]
     if given_kind and given_kind not in kinds:
         raise UserError(
-            f"--label {','.join(file.label)}: {given_kind} reads one column of labels; several columns of 0 and 1 are "
+            f"--label {','.join(names)}: {given_kind} reads one column of labels; several columns of 0 and 1 are "
             f"for {' or '.join(kinds)}"
         )
-    if file.label_separator:
-        raise UserError(f"--label_separator {file.label_separator}: leave it out, as each label has a column")
+    if label_separator:
+        raise UserError(f"--label_separator {label_separator}: leave it out, as each label has a column")
     return given_kind or kinds[0]
 
 

@@ -81,14 +81,14 @@ def read_texts(source: str | os.PathLike[str], field: str = TEXT, name: str | No
         for line in read_inputs(source, name):
             if line.has_field_names and field != TEXT:
                 raise UserError(f"{name}: its lines are texts without fields; leave out --field {field}")
-            yield line._replace(fields=_with_text(line.where, line.fields, field))
+            yield line._replace(fields=_with_field_as_text(line.where, line.fields, field))
         return
     records = read_file_records(path, "", {}, {}, (), None, Counter[str]())
     for row, record in enumerate(records, 1):
-        yield Input(record.where, row, _with_text(record.where, record.row, field))
+        yield Input(record.where, row, _with_field_as_text(record.where, record.row, field))
 
 
-def _with_text(where: str, fields: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+def _with_field_as_text(where: str, fields: Mapping[str, Any], field: str) -> Mapping[str, Any]:
     """Return the fields of an object or a row with the value of `field` as `text`."""
     if field not in fields:
         hint = did_you_mean(field, fields) or "; name the field of the text with --field"

@@ -49,7 +49,7 @@ SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # number of a system error 
 # Numbers of system errors after which the bytes of a checkpoint may be intact. EIO is left out: a bad sector is damage.
 NOT_DAMAGE = (errno.EACCES, errno.EPERM, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT)
 # Matches a status of TensorStore after which the bytes may be intact.
-REFUSED_READ = re.compile(r"\b(PERMISSION_DENIED|UNAUTHENTICATED|UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED)\b")
+REFUSED_READ = re.compile(r"\b(PERMISSION_DENIED|UNAUTHENTICATED|UNAVAILABLE|DEADLINE_EXCEEDED)\b")
 
 
 MIN_SECONDS = 10.0  # minimum seconds of work between two saves by the clock (docs/reliability.md)
@@ -275,7 +275,7 @@ class Checkpoints:
             with contextlib.closing(ocp.CheckpointManager(self.directory, options=reading)) as reader:
                 state = reader.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
         except Exception as error:  # Orbax also raises the errors of its storage layers
-            problem = _reading_problem(self.directory / str(step), "state", error)
+            problem = _unreadable_part_error(self.directory / str(step), "state", error)
         _raise_on_all_processes(problem)
         _check_leaf_digests(record["digests"], digests(state["state"]))
         return Restored(state["state"], record)
@@ -300,7 +300,7 @@ class Checkpoints:
         except (CorruptCheckpointError, UserError) as error:
             problem = error
         except Exception as error:  # Orbax also raises the errors of its storage layers
-            problem = _reading_problem(self.directory / str(step), "parameters", error)
+            problem = _unreadable_part_error(self.directory / str(step), "parameters", error)
         _raise_on_all_processes(problem)
         return Restored(params, record)
 
@@ -315,7 +315,7 @@ class Checkpoints:
         try:
             state = self._read_part([], self.directory / str(step) / "state")
         except Exception as error:  # Orbax also raises the errors of its storage layers
-            raise _reading_problem(self.directory / str(step), "state", error) from error
+            raise _unreadable_part_error(self.directory / str(step), "state", error) from error
         _check_leaf_digests(record["digests"], digests(state))
         return VerifiedCheckpoint(record, sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
 
@@ -406,7 +406,7 @@ def read_record(directory: Place, step: int) -> Record:
             _check_permissions_below(directory / str(step))
         record = ocp.JsonCheckpointHandler().restore(directory / str(step) / "run")
     except Exception as error:  # Orbax also raises the errors of its storage layers
-        raise _reading_problem(directory / str(step), "record", error) from error
+        raise _unreadable_part_error(directory / str(step), "record", error) from error
     seal = record.pop("seal", None) if isinstance(record, dict) else None
     if seal is None or seal != _record_digest(record):
         raise CorruptCheckpointError("the digest of its record does not match")
@@ -488,15 +488,15 @@ def _check_permissions_below(checkpoint: pathlib.Path) -> None:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
 
-def _reading_problem(checkpoint: Place, part: str, error: Exception) -> CorruptCheckpointError | UserError:
+def _unreadable_part_error(checkpoint: Place, part: str, error: Exception) -> CorruptCheckpointError | UserError:
     """Return the error for a part of a checkpoint that cannot be read: damage, or UserError if the bytes may be intact.
 
     A checkpoint without read permission, for example, must not be set aside as damaged.
     """
     cause: BaseException | None = error
     while cause:
-        if isinstance(cause, MemoryError):
-            return StorageError(f"{checkpoint}: not enough memory to read it; free memory, then start again")
+        if isinstance(cause, MemoryError) or "RESOURCE_EXHAUSTED" in str(cause):
+            return UserError(f"{checkpoint}: not enough memory to read it; free memory, or use more devices")
         in_text = SYSTEM_ERROR.search(str(cause))
         code = cause.errno if isinstance(cause, OSError) else int(in_text[1]) if in_text else None
         if code in NOT_DAMAGE:

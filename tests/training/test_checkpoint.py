@@ -238,6 +238,7 @@ def test_truncated_and_missing_files_are_damage(tmp_path: pathlib.Path) -> None:
         (ValueError("UNKNOWN: Error reading file [os_error_code='24']"), "ulimit -n"),
         (ValueError("UNAVAILABLE: Error reading from the bucket"), "UNAVAILABLE"),
         (MemoryError(), "not enough memory"),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate"), "not enough memory"),
         (ValueError("INTERNAL: Error reading file [os_error_code='5']"), None),  # EIO: a bad sector
         (ValueError("DATA_LOSS: Error decoding a chunk"), None),
     ],
