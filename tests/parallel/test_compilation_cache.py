@@ -72,6 +72,8 @@ def test_only_old_incomplete_entries_since_the_last_check_are_removed(tmp_path: 
     remove_damaged_programs(tmp_path)
     kept = {"whole-cache", "being_written-cache", "checked_before-cache", "cut.txt", ".checked"}
     assert {path.name for path in tmp_path.iterdir()} == kept
+    # The next check reads the entry that was being written.
+    assert (tmp_path / ".checked").stat().st_mtime < (tmp_path / "being_written-cache").stat().st_mtime
     age(tmp_path / "being_written-cache", 30.0)
     remove_damaged_programs(tmp_path)
     assert (tmp_path / "being_written-cache").exists()
