@@ -60,7 +60,9 @@ def fill_masks(model: OpenModel, text: str, top_k: int = 5, name: str = "the tex
         raise UserError(f"{name} {reason or f'has no {mask_token}; write it where a token is missing'}")
     if ids.size > config.max_positions:
         raise UserError(f"{name} has {ids.size} tokens; this model reads {config.max_positions}")
-    length = min(_rounded_up(ids.size, MULTIPLE_OF_TOKENS), config.max_positions)
+    # Padding above the longest dense length would make the attention of a short text block-sparse.
+    longest = config.max_positions if ids.size > config.max_dense_length else config.max_dense_length
+    length = int(min(_rounded_up(ids.size, MULTIPLE_OF_TOKENS), config.max_positions, longest))
     batch = {
         "input_ids": _padded_row(ids, length, tokenizer.pad_id),
         "token_type_ids": np.zeros((1, length), np.int32),

@@ -4,6 +4,7 @@ Queries are padded to a few lengths, so that only a few programs are compiled.
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -96,7 +97,7 @@ def make_log_probability_scorer(
 
         with jax.set_mesh(mesh):
             lengths = np.array([len(input_ids) for input_ids in joined.inputs], np.int64)
-            for batch in plan_query_batches(lengths, config.max_positions, shards):
+            for batch in plan_query_batches(lengths, config.max_positions, shards, config.max_dense_length):
                 arrays = _collate(batch, joined, pad_id)
                 size = batch.batch_size // blocks.num_blocks
                 rows = np.concatenate([np.arange(n * size, (n + 1) * size) for n in blocks.blocks])
@@ -113,24 +114,32 @@ def make_log_probability_scorer(
     return query_log_probabilities
 
 
-def plan_query_batches(lengths: np.ndarray, max_length: int, shards: int) -> Iterator[QueryBatch]:
+def plan_query_batches(
+    lengths: np.ndarray, max_length: int, shards: int, max_dense_length: float = math.inf
+) -> Iterator[QueryBatch]:
     """Yield plans of batches for inputs with the given lengths; the longest inputs come first.
 
     All batches with the same padded length have the same size, except the last batch, which may be smaller.
+    Block-sparse attention depends on the padded length, so inputs with dense attention are in batches of their own.
 
     Args:
         lengths: number of tokens of each input, int `[queries]`.
         max_length: maximum number of tokens of the model.
         shards: number of shards of a batch; the number of sequences in each batch is a multiple of this number.
+        max_dense_length: number of tokens above which attention is block-sparse.
     """
-    order, padded, start = np.argsort(-lengths, kind="stable"), padded_lengths(max_length), 0
-    while start < len(order):
-        length = int(padded[np.searchsorted(padded, lengths[order[start]])])
-        indices = order[start : start + max(BATCH_TOKENS // length // shards, 1) * shards]
-        is_last = start + len(indices) == len(order)
-        size = shards * (1 << max(-(-len(indices) // shards) - 1, 0).bit_length()) if is_last else len(indices)
-        yield QueryBatch(indices, length, size)
-        start += len(indices)
+    order = np.argsort(-lengths, kind="stable")
+    num_sparse = int((lengths > max_dense_length).sum())
+    dense_limit = int(min(max_length, max_dense_length))
+    for group, limit in ((order[:num_sparse], max_length), (order[num_sparse:], dense_limit)):
+        padded, start = padded_lengths(limit), 0
+        while start < len(group):
+            length = int(padded[np.searchsorted(padded, lengths[group[start]])])
+            indices = group[start : start + max(BATCH_TOKENS // length // shards, 1) * shards]
+            is_last = start + len(indices) == len(group)
+            size = shards * (1 << max(-(-len(indices) // shards) - 1, 0).bit_length()) if is_last else len(indices)
+            yield QueryBatch(indices, length, size)
+            start += len(indices)
 
 
 def padded_lengths(max_length: int) -> np.ndarray:

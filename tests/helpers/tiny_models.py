@@ -56,6 +56,33 @@ def config_of(family, tokenizer, **more):
     return kind(vocab_size=size, max_position_embeddings=positions, **sizes, **own, **more)
 
 
+def save_big_bird(directory):
+    """A BigBird for masked tokens, whose attention is dense up to 14 tokens, and its tokenizer, saved in `directory`.
+
+    The reference of transformers would stay dense after a short text, so each call chooses the attention again.
+    """
+    tokenizer = tokenizer_of("bert")
+    config = transformers.BigBirdConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=MAX_POSITIONS,
+        block_size=2,
+        num_random_blocks=1,
+        initializer_range=0.3,  # attention differs visibly from its mean
+        pad_token_id=tokenizer.pad_token_id,
+        **special_ids(tokenizer),
+    )
+    torch.manual_seed(0)
+    model = transformers.BigBirdForMaskedLM(config).eval()
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    model.bert.register_forward_pre_hook(lambda bert, _: bert.set_attention_type("block_sparse"))
+    return model, tokenizer
+
+
 def save(directory, family, task="ForMaskedLM", **more):
     """The model (in eval mode) and the tokenizer that are saved in `directory`."""
     torch.manual_seed(0)

@@ -1,6 +1,7 @@
 """Predictions for masked tokens against the pipeline of `transformers`, for all families."""
 
 import pytest
+import torch
 import transformers
 
 from bert_jax.checkpoints.load_model import open_model
@@ -20,6 +21,20 @@ def test_predictions_equal_the_predictions_of_transformers(tmp_path, family):
     assert [guess["probability"] for guess in guesses] == pytest.approx([guess["score"] for guess in wanted], rel=1e-4)
     assert guesses[0]["text"].count(tokenizer.mask_token) == 1
     assert [guess["token"] for guess in guesses] == tokenizer.convert_ids_to_tokens([g["token"] for g in wanted])
+
+
+@pytest.mark.parametrize("num_letters", [1, 10, 11, 12, 13, 16])
+def test_a_short_text_of_big_bird_is_read_by_dense_attention(tmp_path, num_letters):
+    """The text has three tokens more; up to 14 tokens, the attention of transformers is dense."""
+    model, tokenizer = tiny_models.save_big_bird(tmp_path)
+    words = ["abcdefghij"[n % 10] for n in range(num_letters)]
+    middle = num_letters // 2
+    text = " ".join([*words[:middle], "[MASK]", *words[middle:]])
+    with torch.no_grad():
+        wanted = model(**tokenizer(text, return_tensors="pt")).logits[0, 1 + middle].softmax(-1).sort(descending=True)
+    guesses = fill_masks(open_model(tmp_path, HEADS), text, top_k=5)
+    assert [guess["id"] for guess in guesses] == wanted.indices[:5].tolist()
+    assert [guess["probability"] for guess in guesses] == pytest.approx(wanted.values[:5].tolist(), rel=1e-5)
 
 
 def test_bad_texts_options_and_models_are_refused(tmp_path):

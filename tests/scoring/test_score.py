@@ -77,6 +77,15 @@ def test_bad_texts_settings_and_models_are_refused(tmp_path):
         make_scoring_model(open_model(tmp_path / "classifier"))
 
 
+def test_texts_of_big_bird_are_scored_by_the_attention_of_their_own_length(tmp_path):
+    """Up to 14 tokens, the attention of transformers is dense; longer and shorter texts are scored in one call."""
+    model, tokenizer = tiny_models.save_big_bird(tmp_path)
+    texts = [" ".join("abcdefghij"[(n * 7 + size) % 10] for n in range(size)) for size in (16, 3, 12, 13, 11, 20)]
+    found = token_log_probabilities(make_scoring_model(open_model(tmp_path), "original"), texts)
+    for text, ours in zip(texts, found, strict=True):
+        np.testing.assert_allclose(ours, token_by_token(model, tokenizer, text, "original", 1.0), rtol=0, atol=2e-5)
+
+
 @pytest.mark.parametrize("shards", [1, 8])
 def test_every_query_is_in_one_batch_of_few_shapes(shards):
     lengths = np.random.default_rng(0).integers(3, 129, 20_000)
