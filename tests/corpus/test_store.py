@@ -369,10 +369,12 @@ hard, store.READING_THREADS, threads = map(int, sys.argv[2:])
 files.OTHER_FILES = 20
 resource.setrlimit(resource.RLIMIT_NOFILE, (30, hard))
 together = threading.Barrier(threads)
+in_turn = threading.Lock()  # at once, each thread could hold a few files, and none could open all of its own
 printed = []
 def read():
     try:
-        tokens, *_ = split.read(np.arange(40))
+        with in_turn:
+            tokens, *_ = split.read(np.arange(40))
         printed.append(tokens.tolist() == [id for n in range(40) for id in (n, n + 1)])
     except UserError as error:
         printed.append(str(error).partition("arrayrecord: ")[2])
