@@ -8,6 +8,12 @@ import types
 
 EXCEPTION_SWALLOWING_CALLBACKS = ("_xla_gc_callback", "__del__")  # Python prints and forgets their exceptions
 RETRY_SECONDS = 0.02
+# Signals that end a verb: the verb removes its incomplete files first.
+USUAL_HANDLERS = {
+    signal.SIGINT: signal.default_int_handler,  # Ctrl-C
+    signal.SIGTERM: signal.SIG_DFL,  # `kill`, schedulers and container runtimes
+    signal.SIGHUP: signal.SIG_DFL,  # the terminal is closed
+}
 RESTARTED = "BERT_JAX_RESTARTED"  # variable of the environment of a process that has started Python again
 
 
@@ -16,16 +22,15 @@ def run() -> int:
     _restart_with_huge_pages()  # first, so that the new process starts with the environment of this process
     _remove_working_directory_from_path()
     _open_standard_streams()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have set SIGINT to be ignored
-        signal.signal(signal.SIGINT, _raise_keyboard_interrupt)
-        signal.signal(signal.SIGALRM, _raise_keyboard_interrupt)
+    for signum, usual in USUAL_HANDLERS.items():
+        if signal.getsignal(signum) is usual:  # a shell may have set a signal to be ignored
+            signal.signal(signum, _raise_keyboard_interrupt)
     try:
         from bert_jax.cli.main import main
 
         return main()
-    except KeyboardInterrupt:  # Ctrl-C before the verb runs; later, the verb prints a message
-        os.write(2, b"bert-jax: interrupted\n")
-        return 130
+    except KeyboardInterrupt as interrupt:  # before the verb runs; later, the verb prints a message
+        return _report_interrupt(interrupt)
 
 
 def _remove_working_directory_from_path() -> None:
@@ -80,20 +85,30 @@ def _open_standard_streams() -> None:
 
 
 def _raise_keyboard_interrupt(signum: int, frame: types.FrameType | None) -> None:
-    """Raise KeyboardInterrupt; during an import, end the process instead, because compiled code would crash.
+    """Raise KeyboardInterrupt with the number of the signal.
 
-    In a callback of the garbage collector, Python would only print the exception, so this handler sends the signal
-    again.
+    During an import, end the process instead, because compiled code would crash. In a callback of the garbage
+    collector, Python would only print the exception, so this handler raises it a little later.
     """
+    interrupt = KeyboardInterrupt(signum)
     if frame is not None and frame.f_code.co_name in EXCEPTION_SWALLOWING_CALLBACKS:
+        signal.signal(signal.SIGALRM, lambda _, later_frame: _raise_keyboard_interrupt(signum, later_frame))
         signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)
         return
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            os.write(2, b"bert-jax: interrupted\n")
-            os._exit(130)
+            os._exit(_report_interrupt(interrupt))
         frame = frame.f_back
-    raise KeyboardInterrupt
+    raise interrupt
+
+
+def _report_interrupt(interrupt: KeyboardInterrupt) -> int:
+    """Print a line for an interrupt outside of a verb, and return the exit status."""
+    from bert_jax.errors import interrupt_status_and_message  # `console` has already imported this module
+
+    status, message = interrupt_status_and_message(interrupt)
+    os.write(2, f"bert-jax: {message}\n".encode())
+    return status
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import re
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -210,6 +211,15 @@ def resource_error_message(error: Exception, advice: str) -> str:
             "such as pip install 'jax[cuda12]', or unset JAX_PLATFORMS"
         )
     return ""
+
+
+def interrupt_status_and_message(interrupt: KeyboardInterrupt) -> tuple[int, str]:
+    """Return the exit status, as a shell counts signals, and the message.
+
+    The handler of `__main__` stores the number of the signal in the exception; Python stores none for Ctrl-C.
+    """
+    signum = signal.Signals(interrupt.args[0]) if interrupt.args else signal.SIGINT
+    return 128 + signum, "interrupted" if signum == signal.SIGINT else f"stopped by {signum.name}"
 
 
 @contextlib.contextmanager

@@ -11,7 +11,16 @@ from bert_jax.cli.command import Verb
 from bert_jax.cli.completion import make_completion_verb
 from bert_jax.cli.parser import parse_arguments
 from bert_jax.console import STANDARD_OUTPUT, write_or_discard
-from bert_jax.errors import CONTROL_CHARACTER, FULL, UserError, escaped, file_error, resource_error_message, shown
+from bert_jax.errors import (
+    CONTROL_CHARACTER,
+    FULL,
+    UserError,
+    escaped,
+    file_error,
+    interrupt_status_and_message,
+    resource_error_message,
+    shown,
+)
 
 BROKEN_PIPE = 141
 NOT_UTF8 = re.compile("[\ud800-\udfff]")  # a byte of a command-line word that is not UTF-8, as Python stores it
@@ -49,9 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Status 0 means success, also if `pretrain` or `finetune` saves and stops after Ctrl-C or SIGTERM. Status 1 means
     that a recipe does not fit in memory, that `verify` finds damage, or that storage fails (a full disk, an I/O error,
     too many open files, standard output that cannot be written). Status 2 means a mistake that the user can fix. Status
-    124 means that another process of the run is lost or hangs. Status 130 means Ctrl-C, or a second Ctrl-C in
-    `pretrain` and `finetune`. Status 141, like SIGPIPE in a shell, means that the reader of the output is gone, as in
-    `predict | head`.
+    124 means that another process of the run is lost or hangs. Status 129, 130 or 143 means that SIGHUP, Ctrl-C (in
+    `pretrain` and `finetune`: a second Ctrl-C) or SIGTERM stopped the verb. Status 141, like SIGPIPE in a shell, means
+    that the reader of the output is gone, as in `predict | head`.
     """
     args = parse_arguments(VERBS, sys.argv[1:] if argv is None else argv)
     try:
@@ -63,8 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
         return status
-    except KeyboardInterrupt:
-        status, message = 130, "interrupted"
+    except KeyboardInterrupt as interrupt:
+        status, message = interrupt_status_and_message(interrupt)
     except Exception as error:  # the only place that catches all errors; an error without a message is raised again
         output = getattr(args, "output", None) or getattr(args, "workdir", None)
         words = sys.argv[1:] if argv is None else argv

@@ -9,7 +9,7 @@ import jax
 from jax.experimental import multihost_utils
 
 from bert_jax.config import WatchdogConfig
-from bert_jax.errors import UserError, file_error, resource_error_message, shown
+from bert_jax.errors import UserError, file_error, interrupt_status_and_message, resource_error_message, shown
 from bert_jax.parallel import clusters
 from bert_jax.parallel.platform import check_platform
 from bert_jax.parallel.preemption import STOPPED_BEFORE_STEP, Interrupt
@@ -140,9 +140,10 @@ def _joined_peers(
     except UserError as error:
         print(f"bert-jax {verb}: {error}", file=sys.stderr)
         watchdog.end_all(str(error), error.status)
-    except KeyboardInterrupt:
-        print(f"bert-jax {verb}: interrupted", file=sys.stderr)
-        watchdog.end_all("interrupted", 130)
+    except KeyboardInterrupt as interrupt:
+        status, message = interrupt_status_and_message(interrupt)
+        print(f"bert-jax {verb}: {message}", file=sys.stderr)
+        watchdog.end_all(message, status)
     except OSError as error:
         if not error.errno:
             watchdog.end_all_with_traceback(error)

@@ -345,28 +345,37 @@ def test_choices_are_the_rows_of_their_tables() -> None:
     assert {f"--{name}" for name in BENCHMARKS} <= verbs["score"]._option_string_actions.keys()
 
 
-def test_ctrl_c_inside_an_import_ends_without_a_traceback(tmp_path) -> None:
+STOPPED = {
+    signal.SIGINT: (130, "bert-jax: interrupted\n"),
+    signal.SIGTERM: (143, "bert-jax: stopped by SIGTERM\n"),
+    signal.SIGHUP: (129, "bert-jax: stopped by SIGHUP\n"),
+}
+
+
+@pytest.mark.parametrize("signum", STOPPED)
+def test_a_signal_inside_an_import_ends_without_a_traceback(signum, tmp_path) -> None:
     """Compiled modules crash on a KeyboardInterrupt, or turn it into an ImportError; this one stands for them."""
-    text = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    [0] * 9\nexcept BaseException:\n"
+    text = f"import os\ntry:\n    os.kill(os.getpid(), {signum:d})\n    [0] * 9\nexcept BaseException:\n"
     (tmp_path / "tokenizers.py").write_text(text + "    raise ImportError('initialization failed')\n")
     argv = [sys.executable, "-m", "bert_jax", "tokenizer", "--input", "x", "--vocab_size", "9", "--output", "y"]
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     environment = os.environ | {"PYTHONPATH": path}
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (130, "bert-jax: interrupted\n")
+    assert (done.returncode, done.stderr) == STOPPED[signum]
     with pytest.raises(KeyboardInterrupt):
-        _raise_keyboard_interrupt(signal.SIGINT, None)
+        _raise_keyboard_interrupt(signum, None)
 
 
-def test_ctrl_c_inside_a_callback_of_the_garbage_collector_is_not_forgotten() -> None:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_inside_a_callback_of_the_garbage_collector_is_not_forgotten(signum) -> None:
     """Python prints what is raised there and continues, so the command ended with status 0."""
     text = """
-import gc, os, signal, time
+import gc, os, signal, sys, time
 from bert_jax import __main__ as program
 def _xla_gc_callback(*args):
     if asked:
         asked.pop()
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), int(sys.argv[1]))
         time.sleep(0)
 def main():
     gc.callbacks.append(_xla_gc_callback)
@@ -378,8 +387,9 @@ asked, bert_jax.cli.main.main = [True], main
 signal.signal(signal.SIGINT, signal.default_int_handler)
 raise SystemExit(program.run())
 """
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=50)
-    assert (done.returncode, done.stderr) == (130, "bert-jax: interrupted\n")
+    argv = [sys.executable, "-c", text, str(int(signum))]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=50)
+    assert (done.returncode, done.stderr) == STOPPED[signum]
 
 
 @pytest.mark.parametrize(

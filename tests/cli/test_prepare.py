@@ -182,8 +182,15 @@ def test_outputs_that_hold_something_are_kept(world, tmp_path, refused) -> None:
     assert before == after
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_ctrl_c_during_preparation_leaves_nothing(world, tmp_path, workers: int) -> None:
+@pytest.mark.parametrize(
+    ("workers", "signum", "status", "message"),
+    [
+        (1, signal.SIGINT, 130, "interrupted"),
+        (2, signal.SIGINT, 130, "interrupted"),
+        (2, signal.SIGTERM, 143, "stopped by SIGTERM"),
+    ],
+)
+def test_a_signal_during_preparation_leaves_nothing(world, tmp_path, workers, signum, status, message) -> None:
     texts, place = tmp_path / "texts", tmp_path / "made"
     texts.mkdir()
     place.mkdir()
@@ -194,10 +201,10 @@ def test_ctrl_c_during_preparation_leaves_nothing(world, tmp_path, workers: int)
     while is_empty(place) and process.poll() is None:
         time.sleep(0.01)
     time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signum)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert err.splitlines()[-1] == "bert-jax prepare: interrupted"
+    assert process.returncode == status, err
+    assert err.splitlines()[-1] == f"bert-jax prepare: {message}"
     assert "corpus: no block was finished" in err
     assert "Traceback" not in err
     assert is_empty(place)
