@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-import types
 
 import jax
 import numpy as np
@@ -25,7 +24,6 @@ import transformers
 import bert_jax
 from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.cli.main import main
-from bert_jax.config import TaskConfig
 from bert_jax.convert.expected_outputs import (
     FILE,
     compute_outputs_of_bert_jax,
@@ -34,18 +32,14 @@ from bert_jax.convert.expected_outputs import (
     serialize_expected_outputs,
 )
 from bert_jax.convert.export import FORMATS
-from bert_jax.convert.export_readme import ANSWER_CODE, FENCE, KINDS_OF_VECTORS, PROGRAM_CODE, _code_of_texts
+from bert_jax.convert.export_readme import FENCE, KINDS_OF_VECTORS, PROGRAM_CODE
 from bert_jax.convert.latency import repeat_first_row_to_batch
 from bert_jax.convert.program import program_readme, run_readme_code
 from bert_jax.convert.runtimes import RUNTIMES, open_runtime, select_outputs
 from bert_jax.errors import UserError
 from bert_jax.files import SUMS
-from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.onnx_file import convert_to_openvino, quantize_onnx
 from bert_jax.interop.onnx_programs import TEXT_VECTORS
-from bert_jax.interop.sentence_modules import SentenceModules
-from bert_jax.tasks.features import Features
-from bert_jax.tasks.kinds.answer_search import find_answers
 from bert_jax.tasks.vector_heads import VECTOR_HEADS
 from tests.helpers import tiny_models
 from tests.interop.test_multi_vector_encoders import save_theirs as save_multi_vector_encoder
@@ -334,105 +328,6 @@ def test_the_code_of_readme_prints_vectors_with_the_prompt(vectors):
         assert ast.literal_eval(shape) == expected.shape
         numbers = np.array([float(x) for x in products.replace("[", " ").replace("]", " ").split()])
         np.testing.assert_allclose(numbers.reshape(2, 2), expected @ expected.T, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("modules", "expected"),
-    [
-        ({}, ["A", "B"]),
-        ({"prompts": {"q": "d "}, "default_prompt": "q"}, ["d A", "d B"]),
-        ({"prompts": {"query": "d ", "passage": 'E" '}}, ["d a query", 'E" a document']),
-        ({"prompts": {"query": "D "}, "lower_case": True}, ["d a query", "a document"]),
-        ({"lower_case": True}, ["a", "b"]),
-        ({"activation": "sigmoid"}, [("a query", "a document"), ("a query", "another document")]),
-        (
-            {"activation": "identity", "prompts": {"q": "d "}, "default_prompt": "q"},
-            [("d a query", "a document"), ("d a query", "another document")],
-        ),
-        (
-            {"activation": "identity", "prompts": {"q": "D "}, "default_prompt": "q", "lower_case": True},
-            [("d a query", "a document"), ("d a query", "another document")],
-        ),
-    ],
-)
-def test_the_code_of_readme_makes_texts_with_their_prompts(modules, expected):
-    names: dict = {}
-    exec(_code_of_texts(SentenceModules(**modules), 'texts = ["A", "B"]\n'), names)
-    assert names["texts"] == expected
-
-
-def test_the_code_of_readme_lowercases_both_texts_of_a_pair():
-    code = _code_of_texts(SentenceModules(activation="identity", lower_case=True), "")
-    names: dict = {}
-    exec(code.replace("query", "Query").replace("document", "Document"), names)
-    assert names["texts"] == [("a query", "a document"), ("a query", "another document")]
-
-
-@pytest.mark.parametrize(("null_threshold", "max_answer_length"), [(np.inf, 30), (np.inf, 1), (0.5, 2), (-30.0, 2)])
-def test_the_code_of_readme_finds_the_answer_that_predict_finds(null_threshold, max_answer_length, capsys):
-    """With random logits: the question has two tokens, and the context has five."""
-    text, settings = "abcdefghij", TaskConfig(max_answer_length=max_answer_length)
-    offsets = [(0, 0)] * 4 + [(number, number + 2) for number in range(0, 10, 2)] + [(0, 0)]
-    sequence_ids = [None, 0, 0, None, 1, 1, 1, 1, 1, None]
-    context_offsets = np.array([o if s == 1 else (-1, -1) for o, s in zip(offsets, sequence_ids, strict=True)])
-    alignment = {"context_offsets": context_offsets, "max_context": np.array(sequence_ids) == 1}
-    window = Features(np.zeros(10, np.int32), 4, 0, {}, alignment)
-    for seed in range(20):
-        start, end = np.random.default_rng(seed).normal(size=(2, 1, 10))
-        (expected,) = find_answers([{"context": text}], [window], start, end, settings, True)
-        names = {
-            "np": np,
-            "outputs": {"start_logits": start, "end_logits": end},
-            "encodings": [types.SimpleNamespace(sequence_ids=sequence_ids, offsets=offsets)],
-            "texts": [("q", text)],
-            "max_answer_length": max_answer_length,
-            "null_threshold": null_threshold,
-        }
-        exec(ANSWER_CODE["span"].print, names)
-        assert capsys.readouterr().out == expected.text(null_threshold) + "\n"
-
-
-@pytest.mark.parametrize(
-    ("kind", "columns", "pairs"),
-    [
-        ("reranking", None, True),
-        ("regression", "text=a,text_pair=b,label=c", True),
-        ("sequence_classification", "text=a,label=c", False),
-    ],
-)
-def test_readme_of_a_program_gives_pairs_to_a_model_of_pairs(tmp_path, kind, columns, pairs):
-    classes = 2 if kind == "sequence_classification" else 1
-    tiny_models.save(tmp_path, "bert", "ForSequenceClassification", num_labels=classes)
-    settings = {"name": "custom", "kind": kind} | ({"columns": columns} if columns else {})
-    (tmp_path / TASK_FILE).write_text(json.dumps({"kind": kind, "config": settings}))
-    readme = program_readme(read_weights(tmp_path), "title", "onnxruntime", False)
-    assert ('texts = [("a query", "a document"), ("a query", "another document")]' in readme) == pairs
-    assert ('texts = ["a text", "another text"]' in readme) != pairs
-
-
-@pytest.mark.parametrize("template", [None, "{text} It is [MASK]."])
-def test_readme_of_a_program_names_the_template_that_its_code_does_not_fill(tmp_path, template):
-    tiny_models.save(tmp_path, "bert")
-    settings = {"template": template, "verbalizers": "good=a,bad=the"} if template else {}
-    (tmp_path / TASK_FILE).write_text(json.dumps({"task": {"name": "own"}, "config": settings}))
-    before_code = program_readme(read_weights(tmp_path), "title", "onnxruntime", False).partition("```")[0]
-    assert ("template" in before_code) == bool(template)
-    assert all(value in before_code for value in settings.values())
-
-
-def test_the_code_of_a_card_has_the_prompts_of_queries_and_documents(tmp_path, monkeypatch):
-    tiny_models.save(tmp_path / "encoder", "bert", "Model")
-    prompts = {"query": "d e: ", "document": "a. "}
-    model = save_theirs(tmp_path / "encoder", tmp_path / "theirs", "mean", True, LENGTH, prompts=prompts)
-    query, document = model.encode_query("a query"), model.encode_document("a document")
-    (tmp_path / "theirs" / "README.md").unlink()  # an export would keep this card
-    export(tmp_path / "theirs", tmp_path / "again", "--format", "huggingface")
-    code = (tmp_path / "again" / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
-    monkeypatch.chdir(tmp_path / "again")
-    names: dict = {}
-    exec(code, names)  # the code that the card shows
-    np.testing.assert_allclose(names["queries"][0], query, atol=1e-6)
-    np.testing.assert_allclose(names["documents"][0], document, atol=1e-6)
 
 
 def test_a_changed_program_is_reported(vectors, tmp_path, capsys):
