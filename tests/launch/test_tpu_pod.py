@@ -37,7 +37,7 @@ def up(cloud: Cloud, *more: str) -> None:
 
 def test_from_create_to_delete(cloud) -> None:
     cloud.use_bucket()
-    cloud.env["STANDIN_SECONDS"] = "2"
+    cloud.env["STANDIN_SECONDS"] = "0.7"
     assert cloud.call("create") == ""
     (create,) = cloud.calls()
     assert create[:5] == ["compute", "tpus", "queued-resources", "create", NAME]
