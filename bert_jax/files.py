@@ -30,7 +30,7 @@ PIECE_BYTES = 1 << 20
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 RUN_SCHEMES = ("gs", "s3")  # of URLs of a run or a model
-MAX_SPARSE_BYTES = 1 << 30  # of a file of which less than a MAX_RATIO-th is on disk
+MAX_SPARSE_BYTES = 1 << 30  # a larger file may be at most MAX_RATIO times as large as its bytes on disk
 MAX_RATIO = 100
 SMALL_BYTES = 32 << 20  # up to this size a file is read at every opening: config, tokenizer, small weights
 MAX_SUMS_BYTES = 16 << 20
@@ -140,7 +140,7 @@ def _check_mode_is_regular_file(
 
 
 def _check_holes(path: str | os.PathLike[str], handle: int) -> None:
-    """Raise UserError for a file of more than `MAX_SPARSE_BYTES` of which less than a `MAX_RATIO`-th is on disk."""
+    """Raise UserError for a sparse file, which is large and has less than 1 / `MAX_RATIO` of its bytes on disk."""
     size = os.fstat(handle).st_size
     if size <= MAX_SPARSE_BYTES:
         return

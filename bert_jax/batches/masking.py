@@ -2,7 +2,8 @@
 
 All rules (rows of `MASKINGS`) share one algorithm, which runs for many examples at once. Each word begins a candidate,
 which has one or more words to mask together; the candidates come in random order. A candidate is skipped if it overlaps
-an earlier taken candidate, or has more tokens than the example may still predict; every other candidate is taken.
+a candidate that was taken before, or if it has more tokens than the example may still predict. Every other candidate
+is taken.
 """
 
 import dataclasses
@@ -424,9 +425,9 @@ def _spans_within_quota(
 
 
 class _WordGroups(NamedTuple):
-    """The range of words of each example: the index of its first word, and its number of words, int64."""
+    """The range of words of each example, int64 `[examples]`."""
 
-    first_index: np.ndarray
+    first_index: np.ndarray  # index of the first word of the example
     num_words: np.ndarray
 
 

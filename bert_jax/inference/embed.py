@@ -466,17 +466,17 @@ def _tokenize_in_chunks(embedder: _Embedder, inputs: Iterator[Input]) -> Iterato
 
 
 class _LengthsAndCounts(NamedTuple):
-    """The numbers of tokens, and of tokens with a vector, of each text, both int64 `[texts]`; and counts of texts."""
+    """The length of each text, int64 `[texts]`, and counts of texts."""
 
     num_tokens: np.ndarray
-    num_vectors: np.ndarray
+    num_vectors: np.ndarray  # number of tokens with a vector
     counts: Counter[str]
 
 
 def _count_tokens(
     embedder: _Embedder, inputs: Iterator[Input], progress: Callable[[str, int, int | None], None]
 ) -> _LengthsAndCounts:
-    """Return the numbers of tokens, and of tokens with a vector, of each text after truncation, and counts.
+    """Return the length of each text after truncation, and counts of texts.
 
     The counts are the counts of `text_features`, the number of empty texts as `empty_texts`, and the number of texts
     with a title as `titles`.

@@ -42,9 +42,9 @@ def _choose_attention_for_global_tokens(inputs: AttentionInputs) -> Callable[...
     """Return the attention function for a layer that may have global tokens.
 
     For short sequences, the function is `dense_attention`. For long sequences, the function is `chunked_attention` if
-    the chunks can hold every global token. If a sequence may have more global tokens, the batch decides: for too many
-    global tokens, `query_blocked_attention` replaces `chunked_attention`. The time of `query_blocked_attention` is
-    quadratic in the length, and its memory is linear.
+    the chunks can hold every global token. Otherwise the function counts the global tokens of each batch, and
+    `query_blocked_attention` replaces `chunked_attention` if they are too many. The time of `query_blocked_attention`
+    is quadratic in the length, and its memory is linear.
     """
     if not local.chunks_save_work(inputs):
         return dense_attention

@@ -72,7 +72,7 @@ def _read_rows_as_documents(name: str, stream: IO[bytes], file: Any, options: Re
 
 
 def _rows_per_batch(metadata: Any, column: str, stream: IO[bytes], unpacked: UnpackedByteCounter) -> int:
-    """Return the number of rows of a batch of about _BATCH_BYTES; count the bytes of its pages in `unpacked`."""
+    """Return how many rows have about _BATCH_BYTES; add the unpacked size of each page of the column to `unpacked`."""
     usual, largest = 1.0, 1
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         usual = max(usual, group.total_byte_size / max(1, group.num_rows))
