@@ -55,12 +55,12 @@ VERBS["completion"] = make_completion_verb(VERBS)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return its exit status.
 
-    Status 0 means success, also if `pretrain` or `finetune` saves and stops after Ctrl-C or SIGTERM. Status 1 means
-    that a recipe does not fit in memory, that `verify` finds damage, or that storage fails (a full disk, an I/O error,
-    too many open files, standard output that cannot be written). Status 2 means a mistake that the user can fix. Status
-    124 means that another process of the run is lost or hangs. Status 129, 130 or 143 means that SIGHUP, Ctrl-C (in
-    `pretrain` and `finetune`: a second Ctrl-C) or SIGTERM stopped the verb. Status 141, like SIGPIPE in a shell, means
-    that the reader of the output is gone, as in `predict | head`.
+    Status 0 means success, also if `pretrain` or `finetune` saves and stops after Ctrl-C, SIGTERM or SIGHUP. Status 1
+    means that a recipe does not fit in memory, that `verify` finds damage, or that storage fails (a full disk, an I/O
+    error, too many open files, standard output that cannot be written). Status 2 means a mistake that the user can fix.
+    Status 124 means that another process of the run is lost or hangs. Status 129, 130 or 143 means that SIGHUP, Ctrl-C
+    or SIGTERM stopped another verb, or that a second Ctrl-C stopped `pretrain` or `finetune`. Status 141, like SIGPIPE
+    in a shell, means that the reader of the output is gone, as in `predict | head`.
     """
     args = parse_arguments(VERBS, sys.argv[1:] if argv is None else argv)
     try:

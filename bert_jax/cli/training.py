@@ -242,10 +242,10 @@ def run_pretrain(args: argparse.Namespace) -> None:
 PRETRAIN = Verb(
     summary="train a recipe, or resume its run",
     description=(
-        "Writes checkpoints and metrics to a work directory. Ctrl-C or SIGTERM saves a checkpoint and stops the "
-        "run. To resume from the newest intact checkpoint, repeat the command. Every field of the recipe can be "
-        "overridden, as in --config.optimizer.peak_learning_rate=2e-4; `bert-jax config RECIPE` lists all "
-        "fields."
+        "Writes checkpoints and metrics to a work directory. Ctrl-C, SIGTERM or a closed terminal "
+        "saves a checkpoint and stops the run. To resume from the newest intact checkpoint, repeat the command. Every "
+        "field of the recipe can be overridden, as in --config.optimizer.peak_learning_rate=2e-4; `bert-jax config "
+        "RECIPE` lists all fields."
     ),
     example="--config=bert_base --workdir runs/base --config.data.corpus=corpus/",
     add_options=_add_pretrain_options,

@@ -6,7 +6,7 @@ energy.py       energy from hardware counters; add a row to COUNTERS for a platf
 joining.py      several processes become one run: they find each other, start JAX together and end together
 memory.py       whether a compiled program fits in the memory of a device, before the first step
 platform.py     the platform of a run, its compiler options, the cache of programs; add a row to PLUGINS for a plugin
-preemption.py   SIGTERM and Ctrl-C: all processes stop after the same step
+preemption.py   SIGTERM, Ctrl-C and SIGHUP: all processes stop after the same step
 relay.py        a process that keeps JAX's connection open when the coordinator dies
 rendezvous.py   all processes connect to process 0, which reports missing processes
 sharding.py     the mesh, the placement of parameters and batches; add a row to RULES for a logical axis

@@ -1,15 +1,19 @@
-"""SIGTERM and Ctrl-C: one process may receive the signal, but all processes stop after the same step."""
+"""SIGTERM, Ctrl-C and SIGHUP: one process may receive the signal, but all processes stop after the same step."""
 
+import contextlib
 import os
 import signal
 import threading
 from typing import Any
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STOPPED_BEFORE_STEP = "stopped before the first step; the same command starts the run"
 
 
 class Interrupt:
-    """A context manager that records SIGTERM and Ctrl-C; a second Ctrl-C raises KeyboardInterrupt at once.
+    """A context manager that records SIGTERM, Ctrl-C and SIGHUP; a second Ctrl-C raises KeyboardInterrupt at once.
+
+    A terminal that closes sends SIGHUP; `nohup` makes a process ignore SIGHUP, and then this class ignores it, too.
 
     If only one of several processes receives SIGTERM, JAX's preemption service handles the signal. All processes then
     agree to stop at the next call of `should_stop` that no process has made yet.
@@ -34,7 +38,8 @@ class Interrupt:
         os.set_blocking(self._writer, False)
         self._old_writer = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         threading.Thread(target=_report_first_signal, args=(reader,), name="signals", daemon=True).start()
-        self._old = {signum: signal.signal(signum, self._handle_signal) for signum in (signal.SIGTERM, signal.SIGINT)}
+        ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+        self._old = {signum: signal.signal(signum, self._handle_signal) for signum in {*STOP_SIGNALS} - ignored}
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -78,11 +83,12 @@ class Interrupt:
 
 
 def _report_first_signal(signal_pipe: int) -> None:
-    """Print a line when the first SIGTERM or Ctrl-C arrives; Python's handlers run only between two compiled steps."""
+    """Print a line when the first of the signals arrives; Python's handlers run only between two compiled steps."""
     answered = False
     with open(signal_pipe, "rb", buffering=0) as signals:
         while number := signals.read(1):
-            if number[0] in (signal.SIGTERM, signal.SIGINT) and not answered:
+            if number[0] in STOP_SIGNALS and not answered:
                 name = signal.Signals(number[0]).name
-                os.write(2, f"{name}: the run stops after this step or compilation, and saves its state\n".encode())
+                with contextlib.suppress(OSError):  # the terminal may be closed
+                    os.write(2, f"{name}: the run stops after this step or compilation, and saves its state\n".encode())
                 answered = True

@@ -45,8 +45,8 @@ def fit(
     the seed and the directory may share `programs`, to which new steps are added.
 
     Returns:
-        True if the training is complete; False if SIGTERM or Ctrl-C ended the training early. After an early end, the
-            state is saved, and the same command resumes the run.
+        True if the training is complete; False if SIGTERM, Ctrl-C or SIGHUP ended the training early. After an early
+            end, the state is saved, and the same command resumes the run.
 
     Raises:
         UserError: a step does not fit in the memory of a device, or `config.train.max_skipped_steps` consecutive steps

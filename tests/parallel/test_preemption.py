@@ -23,14 +23,26 @@ def test_a_run_in_another_thread_goes_without_signals() -> None:
     assert stopping == [False]
 
 
-def test_the_first_signal_is_answered_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_first_signal_is_answered_at_once(signum: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
     num_threads, printed = threading.active_count(), ""
     with Interrupt() as interrupt:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signum)
         while not printed:
             time.sleep(0.01)
             printed = capfd.readouterr().err
         assert interrupt.should_stop()
-    assert printed == "SIGINT: the run stops after this step or compilation, and saves its state\n"
+    assert printed == f"{signum.name}: the run stops after this step or compilation, and saves its state\n"
     while threading.active_count() > num_threads:
         time.sleep(0.01)
+
+
+def test_a_run_under_nohup_goes_on_without_its_terminal() -> None:
+    old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not interrupt.should_stop()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, old)
