@@ -179,7 +179,8 @@ def usage_code(
     open_code = f'{program.imports}\n{program.open}tokenizer = Tokenizer.from_file("tokenizer.json")\n'
     token = json.dumps(tokenizer.special.pad, ensure_ascii=False)
     pad_code = f"tokenizer.enable_padding(pad_id={tokenizer.pad_id}, pad_token={token})\n"
-    token_types = '    "token_type_ids": np.array([encoding.type_ids for encoding in encodings], np.int64),\n'
+    types = "encoding.type_ids" if tokenizer.second_type else "[0] * len(encoding.ids)"  # as `predict` counts types
+    token_types = f'    "token_type_ids": np.array([{types} for encoding in encodings], np.int64),\n'
     encode_code = (
         "encodings = tokenizer.encode_batch(texts)\n"
         "inputs = {\n"

@@ -43,7 +43,8 @@ def sequence_rules(config: PretrainConfig, tokenizer: Tokenizer) -> SequenceRule
         data=config.data,
         phases=config.train.phases,
         seed=config.seed,
-        num_token_types=config.model.num_token_types,
+        # As in fine-tuning: with many tokenizers, such as byte-level tokenizers, the second text also has type 0.
+        num_token_types=config.model.num_token_types if tokenizer.second_type else 0,
     )
 
 

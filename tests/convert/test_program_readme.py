@@ -1,10 +1,13 @@
 """The code in the README.md of an exported program, run alone: its texts, its answers, and its notes."""
 
 import json
+import re
 import types
 
 import numpy as np
 import pytest
+import tokenizers
+import transformers
 
 from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.cli.main import main
@@ -93,6 +96,21 @@ def test_readme_of_a_program_gives_pairs_to_a_model_of_pairs(tmp_path, kind, col
     readme = program_readme(read_weights(tmp_path), "title", "onnxruntime", False)
     assert ('texts = [("a query", "a document"), ("a query", "another document")]' in readme) == pairs
     assert ('texts = ["a text", "another text"]' in readme) != pairs
+
+
+@pytest.mark.parametrize("names", [["input_ids", "token_type_ids", "attention_mask"], ["input_ids", "attention_mask"]])
+def test_readme_of_a_program_gives_the_token_types_that_predict_gives(tmp_path, names):
+    """transformers makes token types only if `model_input_names` has them; tokenizer.json alone does not tell."""
+    tiny_models.save(tmp_path, "bert", "ForSequenceClassification")
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_input_names": names}))
+    readme = program_readme(read_weights(tmp_path), "title", "onnxruntime", False)
+    (code,) = re.findall('"token_type_ids": (.*),\n', readme)
+    encodings = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode_batch([("ab", "cd e")])
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    expected = tokenizer("ab", "cd e").get("token_type_ids", [0] * len(encodings[0].ids))
+    assert eval(code, {"np": np, "encodings": encodings}).tolist() == [expected]
+    assert any(expected) == ("token_type_ids" in names)
 
 
 @pytest.mark.parametrize("template", [None, "{text} It is [MASK]."])

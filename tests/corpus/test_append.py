@@ -218,6 +218,29 @@ def test_nothing_new_leaves_the_corpus_as_it_is(tmp_path, tokenizer):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.jsonl", "c"]
 
 
+@pytest.mark.parametrize("deduplicate", ["none", "split", "exact", "near"])
+def test_copies_of_documents_with_blank_pieces_are_known(tmp_path, tokenizer, monkeypatch, deduplicate):
+    """A cleaning rule removes the first, a middle or all but one piece of long documents; another piece has spaces."""
+    set_sizes(monkeypatch, {**TINY, **TINY_PIECES})
+    rng = random.Random(6)
+    pieces = [[f"{' '.join(rng.choices(WORDS, k=180))} .\n" for _ in range(6)] for _ in range(5)]
+    evaluated = [pieces[0][0], pieces[1][3], *pieces[2][1:]]
+    evaluation = tmp_path / "eval.txt"
+    evaluation.write_text("".join(evaluated))
+    (tmp_path / "clean.toml").write_text('[contamination]\nfiles = ["eval.txt"]\n')
+    pieces[3][2] = " " * 2000 + "\n"
+    inputs = []
+    for number, document in enumerate(pieces):
+        (tmp_path / f"{number}.txt").write_text("".join(document))
+        inputs.append(str(tmp_path / f"{number}.txt"))
+    settings = {"workers": 1, "heldout_fraction": 0.0, "deduplicate": deduplicate, "clean": tmp_path / "clean.toml"}
+    manifest = prepare(inputs, tokenizer, tmp_path / "c", **settings)
+    assert manifest["cleaning"]["changed"] == {f"piece removed: contamination: {tmp_path / 'eval.txt'}": 9}
+    for file in inputs[::-1]:
+        again = prepare([file], None, tmp_path / "c", workers=1, append=True)
+        assert again["unchanged"]["rejected"] == {"exact duplicate": 1}, file
+
+
 def test_killed_before_every_write(tmp_path, tokenizer, monkeypatch):
     """What lies on the disk before each change is the corpus of before, or of after; the same command completes it."""
     set_sizes(monkeypatch, {**TINY, **TINY_PIECES})

@@ -1,14 +1,18 @@
 """Phases with masks of their own: the batches of each phase, and equal masks in every evaluation."""
 
 import dataclasses
+import pathlib
 
 import numpy as np
 import pytest
 
 from bert_jax import config as c
 from bert_jax.batches.pipeline import batch_shapes, special_ids_and_vocabulary
+from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.errors import UserError
+from bert_jax.tasks.kinds.texts import text_features
+from bert_jax.tokenizer.train import train_tokenizer
 from bert_jax.training.schedules import Phase, plan_phases
 from tests.helpers.generated_corpus import generated_corpus
 from tests.helpers.run_data import batches_of, heldout_of
@@ -40,6 +44,21 @@ def batches(config: c.PretrainConfig, corpus: Mixture, phase: Phase, step: int, 
 def predictions(batch: dict) -> tuple[np.ndarray, np.ndarray]:
     """Of each sequence, the number of predicted tokens and of all tokens."""
     return batch["masked_weights"].sum(axis=1), batch["attention_mask"].sum(axis=1)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte_level"])
+def test_pairs_have_the_token_types_of_fine_tuning(tmp_path: pathlib.Path, kind: str) -> None:
+    """The second text has type 1 with a BERT tokenizer, and type 0 with a byte-level tokenizer, as in RoBERTa."""
+    texts = str(generated_corpus(tmp_path).parent / "texts")
+    train_tokenizer([[texts]], 300, str(tmp_path / kind), kind=kind)
+    prepare([texts], tmp_path / kind, tmp_path / "pairs", workers=1, heldout_fraction=0.1)
+    pairs = open_mixture(str(tmp_path / "pairs"))
+    config = configured({"sentence_pairs": "next_sentence"})
+    phase = plan_phases(config.train)[0]
+    (batch,) = batches(config, pairs, phase, 0, 1)
+    (feature,), _ = text_features([{"text": "a", "text_pair": "b"}], pairs.tokenizer(), 48)
+    assert batch["token_type_ids"].any() == (feature.type_1_start < len(feature.input_ids)) == (kind == "wordpiece")
+    assert next(heldout_of(config, pairs).batches(phase))["token_type_ids"].any() == (kind == "wordpiece")
 
 
 def test_each_phase_has_its_rate_and_its_mix(corpus: Mixture) -> None:

@@ -69,3 +69,38 @@ def test_a_role_is_its_text(role, text):
 def test_a_role_that_does_not_end_takes_linear_time():
     """In quadratic time this is an hour."""
     assert restructured_text(f"One :a:`{' ' * 1_000_000}two", ReadOptions()) == "One :a:` two"
+
+
+@pytest.mark.parametrize(
+    ("label", "data", "text"),
+    [
+        ("iso-8859-1", b"\x93Caf\xe9\x94 costs 3 \x80", "“Café” costs 3 €"),
+        ("US-ASCII", b"don\x85", "don…"),
+        ("latin5", b"\xdd \x80", "İ €"),
+        ("tis-620", b"\xa1\x80", "ก€"),
+        ("iso-8859-8-i", b"\xf9\xec\xe5\xed", "שלום"),
+        ("gb2312", b"\xe9F", "镕"),
+        ("x-gbk", b"\xe9F", "镕"),
+        ("Big5", b"\xf9\xd6", "碁"),
+        ("x-x-big5", b"\xa4\xa4", "中"),
+        ("shift_jis", b"\x87@", "①"),
+        ("x-sjis", b"\x87@", "①"),
+        ("windows-31j", b"\x87@", "①"),
+        ("euc-kr", b"\x8cc", "똠"),
+        ("ks_c_5601-1987", b"\x8cc", "똠"),
+        ("x-euc-jp", b"\xc7\xad\xa1\xa3", "猫。"),
+        ("x-cp1251", b"\xec\xe8\xf0", "мир"),
+    ],
+)
+def test_a_page_is_decoded_as_browsers_decode_its_label(tmp_path, label, data, text):
+    """The bytes are from the indexes of the Encoding Standard of WHATWG, in which browsers decode pages."""
+    words = b"word " * 60
+    (tmp_path / "page.html").write_bytes(b'<meta charset="%s"><p>%s%s</p>' % (label.encode(), words, data))
+    (document,) = read_documents([str(tmp_path / "page.html")])
+    assert document.text == words.decode() + text
+
+
+def test_a_page_that_calls_itself_utf_16_in_single_bytes_is_rejected(tmp_path):
+    (tmp_path / "page.html").write_bytes(b'<meta charset="utf-16"><p>%s</p>' % (b"caf\xe9" * 64))
+    (document,) = read_documents([str(tmp_path / "page.html")])
+    assert document.rejected == "invalid UTF-8"

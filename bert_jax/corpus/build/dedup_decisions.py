@@ -241,12 +241,18 @@ class _DocumentRows:
             block = int(np.searchsorted(self._first_row, row, side="right")) - 1
             yield _BlockRow(block, row - self._first_row[block])
 
-    def normal_form_hash(self, document: int) -> bytes:
-        """Return a hash of a document: the hash of the normal-form hashes of all its pieces."""
-        digest = hashlib.blake2b(digest_size=16)
-        for block, row in self.rows_of(document):
-            digest.update(self._signatures[block].rows["equal"][row].tobytes())
-        return digest.digest()
+    def normal_form_hash(self, document: int) -> np.ndarray:
+        """Return a hash of a document, uint64 [2]: the hash of the normal-form hashes of its pieces.
+
+        Blank pieces do not count, because a corpus stores neither records nor signatures of blank pieces.
+        """
+        hashes = [self._signatures[block].rows["equal"][row] for block, row in self.rows_of(document)]
+        hashes = [piece for piece in hashes if piece.any()]
+        if len(hashes) == 1:
+            return hashes[0]
+        return np.frombuffer(
+            hashlib.blake2b(b"".join(piece.tobytes() for piece in hashes), digest_size=16).digest(), "<u8"
+        )
 
     def sketch(self, document: int) -> np.ndarray:
         """Return the lowest `SKETCH` hashes of the shingles of a document, uint32, ascending."""
@@ -264,7 +270,7 @@ def _find_exact_copies(rows: _DocumentRows) -> np.ndarray:
     """
     hashes = rows.column("equal")
     for document in np.flatnonzero(rows.ends - rows.starts > 1).tolist():
-        hashes[document] = np.frombuffer(rows.normal_form_hash(document), "<u8")
+        hashes[document] = rows.normal_form_hash(document)
     with_text = np.flatnonzero(rows.column("has_text"))
     copy_of = np.full(len(hashes), -1)
     order = with_text[np.lexsort([with_text, hashes[with_text, 0], hashes[with_text, 1]])]

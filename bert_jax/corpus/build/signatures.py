@@ -28,7 +28,7 @@ BANDS, ROWS = 20, 5
 SKETCH = 1024  # number of lowest shingle hashes that are stored for a document
 ROW = np.dtype(
     [
-        ("equal", "<u8", 2),  # hash of the normal form
+        ("equal", "<u8", 2),  # hash of the normal form; 0 for a blank piece
         ("split", "<u8"),  # `split_hash`
         ("begins", "?"),  # True if the row begins a document; False for a later piece of a long document
         ("has_text", "?"),
@@ -169,7 +169,7 @@ def compute_document_signatures(documents: Sequence[RawDocument], read_options: 
         has_text = not document.rejected
         if has_text:
             digest, rows["split"][index] = text_hashes(document.text)
-            rows["equal"][index] = np.frombuffer(digest, "<u8")
+            rows["equal"][index] = np.frombuffer(digest, "<u8") if document.text.strip() else 0
         rows["has_text"][index], rows["begins"][index] = has_text, raw.piece == 0
         texts.append(normal_words(document.text) if near and has_text else [])
     has_words = np.array([bool(words) for words in texts], bool)

@@ -14,6 +14,19 @@ from bert_jax.readers.pieces import read_bounded_document
 MAX_PAGE_BYTES = 2 << 20  # maximum size of a page, whose tree takes about 20 times the memory, and at worst a minute
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _CHARSET_WITHIN = 1024  # bytes at the beginning that may declare the encoding, as in the HTML standard
+# Codecs of the labels of encodings that Python lacks, or reads otherwise than browsers do (WHATWG, Encoding Standard,
+# section 4.2). Python's name of an encoding, or the label without "x-" -> Python's name of the codec.
+_HTML_CODECS = {
+    **dict.fromkeys(("ascii", "iso8859-1"), "cp1252"),
+    "iso8859-9": "cp1254",
+    **dict.fromkeys(("iso8859-11", "tis-620", "windows-874"), "cp874"),
+    "iso-8859-8-i": "iso8859-8",
+    **dict.fromkeys(("gb2312", "gbk"), "gb18030"),
+    "big5": "big5hkscs",
+    **dict.fromkeys(("shift_jis", "windows-31j"), "cp932"),
+    **dict.fromkeys(("euc_kr", "windows-949"), "cp949"),
+    **dict.fromkeys(("utf-16", "utf-16-le", "utf-16-be"), "utf-8"),  # the label itself was read, so it is no UTF-16
+}
 _HIDDEN = {"script", "style", "title"}
 _BLOCK_NAMES = (
     "address article aside blockquote body caption center dd details dialog div dl dt fieldset figcaption figure "
@@ -83,9 +96,20 @@ def _page_in_utf8(data: bytes) -> bytes:
         pass
     declared = _CHARSET.search(data[:_CHARSET_WITHIN])
     try:
-        return data.decode(codecs.lookup(declared[1].decode()).name).encode() if declared else data
+        return data.decode(_codec_of_label(declared[1].decode())).encode() if declared else data
     except (LookupError, UnicodeError, ValueError):
         return data
+
+
+def _codec_of_label(label: str) -> str:
+    """Return Python's name of the codec for the label of an encoding; raise LookupError for an unknown label."""
+    label = label.lower()
+    while label.startswith("x-"):
+        label = label.removeprefix("x-")
+    if label in _HTML_CODECS:
+        return _HTML_CODECS[label]
+    name = codecs.lookup(label).name
+    return _HTML_CODECS.get(name, name)
 
 
 class _TextCollector:

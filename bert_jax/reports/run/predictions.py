@@ -155,7 +155,7 @@ def predict_batch(
     if HEAD not in weights.heads:
         names = ", ".join(head.name for head in weights.heads) or "none"
         raise UserError(f"the model has no masked-token head (its heads: {names})")
-    if weights.config.num_token_types < 2:
+    if weights.config.num_token_types < 2 or not tokenizer.second_type:
         batch = batch | {"token_type_ids": np.zeros_like(batch["token_type_ids"])}
     model = make_model(weights.config, ComputeConfig(), (HEAD,))
 
