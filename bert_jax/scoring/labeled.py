@@ -11,11 +11,12 @@ from bert_jax.errors import UserError
 from bert_jax.inference.predict import Predictor, features_to_predict
 from bert_jax.tasks.custom import NAME, parse_columns_setting
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import TaskKind
 from bert_jax.tasks.label_report import label_report
 from bert_jax.tasks.reading.examples import read_task_examples
 from bert_jax.tasks.scoring import score_predictions
 from bert_jax.tasks.table import TASKS, source_of_prediction_file
-from bert_jax.tasks.task import Example, SetSource, Task
+from bert_jax.tasks.task import Columns, Example, SetSource, Task
 
 SPLIT = "dev"  # all examples of a dev set have labels
 
@@ -95,9 +96,8 @@ def _read_examples(predictor: Predictor, path: str, say: Callable[[str], None]) 
         skip_unlabeled=True,
     )
     source = source_of_prediction_file(settings, kind, path)
-    columns = source.columns or {field: field for field in kind.fields}
     problems = list[UserError]()
-    for named in (columns, {field: field for field in columns}):
+    for named in _possible_columns(settings.name, kind, source.columns):
         task = _labeled_task(predictor.task, settings, dataclasses.replace(source, columns=named))
         lines = list[str]()
         try:
@@ -109,6 +109,18 @@ def _read_examples(predictor: Predictor, path: str, say: Callable[[str], None]) 
             say(line)
         return _ReadExamples(task, examples)
     raise problems[0]
+
+
+def _possible_columns(task: str, kind: TaskKind, columns: Columns) -> list[Columns]:
+    """Return the ways in which a file may name the fields that training read; the first way that fits is right.
+
+    `columns` are the columns of the user's training file; {} for a published task, whose dev set has the same fields.
+    """
+    if columns:
+        return [columns, {field: field for field in columns}]
+    published = TASKS[task].sets[SPLIT].columns if task in TASKS and SPLIT in TASKS[task].sets else {}
+    fields = [*kind.fields, *(field for field in kind.optional_fields if field in published)]
+    return [{field: field for field in fields}, *([published, {field: field for field in published}] * bool(published))]
 
 
 def _labeled_task(predicted: Task, settings: TaskConfig, source: SetSource) -> Task:

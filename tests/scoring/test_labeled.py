@@ -10,6 +10,7 @@ import torch
 import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.errors import UserError
+from bert_jax.interop.huggingface import TASK_FILE
 from tests.helpers.tiny_models import LETTERS, save
 
 LABELS = ("cold", "hot", "warm")
@@ -54,6 +55,67 @@ def test_scores_of_a_model_of_transformers_equal_sklearn_on_its_predictions(tmp_
     assert f"labeled {path}: {len(ROWS)} examples" in printed
     assert [line.split()[0] for line in printed.splitlines()[-3:]] == [*LABELS]
     assert bert_jax.score(place, labeled=path)["results"][0]["scores"] == report["scores"]
+
+
+PAIR_FILES = {
+    "fields.jsonl": lambda path, rows: path.write_text("".join(json.dumps(row) + "\n" for row in rows)),
+    "fields.csv": lambda path, rows: write_csv(path, [row.values() for row in rows], rows[0]),
+    "columns.csv": lambda path, rows: write_csv(
+        path, [row.values() for row in rows], ("#1 String", "#2 String", "Quality")
+    ),
+    "columns.tsv": lambda path, rows: path.write_text(
+        "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+        + "".join(f"{LABELS_OF_PAIRS.index(row['label'])}\t0\t0\t{row['text']}\t{row['text_pair']}\n" for row in rows)
+    ),
+}
+LABELS_OF_PAIRS = ("not_equivalent", "equivalent")
+
+
+@pytest.mark.parametrize("name", PAIR_FILES)
+def test_a_model_of_a_published_task_of_pairs_reads_both_texts(tmp_path, name):
+    """The labels are the answers of transformers for the pairs, so every answer must be right."""
+    names = dict(enumerate(LABELS_OF_PAIRS))
+    model, tokenizer = save(tmp_path / "model", "bert", "ForSequenceClassification", id2label=names, num_labels=2)
+    settings = {"name": "mrpc", "max_seq_len": 16}
+    task = {"kind": "sequence_classification", "config": settings, "labels": LABELS_OF_PAIRS, "task": {"name": "mrpc"}}
+    (tmp_path / "model" / TASK_FILE).write_text(json.dumps(task))
+    pairs = [(first, f"{second} {first}") for first in LETTERS[:6] for second in LETTERS]
+    with torch.no_grad():
+        logits = torch.stack([model(**tokenizer(*pair, return_tensors="pt")).logits[0] for pair in pairs])
+        difference = logits[:, 1] - logits[:, 0]
+        model.classifier.bias[1] -= difference.median()  # both answers occur
+    model.save_pretrained(tmp_path / "model")
+    answers = [LABELS_OF_PAIRS[int(value)] for value in difference > difference.median()]
+    rows = [
+        {"text": first, "text_pair": second, "label": label}
+        for (first, second), label, gap in zip(pairs, answers, difference, strict=True)
+        if abs(gap - difference.median()) > 1e-4
+    ]
+    assert len({(row["text"], row["label"]) for row in rows}) > 6  # the answers depend on the second text
+    PAIR_FILES[name](tmp_path / name, rows)
+    (report,) = bert_jax.score(tmp_path / "model", labeled=tmp_path / name)["results"]
+    assert report["scores"]["accuracy"] == 1.0
+
+
+def test_the_choices_of_a_published_task_may_have_the_names_of_the_fields(tmp_path):
+    """With `start` and the list `choices`, or with a column for each choice as in SWAG."""
+    model, tokenizer = save(tmp_path / "model", "bert", "ForMultipleChoice")
+    task = {"kind": "multiple_choice", "config": {"name": "swag", "max_seq_len": 16}, "task": {"name": "swag"}}
+    (tmp_path / "model" / TASK_FILE).write_text(json.dumps(task))
+    rows, by_column = [], []
+    for index, letter in enumerate(LETTERS):
+        choices = [LETTERS[(index + step) % len(LETTERS)] for step in (1, 3, 4, 7)]
+        row = {"text": letter, "start": LETTERS[index - 1]}
+        with torch.no_grad():
+            second = [f"{row['start']} {choice}" for choice in choices]
+            encoded = tokenizer([letter] * 4, second, return_tensors="pt", padding=True)
+            row["label"] = int(model(**{key: value[None] for key, value in encoded.items()}).logits[0].argmax())
+        rows.append(row | {"choices": choices})
+        by_column.append(row | {f"choice{number}": choice for number, choice in enumerate(choices)})
+    for name, objects in {"list.jsonl": rows, "columns.jsonl": by_column}.items():
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in objects))
+        (report,) = bert_jax.score(tmp_path / "model", labeled=tmp_path / name)["results"]
+        assert report["scores"]["accuracy"] == 1.0
 
 
 @pytest.mark.parametrize(
