@@ -111,7 +111,7 @@ def _read_examples(predictor: Predictor, path: str, say: Callable[[str], None]) 
     raise problems[0]
 
 
-def _possible_columns(task: str, kind: TaskKind, columns: Columns) -> list[Columns]:
+def _possible_columns(task: str | None, kind: TaskKind, columns: Columns) -> list[Columns]:
     """Return the ways in which a file may name the fields that training read; the first way that fits is right.
 
     `columns` are the columns of the user's training file; {} for a published task, whose dev set has the same fields.

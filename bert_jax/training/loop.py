@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -134,6 +134,7 @@ class _TrainingLoop:
             self.profile = Profile(plan.profiled_steps, plan.workdir, session.console.say)
         self.pending: PendingStep | None = None  # the newest launched step
         self.interval = MetricsInterval(means)
+        self.newest_report: tuple[PendingStep, Mapping[str, float]] | None = None  # of a step without a line of metrics
         self.is_stopped = False  # whether data.should_stop has stopped the run
         self.peak_flops = (peak_flops() or 0.0) * plan.mesh.size  # 0: unknown
 
@@ -183,6 +184,10 @@ class _TrainingLoop:
                         batch = self._next_batch(batches)
             if interrupt.stopping or self.is_stopped:
                 break
+        if (
+            self.is_stopped and self.newest_report
+        ):  # a stopped training is not resumed, so its last steps get a line now
+            self._write_training_line(*self.newest_report)
         if (interrupt.stopping or self.is_stopped) and saved_step < step:
             self._save(step, phase, state)
         watchdog.enter_stage("save", step)
@@ -249,7 +254,7 @@ class _TrainingLoop:
         pending, self.pending = self.pending, None
         if pending is None:
             return
-        step, seq_len, interval, train = pending.step, pending.settings.seq_len, self.interval, self.plan.train
+        step, seq_len, interval = pending.step, pending.settings.seq_len, self.interval
         objective = self.plan.objective.of_phase(pending.phase.index)
         # A launched step is computed asynchronously, and may still run out of memory.
         with out_of_memory_as_user_error(pending.settings):
@@ -258,25 +263,30 @@ class _TrainingLoop:
         interval.flops += pending.num_sequences * objective.flops(seq_len, pending.phase.index)
         report = {name: value.item() for name, value in jax.device_get(pending.metrics["report"]).items()}
         interval.grad_norms.append(report["grad_norm"])
-        if report["skipped_in_a_row"] >= train.max_skipped_steps:
+        if report["skipped_in_a_row"] >= self.plan.train.max_skipped_steps:
             raise UserError(
                 f"step {step:,}: loss or gradient not finite for {report['skipped_in_a_row']} consecutive steps; "
                 "start again in another --workdir with a lower config.optimizer.peak_learning_rate, or the phase's own"
             )
         ends_phase = step == pending.phase.end  # a line of metrics has the means of only one phase
-        if not (_is_multiple(step, train.log_every) or step == self.plan.last_step or ends_phase):
-            return
+        self.newest_report = (pending, report)
+        if _is_multiple(step, self.plan.train.log_every) or step == self.plan.last_step or ends_phase:
+            self._write_training_line(pending, report)
+
+    def _write_training_line(self, newest: PendingStep, report: Mapping[str, float]) -> None:
+        """Write a line of metrics about the steps since the last line; `report` is the report of the newest step."""
+        interval = self.interval
         seconds = interval.seconds_without_pauses()
-        line: Line = {"step": step, "split": "train"} | mean_values(interval.means)
+        line: Line = {"step": newest.step, "split": "train"} | mean_values(interval.means)
         line |= {"learning_rate": report["learning_rate"], "grad_norm": report["grad_norm"]}
-        line |= {"skipped_steps": report["skipped"], "seq_len": seq_len}
-        line |= {"batch_size": pending.phase.batch_size, "tokens_per_second": interval.num_tokens / seconds}
+        line |= {"skipped_steps": report["skipped"], "seq_len": newest.settings.seq_len}
+        line |= {"batch_size": newest.phase.batch_size, "tokens_per_second": interval.num_tokens / seconds}
         if self.peak_flops:
             line["model_flops_utilization"] = interval.flops / seconds / self.peak_flops
         line["input_wait_fraction"] = interval.waited / seconds
         self.session.console.print_training_step(line, self.plan.last_step, seconds / len(interval.grad_norms))
         self._record_metrics(line, interval.grad_norms)
-        self.interval = MetricsInterval({})
+        self.interval, self.newest_report = MetricsInterval({}), None
 
     def _record_metrics(self, line: Line, grad_norms: Sequence[float] = ()) -> None:
         """Write a line of metrics and the gradient norms, and print remarks about the line."""

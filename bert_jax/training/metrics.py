@@ -66,8 +66,9 @@ class MetricsFile:
         self._meter, self._step, self._used_bytes = meter, step, used_memory_bytes
         self._tracker = MetricsSender(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
         with writing(self.path, MAKE_ROOM):
-            # Lines from before this start; a new run has none.
-            self.earlier_lines = drop_lines_after(self.path, step, say) if self.path.exists() else []
+            # Lines from before this start; a new run has none. A start without a checkpoint also drops the evaluation
+            # before the first step, because the initial weights or the evaluation corpus may have changed.
+            self.earlier_lines = drop_lines_after(self.path, step or -1, say) if self.path.exists() else []
             if digest and not begins_with_digest(self.earlier_lines, digest):
                 say(
                     f"{self.path}: differs from the record of the checkpoint of step {step:,}; its numbers may be wrong"

@@ -314,11 +314,13 @@ def test_a_diverged_training_neither_wins_nor_enters_the_means():
 @pytest.mark.slow
 def test_patience_stops_a_training_also_after_a_resume(world, tmp_path):
     # At a learning rate of 0 no score improves.
-    settings = ("optimizer.peak_learning_rate=0.0", "task.epochs=6", "task.patience=2")
+    settings = ("optimizer.peak_learning_rate=0.0", "task.epochs=6", "task.patience=2", "train.log_every=100")
     results = finetune(world, tmp_path, "sequence_classification", *settings)
     run = tmp_path / "runs" / "lr0_seed0"
     assert set(heldout(run)) == {5, 10, 15}
     assert results["best"]["step"] == 5
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["split"] == "train"] == [15]  # the last step, as of a whole training
     written = (run / "metrics.jsonl").read_bytes()
     (run / "result.json").unlink()  # as if the process had been killed after early stopping
     shutil.rmtree(tmp_path / "model")

@@ -92,6 +92,19 @@ def test_pretraining_goes_on_with_the_weights_of_a_run_and_of_its_export(world, 
         assert all(np.array_equal(before[key], after[key]) for key in before)
 
 
+def test_a_start_again_without_a_checkpoint_forgets_the_evaluation_of_other_weights(world, tmp_path, run_lines):
+    run = tmp_path / "run"
+    assert main(pretrain_command(world, run, f"--config.init_from={world / 'model'}")) == 0
+    first = run_lines(run)["heldout"][0]
+    shutil.rmtree(run / "checkpoints")  # as if the process had been killed before the first checkpoint
+    assert main(pretrain_command(world, tmp_path / "other", "--config.optimizer.peak_learning_rate=0.05")) == 0
+    assert main(pretrain_command(world, run, f"--config.init_from={tmp_path / 'other'}")) == 0
+    lines = run_lines(run)["heldout"]
+    assert [line["step"] for line in lines] == [first["step"], 2] == [0, 2]
+    assert lines[0]["loss"] == pytest.approx(run_lines(tmp_path / "other")["heldout"][-1]["loss"], rel=1e-6)
+    assert abs(lines[0]["loss"] - first["loss"]) > 1e-3
+
+
 @pytest.mark.slow
 def test_a_resumed_run_keeps_its_start_and_does_not_read_it_again(world, tmp_path, capsys, run_lines):
     """It ends with the same bits without the directory that it began from; another one is named as without effect."""
