@@ -85,21 +85,30 @@ def _open_standard_streams() -> None:
 
 
 def _raise_keyboard_interrupt(signum: int, frame: types.FrameType | None) -> None:
-    """Raise KeyboardInterrupt with the number of the signal.
+    """Raise KeyboardInterrupt with the number of the signal; during an import or a callback, raise it a little later.
 
-    During an import, end the process instead, because compiled code would crash. In a callback of the garbage
-    collector, Python would only print the exception, so this handler raises it a little later.
+    In an import, compiled code would crash. In a callback of the garbage collector, Python would only print the
+    exception. A second signal, while the first signal waits, ends the process at once.
     """
     interrupt = KeyboardInterrupt(signum)
-    if frame is not None and frame.f_code.co_name in EXCEPTION_SWALLOWING_CALLBACKS:
+    if signal.getitimer(signal.ITIMER_REAL)[0]:
+        os._exit(_report_interrupt(interrupt))
+    if not _is_safe_to_raise(frame):
         signal.signal(signal.SIGALRM, lambda _, later_frame: _raise_keyboard_interrupt(signum, later_frame))
         signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)
         return
+    raise interrupt
+
+
+def _is_safe_to_raise(frame: types.FrameType | None) -> bool:
+    """Return whether `frame` is neither in a callback that swallows exceptions nor in an import."""
+    if frame is not None and frame.f_code.co_name in EXCEPTION_SWALLOWING_CALLBACKS:
+        return False
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            os._exit(_report_interrupt(interrupt))
+            return False
         frame = frame.f_back
-    raise interrupt
+    return True
 
 
 def _report_interrupt(interrupt: KeyboardInterrupt) -> int:

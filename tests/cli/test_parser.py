@@ -352,15 +352,33 @@ STOPPED = {
 }
 
 
-@pytest.mark.parametrize("signum", STOPPED)
-def test_a_signal_inside_an_import_ends_without_a_traceback(signum, tmp_path) -> None:
-    """Compiled modules crash on a KeyboardInterrupt, or turn it into an ImportError; this one stands for them."""
-    text = f"import os\ntry:\n    os.kill(os.getpid(), {signum:d})\n    [0] * 9\nexcept BaseException:\n"
-    (tmp_path / "tokenizers.py").write_text(text + "    raise ImportError('initialization failed')\n")
-    argv = [sys.executable, "-m", "bert_jax", "tokenizer", "--input", "x", "--vocab_size", "9", "--output", "y"]
+IMPORTING = """
+import signal, sys, time
+from bert_jax import __main__ as program
+def main():
+    import compiled
+    assert compiled.ended
+    time.sleep(60)
+import bert_jax.cli.main
+bert_jax.cli.main.main = main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+raise SystemExit(program.run())
+"""
+
+
+@pytest.mark.parametrize(("signum", "number"), [*((signum, 1) for signum in STOPPED), (signal.SIGINT, 2)])
+def test_a_signal_inside_an_import_is_raised_after_the_import(signum, number, tmp_path) -> None:
+    """Compiled modules crash on a KeyboardInterrupt, or turn it into an ImportError; this one stands for them.
+
+    A verb can then remove its incomplete files. A second signal ends an import that hangs.
+    """
+    text = "import os, time\ntry:\n" + f"    os.kill(os.getpid(), {signum:d})\n    [0] * 9\n" * number
+    text += f"    time.sleep({0.1 if number == 1 else 60})\n"
+    text += "except BaseException:\n    raise ImportError('initialization failed')\nended = True\n"
+    (tmp_path / "compiled.py").write_text(text)
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
-    environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    argv, environment = [sys.executable, "-c", IMPORTING], os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=50)
     assert (done.returncode, done.stderr) == STOPPED[signum]
     with pytest.raises(KeyboardInterrupt):
         _raise_keyboard_interrupt(signum, None)

@@ -246,8 +246,8 @@ class _DocumentRows:
 
         Blank pieces do not count, because a corpus stores neither records nor signatures of blank pieces.
         """
-        hashes = [self._signatures[block].rows["equal"][row] for block, row in self.rows_of(document)]
-        hashes = [piece for piece in hashes if piece.any()]
+        pieces = (self._signatures[block].rows["equal"][row] for block, row in self.rows_of(document))
+        hashes: list[np.ndarray] = [piece for piece in pieces if piece.any()]
         if len(hashes) == 1:
             return hashes[0]
         return np.frombuffer(
