@@ -26,7 +26,8 @@ def sentence_modules_of_task(inputs: TaskInputs, settings: TaskConfig) -> Senten
     """Return the steps by which the trained model turns a text into a vector.
 
     The prompts of queries and documents are the prompts of the training, under the names of the prompts in the initial
-    model. All other prompts of the initial model stay. The similarity stays if the vector head is not changed.
+    model. All other prompts of the initial model stay. The similarity stays if the vector head is not changed. A
+    cross-encoder becomes a model of vectors.
     """
     known, row = inputs.weights.sentences or SentenceModules(), VECTOR_HEADS[settings.vector_head]
     prompts = dict(known.prompts)
@@ -35,6 +36,7 @@ def sentence_modules_of_task(inputs: TaskInputs, settings: TaskConfig) -> Senten
         if prompt or known.prompts or row.has_token_vectors:
             names = [name for name in PROMPTS[role] if name in prompts] or PROMPTS[role][:1]
             prompts |= dict.fromkeys(names, prompt or "")
+    keeps_similarity = known.vector_head == settings.vector_head and not known.activation
     return dataclasses.replace(
         known,
         vector_head=settings.vector_head,
@@ -42,7 +44,8 @@ def sentence_modules_of_task(inputs: TaskInputs, settings: TaskConfig) -> Senten
         token_rules=token_rules(settings) if row.has_token_vectors else TokenRules(),
         folder="",
         normalize=row.has_pooling,
-        similarity=known.similarity if known.vector_head == settings.vector_head else row.similarity,
+        similarity=known.similarity if keeps_similarity else row.similarity,
+        activation="",
         max_seq_len=settings.max_seq_len,
         prompts=prompts,
     )

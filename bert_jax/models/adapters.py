@@ -112,7 +112,7 @@ def _low_rank_terms(adapter: Adapter, matrices: Params, num_layers: int, rng: ja
     flat, terms = _flatten(matrices), dict[str, LowRank]()
     seeds = None
     if rng is not None and adapter.dropout:
-        seeds = dropout_seeds(jax.random.fold_in(rng, 1), (len(adapter.targets), num_layers))
+        seeds = dropout_seeds(jax.random.fold_in(rng, 2), (len(adapter.targets), num_layers))
     for index, target in enumerate(adapter.targets):
         a, b = flat[f"{target.path}/a"], flat[f"{target.path}/b"] * adapter.scale
         seed = None if seeds is None else seeds[index]

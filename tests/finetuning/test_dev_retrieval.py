@@ -159,6 +159,13 @@ def test_exported_prompts_are_the_prompts_of_the_training(known, default, settin
         assert prompt_of_role(exported.prompts, exported.prompt, role) == (prompt or "")
 
 
+def test_vectors_that_start_from_a_cross_encoder_are_exported_as_vectors() -> None:
+    known = SentenceModules(activation="sigmoid", similarity="dot")
+    inputs = types.SimpleNamespace(weights=types.SimpleNamespace(sentences=known, heads=(Head("sentence_embedding"),)))
+    exported = sentence_modules_of_task(inputs, TaskConfig(kind="similarity"))
+    assert exported == SentenceModules(normalize=True, max_seq_len=exported.max_seq_len)
+
+
 @pytest.mark.parametrize(
     ("rules", "says"),
     [

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.interop.huggingface.peft import find_adapter_targets
+from bert_jax.models import Head, adapters, encoder, heads, make_model
 from bert_jax.models.dropout import dropout, dropout_seeds, random_uint32
 
 SHAPE = (16, 4, 96, 96)  # as attention probabilities: 589,824 elements
@@ -113,3 +116,28 @@ def correlation(a: np.ndarray, b: np.ndarray) -> float:
 def independent(a: np.ndarray, b: np.ndarray) -> bool:
     table = [[int((x & y).sum()) for y in (b, ~b)] for x in (a, ~a)]
     return scipy.stats.chi2_contingency(table).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("share_layers", [False, True])
+def test_all_parts_of_a_model_with_an_adapter_have_seeds_of_their_own(monkeypatch, share_layers):
+    """With equal seeds, the masks of two parts would be equal; the parts draw their seeds from one key."""
+    drawn = []
+
+    def recorded(rng, shape):
+        seeds = dropout_seeds(rng, shape)
+        drawn.append(np.asarray(seeds).reshape(-1, seeds.shape[-1]))
+        return seeds
+
+    for module in (encoder, heads, adapters):
+        monkeypatch.setattr(module, "dropout_seeds", recorded)
+    sizes = {"hidden_size": 16, "num_heads": 2, "max_positions": 16, "vocab_size": 30}
+    config = EncoderConfig(**sizes, num_layers=3, share_layers=share_layers)
+    targets = find_adapter_targets(config, ("all-linear",))
+    model = make_model(config, ComputeConfig(), (Head("sequence_classification", 2),))
+    model = adapters.with_adapter(model, adapters.Adapter(targets, rank=2, alpha=4.0, dropout=0.1))
+    ids = jnp.arange(8)[None]
+    batch = {"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": 0 * ids + 1}
+    model.apply(model.init(jax.random.key(0)), batch, jax.random.key(1))
+    seeds = np.concatenate(drawn)
+    assert len(drawn) == 3
+    assert len(np.unique(seeds, axis=0)) == len(seeds)

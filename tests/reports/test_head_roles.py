@@ -25,7 +25,6 @@ from bert_jax.reports.attention.write import write_attention_file
 from tests.helpers.tiny_models import CLASSES, save
 from tests.helpers.written_pages import HOSTILE, Page
 
-TASKS = {"modernbert": "ForMaskedLM", "electra": "ForSequenceClassification"}
 TEXT = "ab c [MASK] de f gaa."
 
 
@@ -84,19 +83,27 @@ def test_tokens_to_words_by_hand() -> None:
     )  # half of the second word reads
 
 
-@pytest.mark.parametrize("family", ["modernbert", pytest.param("electra", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("family", "task", "more"),
+    [
+        ("modernbert", "ForMaskedLM", {}),
+        ("modernbert", "ForSequenceClassification", {"classifier_pooling": "mean"}),
+        pytest.param("electra", "ForSequenceClassification", {}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_text_through_the_model_as_transformers_computes_it(
-    family: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    family: str, task: str, more: dict[str, str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, tokenizer = save(tmp_path, family, TASKS[family])
-    kind = getattr(transformers, f"{CLASSES[family]}{TASKS[family]}")
+    """A classifier answers from the first token, or from the mean of all tokens, whose relevance is a mean."""
+    _, tokenizer = save(tmp_path, family, task, **more)
+    kind = getattr(transformers, f"{CLASSES[family]}{task}")
     theirs = kind.from_pretrained(tmp_path, attn_implementation="eager").eval()
     encoded = tokenizer(TEXT, return_tensors="pt", return_token_type_ids=False)
     output = theirs(**encoded, output_attentions=True)
     for layer in output.attentions:
         layer.retain_grad()
     ids = encoded["input_ids"][0]
-    is_mask = family != "electra"
+    is_mask = task == "ForMaskedLM"
     place = int((ids == tokenizer.mask_token_id).nonzero()[0, 0]) if is_mask else 0
     logits = output.logits[0, place] if is_mask else output.logits[0]
     logits.max().backward()
@@ -105,7 +112,8 @@ def test_a_text_through_the_model_as_transformers_computes_it(
     model = open_model(tmp_path)
     found = text_attention(model, TEXT)
     np.testing.assert_allclose(found.rollout, published_rollout(weights), atol=1e-5)
-    wanted = published_relevance(weights, gradients)[place] - np.eye(len(ids))[place]
+    added = published_relevance(weights, gradients) - np.eye(len(ids))
+    wanted = added.mean(0) if more else added[place]
     assert wanted.max() > 1e-3
     assert found.relevance is not None
     np.testing.assert_allclose(found.relevance.tokens, wanted, rtol=1e-3, atol=1e-5 * wanted.max())

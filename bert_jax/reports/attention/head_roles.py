@@ -109,13 +109,15 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> WeightsAndRelevance
     batch = {**batch, "masked_positions": np.array([[position]], np.int32)}
     names = model.labels if head.classes else model.tokenizer.tokens
     weights, gradients, logits = _weights_and_gradients(model, head, batch)
-    row = gradient_relevance(weights, gradients)[position]
-    row[position] -= 1  # the relevance starts as the identity
+    relevance = gradient_relevance(weights, gradients)
+    relevance -= np.eye(len(relevance), dtype=relevance.dtype)  # the relevance starts as the identity
+    reads_mean = head.classes and model.config.pooling == "mean"
+    row = relevance.mean(0) if reads_mean else relevance[position]
     answer = int(logits.argmax())
     name = names[answer] if answer < len(names) else str(answer)
     probability = _answer_probability(logits, answer, is_multi_label=bool(model.problem))
-    relevance = Relevance(row, TARGETS[head.name].description, name, probability, not head.classes)
-    return WeightsAndRelevance(weights, relevance)
+    description = TARGETS[head.name].description
+    return WeightsAndRelevance(weights, Relevance(row, description, name, probability, not head.classes))
 
 
 def token_to_word_attention(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray:
