@@ -219,7 +219,9 @@ def run_pretrain(args: argparse.Namespace) -> None:
             from bert_jax.pretraining.text import text_as_corpus
 
             made = text_as_corpus(config.data, config.model.vocab_size, session.console)
-        with made as (data, preparation):
+        with contextlib.ExitStack() as stack:
+            with session.interrupt.suspended():  # a signal ends the preparation at once; the same command resumes it
+                data, preparation = stack.enter_context(made)
             config = dataclasses.replace(config, data=data)
             if args.budget:
                 config = config_for_budget(config, args.budget, workdir, session.console, given)

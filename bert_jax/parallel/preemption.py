@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -24,6 +25,8 @@ class Interrupt:
         self.stopping = False
         self._shared = False  # whether the decision is shared with other processes
         self._calls = 0
+        self._old: dict[signal.Signals, Any] = {}  # the earlier handlers
+        self._old_writer = -1  # the earlier wakeup file of Python
         self._writer: int | None = None  # Python writes the number of each signal here at once
 
     def __enter__(self) -> "Interrupt":
@@ -32,22 +35,44 @@ class Interrupt:
         In a thread other than the main thread, do nothing, since Python delivers no signals there.
         """
         if threading.current_thread() is not threading.main_thread():
-            self._old: dict[signal.Signals, Any] = {}
             return self
         reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
-        self._old_writer = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         threading.Thread(target=_report_first_signal, args=(reader,), name="signals", daemon=True).start()
-        ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
-        self._old = {signum: signal.signal(signum, self._handle_signal) for signum in {*STOP_SIGNALS} - ignored}
+        self._set_handlers(self._writer)
         return self
 
     def __exit__(self, *_: Any) -> None:
+        if self._writer is not None:
+            self._restore_handlers()
+            os.close(self._writer)  # closing the writer ends the thread
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Leave signals to the earlier handlers, which raise KeyboardInterrupt, for work before the training.
+
+        Raise KeyboardInterrupt if a signal was recorded before the block. This method changes nothing if processes
+        share their decision to stop.
+        """
+        if self._writer is None or self._shared:
+            yield
+            return
+        self._restore_handlers()
+        if self.received:
+            raise KeyboardInterrupt(signal.Signals[self.received])
+        yield
+        self._set_handlers(self._writer)
+
+    def _set_handlers(self, writer: int) -> None:
+        self._old_writer = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+        self._old = {signum: signal.signal(signum, self._handle_signal) for signum in {*STOP_SIGNALS} - ignored}
+
+    def _restore_handlers(self) -> None:
         for signum, handler in self._old.items():
             signal.signal(signum, handler)
-        if self._writer is not None:
-            signal.set_wakeup_fd(self._old_writer)
-            os.close(self._writer)  # closing the writer ends the thread
+        self._old = {}
+        signal.set_wakeup_fd(self._old_writer)
 
     def use_preemption_service(self) -> None:
         """Share the decision to stop with all processes; call this method once, after `jax.distributed.initialize`."""

@@ -6,11 +6,14 @@ import io
 import os
 import pathlib
 import random
+import signal
 import subprocess
+import time
 from typing import Any
 
 import pytest
 
+from bert_jax.cli.main import main
 from bert_jax.config import PretrainConfig, pretrain_config, resolve
 from bert_jax.console import Console
 from bert_jax.corpus.build.prepare import prepare
@@ -105,6 +108,22 @@ def test_a_path_with_a_comma_is_one_file(text: str, tmp_path: pathlib.Path) -> N
     found, _ = prepared(config(text=f"{tmp_path}/0, 1.md"))
     assert found.data.corpus is not None
     assert read_manifest(pathlib.Path(found.data.corpus))["documents"]["in"] == 1
+
+
+def test_a_signal_during_the_preparation_ends_it(text: str, tmp_path: pathlib.Path, monkeypatch, capsys) -> None:
+    """The training itself records a signal, and looks after each step; the preparation has no steps."""
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(30)
+
+    monkeypatch.setattr("bert_jax.pretraining.text.prepare", interrupted)
+    argv = ["pretrain", "--config=demo", f"--workdir={tmp_path / 'run'}", f"--config.data.text={text}"]
+    assert main([*argv, "--config.model.vocab_size=50"]) == 130
+    err = capsys.readouterr().err
+    assert err.splitlines()[-1] == "bert-jax pretrain: interrupted"
+    assert "the run stops after this step" not in err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_too_many_parts_are_refused_before_any_work(text: str, capsys: pytest.CaptureFixture[str]) -> None:
