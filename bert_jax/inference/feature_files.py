@@ -191,3 +191,4 @@ def _new_output_file(path: pathlib.Path, suffix: str) -> Iterator[IO[bytes]]:
     refuse_existing_file(path)
     with writing(path, "make room, or choose another --output"), new_file(path, binary=True) as file:
         yield file
+        refuse_existing_file(path)  # another command may have written the file meanwhile

@@ -20,6 +20,7 @@ from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import peak_flops
 from bert_jax.parallel.energy import Meter, find_energy_counters
 from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error, used_memory_bytes
+from bert_jax.parallel.preemption import STOPPED_BEFORE_STEP
 from bert_jax.training.checkpoint import CheckpointPolicy, Checkpoints
 from bert_jax.training.metrics import Line, MetricsFile
 from bert_jax.training.plan import Data, Plan, Session
@@ -194,7 +195,8 @@ class _TrainingLoop:
         self.session.console.progress("saving the last checkpoint")
         self.checkpoints.wait()
         if interrupt.stopping:
-            self.session.console.say(f"{interrupt.name}: stopped after step {step:,}; the same command resumes there")
+            stopped = f"stopped after step {step:,}; the same command resumes there" if step else STOPPED_BEFORE_STEP
+            self.session.console.say(f"{interrupt.name}: {stopped}")
         return self.is_stopped or (step == plan.last_step and not interrupt.stopping)
 
     def close(self) -> None:

@@ -229,6 +229,21 @@ def test_ctrl_c_in_the_middle_leaves_nothing(tmp_path, embed, run, monkeypatch) 
     assert is_empty(tmp_path / "out")
 
 
+def test_a_file_that_another_command_writes_meanwhile_stays(tmp_path, embed, refused, monkeypatch) -> None:
+    from bert_jax.inference import embed as module
+
+    collate_batches, place = module.collate_batches, tmp_path / "out" / "vectors.npy"
+
+    def beside_another_command(*args):
+        place.write_text("theirs")
+        return collate_batches(*args)
+
+    monkeypatch.setattr(module, "collate_batches", beside_another_command)
+    refused(*embed(vocabulary()), says=("vectors.npy exists", "name another file"))
+    assert place.read_text() == "theirs"
+    assert [path.name for path in place.parent.iterdir()] == ["vectors.npy"]
+
+
 def test_files_of_the_embedding_projector(world, tmp_path, embed, run, refused) -> None:
     """Each line of metadata belongs to a vector; the config is what tensorboardX writes, but for the name of a file."""
     words, place = vocabulary(), tmp_path / "seen"
