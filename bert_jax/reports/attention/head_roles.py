@@ -36,6 +36,13 @@ TARGETS: dict[str, RelevanceTarget] = {
     "sequence_classification": RelevanceTarget(lambda arrays: arrays["sequence_logits"][0], "the class"),
 }
 
+# Pooling of a classifier -> function from the relevance for each token, `[tokens, tokens]`, to the relevance for the
+# pooled vector, `[tokens]`.
+POOLED_RELEVANCE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "first": lambda relevance: relevance[0],
+    "mean": lambda relevance: relevance.mean(0),
+}
+
 
 def attention_rollout(weights: Sequence[np.ndarray]) -> np.ndarray:
     """Return the fraction of each input token in each output token, float `[tokens, tokens]`; a row sums to 1.
@@ -111,8 +118,7 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> WeightsAndRelevance
     weights, gradients, logits = _weights_and_gradients(model, head, batch)
     relevance = gradient_relevance(weights, gradients)
     relevance -= np.eye(len(relevance), dtype=relevance.dtype)  # the relevance starts as the identity
-    reads_mean = head.classes and model.config.pooling == "mean"
-    row = relevance.mean(0) if reads_mean else relevance[position]
+    row = POOLED_RELEVANCE[model.config.pooling](relevance) if head.classes else relevance[position]
     answer = int(logits.argmax())
     name = names[answer] if answer < len(names) else str(answer)
     probability = _answer_probability(logits, answer, is_multi_label=bool(model.problem))
