@@ -244,12 +244,13 @@ class _DocumentRows:
     def normal_form_hash(self, document: int) -> np.ndarray:
         """Return a hash of a document, uint64 [2]: the hash of the normal-form hashes of its pieces.
 
-        Blank pieces do not count, because a corpus stores neither records nor signatures of blank pieces.
+        Blank pieces do not count, because a corpus stores neither records nor signatures of blank pieces. The hash of a
+        blank document is 0.
         """
         pieces = (self._signatures[block].rows["equal"][row] for block, row in self.rows_of(document))
         hashes: list[np.ndarray] = [piece for piece in pieces if piece.any()]
-        if len(hashes) == 1:
-            return hashes[0]
+        if len(hashes) < 2:
+            return hashes[0] if hashes else np.zeros(2, "<u8")
         return np.frombuffer(
             hashlib.blake2b(b"".join(piece.tobytes() for piece in hashes), digest_size=16).digest(), "<u8"
         )
@@ -271,7 +272,7 @@ def _find_exact_copies(rows: _DocumentRows) -> np.ndarray:
     hashes = rows.column("equal")
     for document in np.flatnonzero(rows.ends - rows.starts > 1).tolist():
         hashes[document] = rows.normal_form_hash(document)
-    with_text = np.flatnonzero(rows.column("has_text"))
+    with_text = np.flatnonzero(rows.column("has_text") & hashes.any(axis=1))
     copy_of = np.full(len(hashes), -1)
     order = with_text[np.lexsort([with_text, hashes[with_text, 0], hashes[with_text, 1]])]
     first = _first_equal_index(hashes[order])
