@@ -37,8 +37,9 @@ if LEVEL not in (given := os.environ.get("XLA_FLAGS", "")):
 # Tracing makes millions of objects, which Python's collector would visit again and again.
 gc.set_threshold(200_000, 50, 1_000)
 
-# A shell that runs the tests in the background ignores Ctrl-C for them and for all that they start.
+# A shell that runs the tests in the background ignores Ctrl-C for them and for all that they start; nohup, SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Workers of `pytest -n` share out the cores: threads of two workers on the same cores keep each other waiting.
 worker, workers = (os.environ.get(name) for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"))
