@@ -437,4 +437,5 @@ def test_ctrl_c_while_the_words_are_parsed_ends_without_a_traceback(monkeypatch,
         raise KeyboardInterrupt
 
     monkeypatch.setattr("bert_jax.cli.main.parse_arguments", parse)
+    monkeypatch.setattr("bert_jax.__main__.USUAL_HANDLERS", {})  # the handlers of this process stay
     assert (run(), capfd.readouterr().err) == (130, "bert-jax: interrupted\n")

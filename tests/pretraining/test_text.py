@@ -118,12 +118,13 @@ def test_a_signal_during_the_preparation_ends_it(text: str, tmp_path: pathlib.Pa
         time.sleep(30)
 
     monkeypatch.setattr("bert_jax.pretraining.text.prepare", interrupted)
+    handler = signal.getsignal(signal.SIGINT)
     argv = ["pretrain", "--config=demo", f"--workdir={tmp_path / 'run'}", f"--config.data.text={text}"]
     assert main([*argv, "--config.model.vocab_size=50"]) == 130
     err = capsys.readouterr().err
     assert err.splitlines()[-1] == "bert-jax pretrain: interrupted"
     assert "the run stops after this step" not in err
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_too_many_parts_are_refused_before_any_work(text: str, capsys: pytest.CaptureFixture[str]) -> None:
