@@ -119,8 +119,11 @@ def _possible_columns(task: str | None, kind: TaskKind, columns: Columns) -> lis
     if columns:
         return [columns, {field: field for field in columns}]
     published = TASKS[task].sets[SPLIT].columns if task in TASKS and SPLIT in TASKS[task].sets else {}
-    fields = [*kind.fields, *(field for field in kind.optional_fields if field in published)]
-    return [{field: field for field in fields}, *([published, {field: field for field in published}] * bool(published))]
+    fields = {field: field for field in kind.fields}
+    if not published:  # the layout of SQuAD names no columns
+        return [fields]
+    optional = {field: field for field in kind.optional_fields if field in published}
+    return [fields | optional, published, {field: field for field in published}]
 
 
 def _labeled_task(predicted: Task, settings: TaskConfig, source: SetSource) -> Task:

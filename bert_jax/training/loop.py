@@ -185,9 +185,8 @@ class _TrainingLoop:
                         batch = self._next_batch(batches)
             if interrupt.stopping or self.is_stopped:
                 break
-        if (
-            self.is_stopped and self.newest_report
-        ):  # a stopped training is not resumed, so its last steps get a line now
+        # After early stopping, no resumed run would write the metrics of the last steps.
+        if self.is_stopped and self.newest_report:
             self._write_training_line(*self.newest_report)
         if (interrupt.stopping or self.is_stopped) and saved_step < step:
             self._save(step, phase, state)

@@ -81,6 +81,7 @@ def test_a_role_that_does_not_end_takes_linear_time():
         ("iso-8859-8-i", b"\xf9\xec\xe5\xed", "שלום"),
         ("gb2312", b"\xe9F", "镕"),
         ("x-gbk", b"\xe9F", "镕"),
+        ("gbk", b"\xfe\x9f", "䶮"),
         ("Big5", b"\xf9\xd6", "碁"),
         ("x-x-big5", b"\xa4\xa4", "中"),
         ("shift_jis", b"\x87@", "①"),
